@@ -1,0 +1,200 @@
+"""The attention core. Every model's attention goes through `attend`; a person looks at it through `attention_stages`.
+
+Shapes: B batch rows, H heads, Q query positions, K key positions, D head width.
+A mask (`allowed`) is boolean and True means "may attend".
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class ScoreTerms:
+    """What some architectures add between the scaled scores and the softmax. All off by default.
+
+    softcap: scores become softcap·tanh(scores / softcap), so they stay within ±softcap (Gemma 2, arXiv:2408.00118).
+    bias: [.., H, Q, K] added to the scores (T5's relative positions, arXiv:1910.10683).
+    sinks: [H] one extra score a row, in the softmax's denominator only: rows then sum to less than 1 (gpt-oss).
+    """
+
+    softcap: float | None = None
+    bias: Tensor | None = None
+    sinks: Tensor | None = None
+
+
+NO_TERMS = ScoreTerms()
+
+
+@dataclass(frozen=True)
+class AttentionStages:
+    """Every step of one attention. All are [.., H, Q, K] except output, which is [.., H, Q, D]."""
+
+    raw: Tensor  # q·k
+    scaled: Tensor  # raw·scale, with the architecture's own soft-cap and position bias
+    masked: Tensor  # scaled, with `fill` (-inf) in blocked cells
+    weights: Tensor  # softmax(masked) over keys; a row with no allowed key is all 0
+    output: Tensor  # weights @ v
+
+
+def attention_stages(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Tensor | None,
+    *,
+    scale: float | None = None,
+    fill: float = float("-inf"),
+    terms: ScoreTerms = NO_TERMS,
+) -> AttentionStages:
+    """Scaled dot-product attention step by step (Vaswani et al. 2017, eq. 1).
+
+    q [.., H, Q, D]; k and v [.., H, K, D], or with fewer heads that divide H (grouped-query attention).
+    allowed: bool, broadcastable to [.., H, Q, K], True = may attend; None allows everything.
+    scale: 1/sqrt(D) unless given. fill: what is written into blocked cells; with -inf their weight is exactly 0.
+    Raises ValueError when the mask is not boolean or the shapes do not fit.
+    """
+    _check(q, k, v, allowed)
+    k, v = _share_heads(q, k), _share_heads(q, v)
+    raw = q @ k.transpose(-2, -1)  # [.., H, Q, D] @ [.., H, D, K] -> [.., H, Q, K]
+    scaled = raw * _scale(q, scale)
+    if terms.softcap is not None:
+        scaled = terms.softcap * torch.tanh(scaled / terms.softcap)
+    if terms.bias is not None:
+        scaled = scaled + terms.bias
+    masked = scaled if allowed is None else scaled.masked_fill(~allowed, fill)
+    weights = _softmax(masked, terms.sinks)
+    return AttentionStages(raw, scaled, masked, weights, weights @ v)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Tensor | None,
+    *,
+    scale: float | None = None,
+    terms: ScoreTerms = NO_TERMS,
+) -> Tensor:
+    """The output of `attention_stages` [.., H, Q, D], computed by PyTorch's fused kernels: same arguments, no fill."""
+    if terms.softcap is not None or terms.sinks is not None:  # no fused kernel knows these
+        return attention_stages(q, k, v, allowed, scale=scale, terms=terms).output
+    _check(q, k, v, allowed)
+    grouped = k.shape[-3] != q.shape[-3]
+    if terms.bias is None and _is_lower_triangle(allowed, q.shape[-2], k.shape[-2]):
+        # told that the mask is causal, the kernel skips the blocked half instead of reading a mask
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
+    mask = allowed
+    if terms.bias is not None:
+        bias = terms.bias.to(q.dtype)
+        mask = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
+    output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+    if terms.bias is not None and allowed is not None:  # only a boolean mask is sure to give 0 in an empty row
+        output = output.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
+    return output
+
+
+def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
+    if sinks is not None:
+        sink = sinks.to(masked.dtype).view(-1, 1, 1).expand(*masked.shape[:-1], 1)  # [H] -> [.., H, Q, 1]
+        masked = torch.cat([masked, sink], dim=-1)
+    weights = masked.softmax(dim=-1)
+    empty = masked.amax(dim=-1, keepdim=True) == float("-inf")  # softmax of a row of -inf is NaN
+    weights = weights.masked_fill(empty, 0.0)
+    return weights if sinks is None else weights[..., :-1]
+
+
+def _scale(q: Tensor, scale: float | None) -> float:
+    return q.shape[-1] ** -0.5 if scale is None else scale
+
+
+def _share_heads(q: Tensor, k: Tensor) -> Tensor:
+    """Repeat each key-value head for the query heads that share it: [.., Hkv, K, D] -> [.., H, K, D]."""
+    groups = q.shape[-3] // k.shape[-3]
+    return k if groups == 1 else k.repeat_interleave(groups, dim=-3)
+
+
+def _is_lower_triangle(allowed: Tensor | None, queries: int, keys: int) -> bool:
+    if torch.compiler.is_compiling():  # a compiled graph cannot choose by a tensor's values
+        return False
+    if allowed is None or queries != keys or allowed.shape[-2:] != (queries, keys) or allowed.numel() != queries * keys:
+        return False
+    triangle = torch.ones(queries, keys, dtype=torch.bool, device=allowed.device).tril_()
+    return torch.equal(allowed.reshape(queries, keys), triangle)
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> None:
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            "expected q [.., H, Q, D], k [.., H, K, D] and v [.., H, K, D], "
+            f"got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
+        )
+    if q.shape[-3] % k.shape[-3] or k.shape[-3] != v.shape[-3]:
+        raise ValueError(
+            f"expected a number of key-value heads that divides {q.shape[-3]} query heads, "
+            f"got {k.shape[-3]} key and {v.shape[-3]} value heads"
+        )
+    if allowed is None:
+        return
+    if allowed.dtype != torch.bool:
+        raise ValueError(f"expected a boolean mask (True = may attend), got {allowed.dtype}")
+    scores = (*q.shape[:-1], k.shape[-2])
+    try:
+        fits = torch.broadcast_shapes(allowed.shape, scores) == scores
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"expected a mask that broadcasts to {list(scores)}, got {list(allowed.shape)}")
+
+
+class MultiHeadAttention(nn.Module):
+    """Self- or cross-attention: project to heads, `attend`, project back. Width must be a multiple of heads."""
+
+    def __init__(self, width: int, heads: int, *, bias: bool = True) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"expected a width that is a multiple of the heads, got width {width} and {heads} heads")
+        self.heads = heads
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
+
+    def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B,Q,W], [B,K,W], [B,K,W] -> q [B,H,Q,D], k [B,H,K,D], v [B,H,K,D]."""
+        return self._split(self.query(queries)), self._split(self.key(keys)), self._split(self.value(values))
+
+    def merge(self, heads_output: Tensor) -> Tensor:
+        """The heads' outputs side by side, through the output projection: [B,H,Q,D] -> [B,Q,W]."""
+        return self.output(heads_output.transpose(1, 2).flatten(2))
+
+    def forward(
+        self, x: Tensor, allowed: Tensor | None, source: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace."""
+        keys = x if source is None else source
+        q, k, v = self.project(x, keys, keys)
+        return self.merge(attend(q, k, v, allowed)), (q, k, v)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B,T,W] -> [B,T,H,D] -> [B,H,T,D]
+
+
+class MaskedSelfAttention(MultiHeadAttention):
+    """Multi-head attention that also returns its weights.
+
+    Called (values [N,K,W], keys [N,K,W], query [N,Q,W], mask) -> (out [N,Q,W], attention [N,H,Q,K]).
+    mask: bool or 0/1, broadcastable to [N,H,Q,K], 0 = blocked; None blocks nothing.
+    """
+
+    def __init__(self, embed_size: int, heads: int) -> None:
+        super().__init__(embed_size, heads)
+
+    def forward(  # type: ignore[override]  # another call than its base: the classroom's (values, keys, query, mask)
+        self, values: Tensor, keys: Tensor, query: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = self.project(query, keys, values)
+        stages = attention_stages(q, k, v, None if mask is None else mask != 0)
+        return self.merge(stages.output), stages.weights

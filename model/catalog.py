@@ -1,0 +1,121 @@
+"""Which models there are, loading them, what each can do, and its limits."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.implementations import ByteLevelBPETokenizer
+
+from model import hub, masks
+from model.gpt2 import CheckpointError, load_transformer
+from model.masks import MaskSpec
+from model.text import Encoder, TokenBatch
+from model.trace import LayerRecord, Trace
+from model.transformer import Transformer, positions_of
+
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
+MOST_ROWS = 16
+TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is always allowed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A model the catalog knows by name."""
+
+    name: str
+    title: str
+    repo: str | None = None  # on the Hugging Face hub; None for a model that ships
+    megabytes: int = 0  # to download
+
+
+ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry(name="story", title="story (built in)"),
+        Entry(name="distilgpt2", title="DistilGPT-2", repo="distilbert/distilgpt2", megabytes=353),
+        Entry(name="gpt2", title="GPT-2", repo="openai-community/gpt2", megabytes=548),
+        Entry(name="gpt2-medium", title="GPT-2 medium", repo="openai-community/gpt2-medium", megabytes=1520),
+        Entry(name="gpt2-large", title="GPT-2 large", repo="openai-community/gpt2-large", megabytes=3247),
+        Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
+    )
+}
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+class Model:
+    """A decoder with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one."""
+
+    standard = MaskSpec()  # the masks it was trained with
+
+    def __init__(self, name: str, network: Transformer, encoder: Encoder) -> None:
+        self.name = name
+        self._network = network
+        self._encoder = encoder
+        config = network.config
+        self.num_layers, self.num_heads, self.context = config.layers, config.heads, config.context
+        per_token = 4 * config.width * (3 * config.layers + 1)  # q, k, v of every layer and the last states, float32
+        self.most_cells = max(config.context, TRACE_BYTES // per_token)
+
+    def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
+        """One row a text, padded on pad_side; adds a start token where the model was trained with one."""
+        return self._encoder.encode(texts, pad_side)
+
+    def label(self, token: int) -> str:
+        """What to show for an id."""
+        return self._encoder.label(token)
+
+    @torch.inference_mode()
+    def run(self, batch: TokenBatch, spec: MaskSpec = standard) -> Trace:
+        """One forward pass under the masks of spec."""
+        length = batch.ids.shape[1]
+        allowed = masks.combine(masks.build(spec, batch.keep, length))
+        states, qkvs = self._network(batch.ids, positions_of(batch.keep), allowed)
+        layers = tuple(LayerRecord(q, k, v, batch.keep) for q, k, v in qkvs)
+        return Trace(batch, spec, layers, states, self._network.logits)
+
+
+def load(name: str, progress: hub.Progress | None = None) -> Model:
+    """A model by its catalog name, or a folder in GPT-2's layout.
+
+    Raises hub.NotAvailable when its files cannot be had, CheckpointError (a ValueError) when they cannot be used.
+    """
+    entry = ENTRIES.get(name)
+    if entry is None:
+        folder = Path(name).expanduser()
+        if not folder.is_dir():
+            raise CheckpointError(f"expected one of {', '.join(ENTRIES)} or a folder, got {name!r}")
+        return _from_folder(name, folder)
+    if entry.repo is None:
+        return _from_folder(name, CHECKPOINTS / name)
+    folder = hub.cached(name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
+    return _from_folder(name, folder)
+
+
+def _from_folder(name: str, folder: Path) -> Model:
+    tokenizer = _tokenizer(folder)
+    network = load_transformer(folder)
+    entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
+    if entries > known:
+        raise CheckpointError(
+            f"{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}"
+        )
+    start = tokenizer.token_to_id("<start>")
+    pad = tokenizer.token_to_id("<pad>")
+    encoder = Encoder(tokenizer, network.config.context, pad=known - 1 if pad is None else pad, start=start)
+    return Model(name, network, encoder)
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    """tokenizer.json, or GPT-2's two files under either of their names."""
+    whole = folder / "tokenizer.json"
+    try:
+        if whole.exists():
+            return Tokenizer.from_file(str(whole))
+        for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+            if (folder / vocabulary).exists() and (folder / merges).exists():
+                pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))
+                return Tokenizer.from_str(pair.to_str())
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        raise CheckpointError(f"{folder}: expected a tokenizer, found a damaged one ({error})") from None
+    raise CheckpointError(f"{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none")

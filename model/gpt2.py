@@ -1,0 +1,179 @@
+"""GPT-2's checkpoint layout (config.json and model.safetensors), to and from our own Transformer.
+
+The story model is stored in the same layout, so one reader serves both, and Hugging Face reads ours too.
+GPT-2 keeps its linear layers as [in, out] and query, key and value side by side in one matrix.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from model.transformer import Transformer, TransformerConfig
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the message names the file, what was expected and what was found."""
+
+
+class GPT2Config(BaseModel):
+    """The fields of GPT-2's config.json that shape the network."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model_type: str
+    vocab_size: int = Field(gt=0, le=1_000_000)
+    n_positions: int = Field(gt=0, le=1_000_000)
+    n_layer: int = Field(gt=0, le=1_000)
+    n_head: int = Field(gt=0, le=1_000)
+    n_embd: int = Field(gt=0, le=100_000)
+    n_inner: int | None = Field(default=None, gt=0, le=1_000_000)
+    layer_norm_epsilon: float = 1e-5
+    activation_function: str = "gelu_new"
+    tie_word_embeddings: bool = True
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+
+
+def read_config(folder: Path) -> TransformerConfig:
+    """config.json as our own config. Raises CheckpointError for anything but a GPT-2 that computes as we do."""
+    path = folder / "config.json"
+    try:
+        config = GPT2Config.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: expected a model's config.json, found no such file") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise CheckpointError(f"{path}: {field}: {first['msg']}, found {str(first['input'])[:60]!r}") from None
+    expected = {
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+    }
+    for name, value in expected.items():
+        if getattr(config, name) != value:
+            raise CheckpointError(f"{path}: expected {name} {value!r}, found {getattr(config, name)!r}")
+    if config.n_embd % config.n_head:
+        raise CheckpointError(
+            f"{path}: expected a width (n_embd) that is a multiple of the heads (n_head), "
+            f"found {config.n_embd} and {config.n_head}"
+        )
+    return TransformerConfig(
+        vocabulary=config.vocab_size,
+        context=config.n_positions,
+        layers=config.n_layer,
+        heads=config.n_head,
+        width=config.n_embd,
+        mlp_width=config.n_inner,
+        epsilon=config.layer_norm_epsilon,
+        tied=config.tie_word_embeddings,
+    )
+
+
+def load_transformer(folder: Path) -> Transformer:
+    """Our Transformer with the weights in folder, float32, ready to run.
+
+    Raises CheckpointError naming the file when it is missing, damaged, truncated, or of other shapes than config.json
+    says.
+    """
+    config = read_config(folder)
+    path = folder / "model.safetensors"
+    with torch.device("meta"):  # no memory and no random numbers for weights about to be replaced
+        model = Transformer(config)
+    try:
+        with safe_open(path, framework="pt") as file:
+            state = dict(_read(file, path, model))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: expected the weights, found no such file") from None
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: expected a safetensors file, found a damaged or truncated one ({error})"
+        ) from None
+    if config.tied:
+        state["unembedding.weight"] = state["token_embedding.weight"]
+    model.load_state_dict(state, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    """Write config.json and model.safetensors in GPT-2's layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    state = model.state_dict()
+    for theirs, ours in _names(model.config):
+        tensor = torch.cat([state[name] for name in ours])
+        if _transposed(theirs):
+            tensor = tensor.T
+        tensors[theirs] = tensor.to(dtype).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = model.config
+    fields = {
+        "architectures": ["GPT2LMHeadModel"],
+        **GPT2Config(
+            model_type="gpt2",
+            vocab_size=config.vocabulary,
+            n_positions=config.context,
+            n_layer=config.layers,
+            n_head=config.heads,
+            n_embd=config.width,
+            n_inner=config.mlp_width,
+            layer_norm_epsilon=config.epsilon,
+            tie_word_embeddings=config.tied,
+        ).model_dump(),
+    }
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+
+
+def _names(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """GPT-2's name of each tensor, and ours: several where GPT-2 keeps them side by side."""
+    yield "transformer.wte.weight", ("token_embedding.weight",)
+    yield "transformer.wpe.weight", ("position_embedding.weight",)
+    for layer in range(config.layers):
+        theirs, ours = f"transformer.h.{layer}", f"blocks.{layer}"
+        for kind in ("weight", "bias"):
+            yield f"{theirs}.ln_1.{kind}", (f"{ours}.attention_norm.{kind}",)
+            yield (
+                f"{theirs}.attn.c_attn.{kind}",
+                tuple(f"{ours}.attention.{part}.{kind}" for part in ("query", "key", "value")),
+            )
+            yield f"{theirs}.attn.c_proj.{kind}", (f"{ours}.attention.output.{kind}",)
+            yield f"{theirs}.ln_2.{kind}", (f"{ours}.mlp_norm.{kind}",)
+            yield f"{theirs}.mlp.c_fc.{kind}", (f"{ours}.mlp_in.{kind}",)
+            yield f"{theirs}.mlp.c_proj.{kind}", (f"{ours}.mlp_out.{kind}",)
+    yield "transformer.ln_f.weight", ("norm.weight",)
+    yield "transformer.ln_f.bias", ("norm.bias",)
+    if not config.tied:
+        yield "lm_head.weight", ("unembedding.weight",)
+
+
+def _transposed(theirs: str) -> bool:
+    return theirs.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
+
+
+def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str, Tensor]]:
+    stored = set(file.keys())
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for theirs, ours in _names(model.config):
+        # the files OpenAI's weights came in leave the prefix out
+        name = theirs if theirs in stored else theirs.removeprefix("transformer.")
+        if name not in stored:
+            raise CheckpointError(f"{path}: expected a tensor {theirs}, found none ({len(stored)} others)")
+        rows = sum(shapes[our][0] for our in ours)
+        expected = (rows, *shapes[ours[0]][1:])
+        if _transposed(theirs):
+            expected = expected[::-1]
+        found = tuple(file.get_slice(name).get_shape())
+        if found != expected:
+            raise CheckpointError(f"{path}: expected {name} {list(expected)}, found {list(found)}")
+        tensor = file.get_tensor(name).to(torch.float32)
+        if _transposed(theirs):
+            tensor = tensor.T
+        for our, part in zip(ours, tensor.chunk(len(ours)), strict=True):
+            yield our, part.contiguous()

@@ -1,0 +1,162 @@
+"""Text to tokens: ids, padded batches, and the pieces to show for them. Sizes: B rows, T tokens."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+
+PAD_PIECE = "<pad>"
+CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Several texts as one padded batch.
+
+    ids: int64 [B,T]. keep: bool [B,T], True = a real token, False = padding.
+    pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
+    """
+
+    ids: Tensor
+    keep: Tensor
+    pieces: tuple[tuple[str, ...], ...]
+    pad_side: str = "right"
+    cut: tuple[str, ...] = ()
+
+    def real(self, row: int) -> slice:
+        """Where the row's real tokens are, among its T positions."""
+        where = self.keep[row].nonzero()
+        return slice(int(where[0]), int(where[-1]) + 1)
+
+
+class Encoder:
+    """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
+
+    def __init__(self, tokenizer: Tokenizer, context: int, *, pad: int, start: int | None = None) -> None:
+        """pad: the id that fills short rows. start: a token the model was trained to see first, or None."""
+        self._tokenizer = tokenizer
+        self._tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._label = token_labels(tokenizer)
+        self.context, self.pad, self.start = context, pad, start
+
+    def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
+        """One row for each text, as long as the longest, at most the context.
+
+        Raises ValueError for no text, a text without a token, or a pad side that is neither "left" nor "right".
+        """
+        if pad_side not in ("left", "right"):
+            raise ValueError(f'expected pad_side "left" or "right", got {pad_side!r}')
+        if not texts:
+            raise ValueError("expected at least one text, got none")
+        encoded = [self._ids(text) for text in texts]
+        rows = [ids for ids, _ in encoded]
+        empty = [number for number, text in enumerate(texts) if not text or not rows[number]]
+        if empty:
+            raise ValueError(f"expected text in every row, got none in row {empty[0]}")
+        longest = max(map(len, rows))
+        ids = torch.full((len(rows), longest), self.pad)
+        keep = torch.zeros(len(rows), longest, dtype=torch.bool)
+        pieces = []
+        for number, row in enumerate(rows):
+            blank = longest - len(row)
+            here = slice(blank, longest) if pad_side == "left" else slice(0, len(row))
+            ids[number, here] = torch.tensor(row)
+            keep[number, here] = True
+            padding, shown = [PAD_PIECE] * blank, [self._label(token) for token in row]
+            pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
+        return TokenBatch(ids, keep, tuple(pieces), pad_side, tuple(cut for _, cut in encoded))
+
+    def label(self, token: int) -> str:
+        """What to show for an id."""
+        return self._label(token)
+
+    def _ids(self, text: str) -> tuple[list[int], str]:
+        """The ids that fit into the context, start token included, and the text behind them.
+
+        Reads no more of a long text than it takes to fill the context.
+        """
+        room = self.context - (self.start is not None)
+        size = 8 * room
+        encoding = self._encoding(text[:size])
+        while len(encoding.ids) <= room and size < len(text) and size < CHARACTERS_TRIED * room:
+            size *= 2
+            encoding = self._encoding(text[:size])
+        ids = encoding.ids[:room]
+        read = len(text[:size]) if len(encoding.ids) <= room else encoding.offsets[room][0]
+        lead = [] if self.start is None else [self.start]
+        return lead + ids, text[read:]
+
+    def _encoding(self, text: str) -> Encoding:
+        # a lone surrogate cannot be encoded; nothing a keyboard types, but a URL can hold one
+        return self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"), add_special_tokens=False)
+
+
+def rows_of(text: str, most: int) -> tuple[list[str], int]:
+    """One row for each line that is not blank, at most `most`, and how many more there were."""
+    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+    return lines[:most], max(len(lines) - most, 0)
+
+
+def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
+    """A function from id to label, for byte-level, SentencePiece and WordPiece alphabets."""
+    added = tokenizer.get_added_tokens_decoder()
+    byte_level = "ByteLevel" in repr(tokenizer.decoder)
+
+    def label(token: int) -> str:
+        text = tokenizer.id_to_token(token)
+        if text is None:
+            return f"⟨id {token}⟩"
+        if token in added:
+            return readable(text.encode())
+        if byte_level:
+            return readable(bytes(BYTE_OF[character] for character in text if character in BYTE_OF))
+        one_byte = re.fullmatch(r"<0x([0-9A-F]{2})>", text)  # SentencePiece's way to write what it has no token for
+        return readable(bytes.fromhex(one_byte[1]) if one_byte else text.replace("▁", " ").encode())
+
+    return label
+
+
+def readable(token: bytes) -> str:
+    """A label for a token's bytes: every character visible, and bytes that are no whole character as ⟨F0 9F⟩.
+
+    Spaces become ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); characters that draw nothing or
+    turn the direction of the text around them, their code points.
+    """
+    text = token.decode("utf-8", "surrogateescape")  # a byte that fits nowhere becomes U+DC00 + byte
+    shown = []
+    for run in re.findall("[\udc80-\udcff]+|[^\udc80-\udcff]", text):
+        if "\udc80" <= run[0] <= "\udcff":
+            shown.append("⟨" + " ".join(f"{ord(byte) - 0xDC00:02X}" for byte in run) + "⟩")
+        else:
+            shown.append(_visible(run))
+    return "".join(shown)
+
+
+def _visible(character: str) -> str:
+    category = unicodedata.category(character)
+    if character in WHITESPACE:
+        return WHITESPACE[character]
+    if ord(character) < 0x20:
+        return chr(0x2400 + ord(character))
+    if category in ("Cc", "Cf", "Cn", "Co", "Zs", "Zl", "Zp"):
+        return f"⟨U+{ord(character):04X}⟩"
+    return "◌" + character if category in ("Mn", "Me") else character
+
+
+WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+BYTE_OF = _byte_alphabet()

@@ -1,0 +1,194 @@
+"""What a run leaves behind, and all that can be recomputed from it.
+
+A trace keeps each layer's q, k, v and what its masks were made of, never the L·H·Q·K weights: memory grows with T, and
+one head's weights are computed when somebody looks. Nothing here is changed after it was made.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model import masks
+from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
+from model.masks import MaskSpec
+from model.text import TokenBatch
+
+BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a whole layer is reduced
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRecord:
+    """One attention of one run: H query heads over Hkv key-value heads.
+
+    q [B,H,Q,D]; k and v [B,Hkv,K,D]; keep bool [B,K], True = a real key; scale None means 1/sqrt(D).
+    available: the masks this attention can have; window: its native sliding window in positions, or None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    keep: Tensor
+    scale: float | None = None
+    terms: ScoreTerms = NO_TERMS
+    window: int | None = None
+    available: frozenset[str] = frozenset({"causal", "padding"})
+
+    def masks(self, spec: MaskSpec) -> dict[str, Tensor]:
+        """The masks that spec turns on here, by name, each broadcastable to [B,1,Q,K]."""
+        possible = replace(spec, **{name: False for name in masks.MASK_NAMES if name not in self.available})
+        return masks.build(possible, self.keep, self.q.shape[-2], window_size=self.window)
+
+    def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
+        """Part of this attention step by step: [heads, queries, K], in float32."""
+        group = self.q.shape[1] // self.k.shape[1]
+        some = torch.arange(self.q.shape[1])[heads]
+        shared = some // group  # the key-value head of each query head
+        allowed = masks.combine(self.masks(spec))
+        if allowed is not None:
+            allowed = allowed.expand(self.q.shape[0], 1, self.q.shape[2], self.k.shape[2])[row][:, queries]
+        return attention_stages(
+            self.q[row, heads, queries].float(),
+            self.k[row, shared].float(),
+            self.v[row, shared].float(),
+            allowed,
+            scale=self.scale,
+            terms=self._terms(row, heads, queries),
+        )
+
+    def nbytes(self) -> int:
+        """The memory its tensors take, views counted as what they show."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in (self.q, self.k, self.v))
+
+    def _terms(self, row: int, heads: slice, queries: slice) -> ScoreTerms:
+        bias, sinks = self.terms.bias, self.terms.sinks
+        if bias is not None:
+            full = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
+            bias = bias.expand(full)[row, heads, queries].float()
+        return ScoreTerms(self.terms.softcap, bias, None if sinks is None else sinks[heads].float())
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One run of a model on a batch under `spec`.
+
+    states [B,T,..] and readout turn into logits when asked for; for a model that gives its logits at once, readout
+    hands them through.
+    """
+
+    batch: TokenBatch
+    spec: MaskSpec
+    layers: tuple[LayerRecord, ...]
+    states: Tensor
+    readout: Callable[[Tensor], Tensor] = field(repr=False)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def num_heads(self) -> int:
+        return self.layers[0].q.shape[1]
+
+    @property
+    def logits(self) -> Tensor:
+        """[B,T,V] float32, computed anew at each call: V is large."""
+        with torch.inference_mode():
+            return self.readout(self.states).float()
+
+    @torch.inference_mode()
+    def next_token(self, row: int = 0) -> Tensor:
+        """Probabilities [V] of what follows the row's last real token."""
+        last = self.batch.real(row).stop - 1
+        return self.readout(self.states[row, last]).float().softmax(-1)
+
+    @torch.inference_mode()
+    def losses(self, row: int = 0) -> Tensor:
+        """-log p(token | what the model saw), in nats, [T]; NaN at padding and at the row's first token."""
+        here = self.batch.real(row)
+        ids = self.batch.ids[row, here].to(self.states.device)
+        result = torch.full((self.batch.ids.shape[1],), float("nan"))
+        states = self.states[row, here][:-1]
+        parts = [  # a block of positions at a time: [T,V] for all at once is more than the model itself
+            F.cross_entropy(self.readout(some).float(), wanted, reduction="none")
+            for some, wanted in zip(states.split(128), ids[1:].split(128), strict=True)
+        ]
+        if parts:
+            result[here.start + 1 : here.stop] = torch.cat(parts).cpu()
+        return result
+
+    def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
+        """bool [Q,K], True = may attend; under the run's masks unless others are given."""
+        shape = self._shape(layer)
+        result = torch.ones(shape, dtype=torch.bool)
+        for mask in self._masks(layer, row, masks).values():
+            result &= mask.cpu()
+        return result
+
+    def blocked_by(self, layer: int, row: int = 0, masks: MaskSpec | None = None) -> dict[str, Tensor]:
+        """For each mask that is on: bool [Q,K], True = this mask blocks the cell. A cell may have several."""
+        return {name: ~mask.cpu() for name, mask in self._masks(layer, row, masks).items()}
+
+    def weights(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
+        """[Q,K] float32, blocked cells exactly 0, under the run's masks or (this layer alone) others."""
+        return self.stages(layer, head, row, masks).weights
+
+    @torch.inference_mode()
+    def stages(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> AttentionStages:
+        """One head step by step: raw, scaled, masked and weights [Q,K], output [Q,D], float32."""
+        self._check(layer, head, row)
+        every = slice(0, self._shape(layer)[0])
+        all_heads = self.layers[layer].stages(masks or self.spec, row, slice(head, head + 1), every)
+        return AttentionStages(*(getattr(all_heads, name)[0].cpu() for name in AttentionStages.__dataclass_fields__))
+
+    @torch.inference_mode()
+    def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
+        """Every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
+        for layer, record in enumerate(self.layers):
+            self._check(layer, 0, row)
+            queries, keys = self._shape(layer)
+            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), 1)
+            for begin in range(0, queries, step):
+                some = slice(begin, min(begin + step, queries))
+                yield layer, some, record.stages(masks or self.spec, row, slice(None), some).weights
+
+    @torch.inference_mode()
+    def overview(self, row: int = 0, size: int = 64, masks: MaskSpec | None = None) -> Tensor:
+        """Thumbnails [L,H,S,S], S = min(T, size): the largest weight of each patch, a patch being about T/S squared.
+
+        For a rectangular attention S is cut to each side: [L,H,min(Q,size),min(K,size)].
+        """
+        queries, keys = self._shape(0)
+        tall, wide = min(queries, size), min(keys, size)
+        thumbnails = torch.empty(self.num_layers, self.num_heads, tall, wide)
+        narrow = torch.empty(self.num_heads, queries, wide)
+        for layer, some, weights in self.blocks(row, masks):
+            narrow[:, some] = F.adaptive_max_pool1d(weights, wide)  # keys first: [H,Q,K] -> [H,Q,S]
+            if some.stop == queries:
+                thumbnails[layer] = F.adaptive_max_pool1d(narrow.transpose(1, 2), tall).transpose(1, 2)
+        return thumbnails
+
+    def nbytes(self) -> int:
+        """The memory this trace holds, in bytes."""
+        return sum(layer.nbytes() for layer in self.layers) + self.states.numel() * self.states.element_size()
+
+    def _shape(self, layer: int) -> tuple[int, int]:
+        record = self.layers[layer]
+        return record.q.shape[2], record.k.shape[2]
+
+    def _masks(self, layer: int, row: int, spec: MaskSpec | None) -> dict[str, Tensor]:
+        """The masks of one row of the batch, by name, each [Q,K]."""
+        self._check(layer, 0, row)
+        shape = (self.layers[layer].q.shape[0], 1, *self._shape(layer))
+        return {name: mask.expand(shape)[row, 0] for name, mask in self.layers[layer].masks(spec or self.spec).items()}
+
+    def _check(self, layer: int, head: int, row: int) -> None:
+        for name, value, count in (
+            ("layer", layer, self.num_layers),
+            ("head", head, self.num_heads),
+            ("row", row, len(self.batch.ids)),
+        ):
+            if not 0 <= value < count:
+                raise ValueError(f"expected a {name} from 0 to {count - 1}, got {value}")

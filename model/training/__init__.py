@@ -1,0 +1,1 @@
+"""How the models that ship were made: `python -m model.training NAME --text DIR`."""
