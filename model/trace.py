@@ -4,7 +4,7 @@ A trace keeps each layer's q, k, v and what its masks were made of, never the LÂ
 one head's weights are computed when somebody looks. Nothing here is changed after it was made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -71,11 +71,21 @@ class LayerRecord:
 
 
 @dataclass(frozen=True, eq=False)
+class Attention:
+    """One of a run's attentions, for a model that has several: the tokens of queries look at those of keys."""
+
+    layers: tuple[LayerRecord, ...]
+    queries: TokenBatch
+    keys: TokenBatch
+
+
+@dataclass(frozen=True, eq=False)
 class Trace:
-    """One run of a model on a batch under `spec`.
+    """One run of a model on a batch under `spec`, showing one of its attentions: `name`.
 
     states [B,T,..] and readout turn into logits when asked for; for a model that gives its logits at once, readout
-    hands them through.
+    hands them through. Logits and losses are about batch, whichever attention is shown.
+    parts: all attentions by name; empty for a model whose only attention is that of batch to itself.
     """
 
     batch: TokenBatch
@@ -83,6 +93,29 @@ class Trace:
     layers: tuple[LayerRecord, ...]
     states: Tensor
     readout: Callable[[Tensor], Tensor] = field(repr=False)
+    name: str = "self"
+    parts: Mapping[str, Attention] = field(default_factory=dict)
+
+    @property
+    def attentions(self) -> tuple[str, ...]:
+        """The attentions that `select` takes: ("self",), or an encoder-decoder's ("encoder", "decoder", "cross")."""
+        return tuple(self.parts) or (self.name,)
+
+    def select(self, name: str) -> "Trace":
+        """The same run, showing another of its attentions. Raises ValueError for one that it does not have."""
+        if name not in self.attentions:
+            raise ValueError(f"expected an attention out of {', '.join(self.attentions)}, got {name!r}")
+        return replace(self, name=name, layers=self.parts[name].layers) if self.parts else self
+
+    @property
+    def queries(self) -> TokenBatch:
+        """The tokens that look: a heatmap's rows."""
+        return self.parts[self.name].queries if self.parts else self.batch
+
+    @property
+    def keys(self) -> TokenBatch:
+        """The tokens looked at: a heatmap's columns."""
+        return self.parts[self.name].keys if self.parts else self.batch
 
     @property
     def num_layers(self) -> int:
@@ -121,9 +154,9 @@ class Trace:
 
     def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
         """bool [Q,K], True = may attend; under the run's masks unless others are given."""
-        shape = self._shape(layer)
-        result = torch.ones(shape, dtype=torch.bool)
-        for mask in self._masks(layer, row, masks).values():
+        on = self._masks(layer, row, masks)
+        result = torch.ones(self._shape(layer), dtype=torch.bool)
+        for mask in on.values():
             result &= mask.cpu()
         return result
 
@@ -172,7 +205,9 @@ class Trace:
 
     def nbytes(self) -> int:
         """The memory this trace holds, in bytes."""
-        return sum(layer.nbytes() for layer in self.layers) + self.states.numel() * self.states.element_size()
+        shown = [part.layers for part in self.parts.values()] or [self.layers]
+        records = sum(record.nbytes() for layers in shown for record in layers)
+        return records + self.states.numel() * self.states.element_size()
 
     def _shape(self, layer: int) -> tuple[int, int]:
         record = self.layers[layer]

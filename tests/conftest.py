@@ -1,0 +1,50 @@
+"""What several test files share: the recorded data, and a tiny random model with its tokenizer.
+
+The data is looked for at ../shared/data, or where UNMASK_TEST_DATA points; without it the tests that need it are
+skipped, and say so.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from model import catalog
+from model.gpt2 import save_transformer
+from model.training.tokenizer import train_tokenizer
+from model.transformer import Transformer, TransformerConfig
+
+ROOT = Path(__file__).parents[1]
+TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass
+    vocabulary=283, context=151, layers=2, heads=3, width=21, mlp_width=37
+)
+TINY_ENTRIES = 277  # of the tokenizer: fewer than the model's vocabulary, as in many published models
+
+torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of recorded values and texts that is no part of the project."""
+    folder = Path(os.environ.get("UNMASK_TEST_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"needs the recorded data at {folder} (set UNMASK_TEST_DATA to another place)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in GPT-2's layout: random weights, and a byte-level tokenizer with a pad and a start token."""
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(1)
+    save_transformer(Transformer(TINY), folder)
+    words = ["the cat sat on the mat and the cat sat still"] * 3
+    train_tokenizer(words, TINY_ENTRIES).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path) -> catalog.Model:
+    """The tiny model, loaded as a reader's own folder would be. Read-only."""
+    return catalog.load(str(tiny_folder))

@@ -1,0 +1,338 @@
+"""What a run leaves behind: the laws of masks on a whole model, and everything recomputed from q, k and v.
+
+    python -m pytest tests/model/test_trace.py
+
+The model is tiny and random: 2 layers, 3 heads of width 7, 283 ids, 151 positions.
+"""
+
+import dataclasses
+from itertools import pairwise, product
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.attention import ScoreTerms, attention_stages
+from model.catalog import Model
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.trace import LayerRecord, Trace
+from tests.near import assert_near, largest_difference
+
+TEXTS = ["the cat sat on the mat", "a cat", "the cat and the cat sat still on"]
+SPECS = [MaskSpec(causal=causal, padding=padding) for causal, padding in product([True, False], repeat=2)]
+SIDES = ["left", "right"]
+
+
+def changed(batch: TokenBatch, position: int) -> TokenBatch:
+    """The same batch with another token at one position of row 0."""
+    ids = batch.ids.clone()
+    ids[0, position] = (ids[0, position] + 1) % 257
+    return dataclasses.replace(batch, ids=ids)
+
+
+def heads_of(trace: Trace) -> list[tuple[int, int]]:
+    return list(product(range(trace.num_layers), range(trace.num_heads)))
+
+
+class TestMasksOnAWholeModel:
+    @pytest.mark.parametrize("position", [1, 5, 8])
+    def test_with_the_causal_mask_a_changed_token_leaves_all_before_it_as_it_was(
+        self, tiny: Model, position: int
+    ) -> None:
+        batch = tiny.encode(TEXTS[2:])
+        before, after = tiny.run(batch).logits[0], tiny.run(changed(batch, position)).logits[0]
+        assert_near(after[:position], before[:position], 1e-5, f"logits before position {position}")
+        assert (after[position:] - before[position:]).abs().amax(-1).min() > 1e-3
+
+    @pytest.mark.parametrize("position", [1, 5, 8])
+    def test_without_it_every_position_sees_the_change(self, tiny: Model, position: int) -> None:
+        batch, spec = tiny.encode(TEXTS[2:]), MaskSpec(causal=False)
+        before, after = tiny.run(batch, spec).logits[0], tiny.run(changed(batch, position), spec).logits[0]
+        assert (after - before).abs().amax(-1).min() > 1e-3
+
+    @pytest.mark.parametrize("pad_side", SIDES)
+    @pytest.mark.parametrize("causal", [True, False])
+    def test_a_padded_row_is_the_text_alone(self, tiny: Model, pad_side: str, causal: bool) -> None:
+        spec = MaskSpec(causal=causal)
+        together = tiny.run(tiny.encode(TEXTS, pad_side), spec)
+        assert not together.batch.keep.all()
+        for row, text in enumerate(TEXTS):
+            alone, here = tiny.run(tiny.encode([text]), spec), together.batch.real(row)
+            assert_near(together.logits[row, here], alone.logits[0], 1e-5, f"logits of row {row}")
+            assert_near(together.next_token(row), alone.next_token(), 1e-5, f"next token of row {row}")
+            assert_near(together.losses(row)[here], alone.losses(), 1e-5, f"losses of row {row}")
+            for layer, head in heads_of(alone):
+                weights = together.weights(layer, head, row)
+                assert_near(weights[here, here], alone.weights(layer, head), 1e-5, f"weights {layer}.{head} row {row}")
+
+    def test_without_the_padding_mask_left_padding_changes_the_text_behind_it(self, tiny: Model) -> None:
+        batch = tiny.encode(TEXTS, "left")
+        masked, lifted = tiny.run(batch), tiny.run(batch, MaskSpec(padding=False))
+        here = batch.real(1)
+        assert (masked.logits[1, here] - lifted.logits[1, here]).abs().amax(-1).min() > 1e-3
+
+    def test_with_right_padding_the_causal_mask_already_hides_the_padding_from_the_text(self, tiny: Model) -> None:
+        batch = tiny.encode(TEXTS, "right")
+        masked, lifted = tiny.run(batch), tiny.run(batch, MaskSpec(padding=False))
+        for row in range(len(TEXTS)):
+            here = batch.real(row)
+            assert_near(lifted.logits[row, here], masked.logits[row, here], 1e-5, f"real tokens of row {row}")
+        padding = ~batch.keep
+        assert (masked.logits[padding] - lifted.logits[padding]).abs().amax(-1).min() > 1e-3
+
+    @pytest.mark.parametrize("pad_side", SIDES)
+    @pytest.mark.parametrize("spec", SPECS)
+    def test_blocked_weights_are_exactly_zero_and_rows_sum_to_one(
+        self, tiny: Model, spec: MaskSpec, pad_side: str
+    ) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, pad_side), spec)
+        for row, (layer, head) in product(range(len(TEXTS)), heads_of(trace)):
+            weights, allowed = trace.weights(layer, head, row), trace.allowed(layer, row)
+            assert torch.equal(weights > 0, allowed)
+            assert_near(weights.sum(-1), allowed.any(-1).float(), 1e-5, "sums of rows, 0 for an empty row")
+
+    @pytest.mark.parametrize("pad_side", SIDES)
+    def test_allowed_and_blocked_by_say_which_mask_blocks_which_cell(self, tiny: Model, pad_side: str) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, pad_side))
+        length = trace.batch.ids.shape[1]
+        for row in range(len(TEXTS)):
+            blocked = trace.blocked_by(1, row)
+            assert set(blocked) == {"causal", "padding"}
+            assert torch.equal(blocked["causal"], torch.ones(length, length, dtype=torch.bool).triu(1))
+            assert torch.equal(blocked["padding"], ~trace.batch.keep[row].expand(length, length))
+            assert torch.equal(trace.allowed(1, row), ~(blocked["causal"] | blocked["padding"]))
+        lifted = MaskSpec(causal=False)
+        assert set(trace.blocked_by(1, 0, lifted)) == {"padding"}
+        assert torch.equal(trace.allowed(1, 1, lifted), trace.batch.keep[1].expand(length, length))
+        assert trace.blocked_by(0, 0, MaskSpec(causal=False, padding=False)) == {}
+        assert trace.allowed(0, 0, MaskSpec(causal=False, padding=False)).all()
+
+
+class TestThisLayerOnly:
+    LIFTED = MaskSpec(causal=False)
+
+    def test_another_mask_on_the_same_q_and_k(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        for row, (layer, head) in product(range(len(TEXTS)), heads_of(trace)):
+            record = trace.layers[layer]
+            scores = record.q[row, head] @ record.k[row, head].T / 7**0.5
+            scores[:, ~trace.batch.keep[row]] = -torch.inf
+            found = trace.weights(layer, head, row, masks=self.LIFTED)
+            assert_near(found, scores.softmax(-1), 1e-6, f"weights {layer}.{head} of row {row}")
+
+    def test_the_first_layer_is_as_in_a_run_of_the_whole_model_and_later_ones_are_not(self, tiny: Model) -> None:
+        batch = tiny.encode(TEXTS, "left")
+        kept, again = tiny.run(batch), tiny.run(batch, self.LIFTED)
+        for head in range(3):
+            assert_near(kept.weights(0, head, masks=self.LIFTED), again.weights(0, head), 1e-6, f"layer 0, head {head}")
+            assert largest_difference(kept.weights(1, head, masks=self.LIFTED), again.weights(1, head)) > 1e-3
+
+    def test_looking_changes_nothing(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        before = [trace.logits, trace.overview(), trace.weights(1, 2, 1), trace.losses(2)]
+        trace.overview(masks=self.LIFTED)
+        with torch.inference_mode():
+            trace.stages(1, 2, 1, masks=self.LIFTED).weights.mul_(2)
+            trace.overview().zero_()
+            trace.allowed(1, 1).zero_()
+        after = [trace.logits, trace.overview(), trace.weights(1, 2, 1), trace.losses(2)]
+        for old, new in zip(before, after, strict=True):
+            assert largest_difference(new, old) == 0
+
+
+class TestStages:
+    def test_one_head_step_by_step(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        for row, (layer, head) in product(range(len(TEXTS)), heads_of(trace)):
+            record = trace.layers[layer]
+            q, k, v = (tensor[row, head] for tensor in (record.q, record.k, record.v))
+            stages, allowed = trace.stages(layer, head, row), trace.allowed(layer, row)
+            assert_near(stages.raw, q @ k.T, 1e-4, "raw")
+            assert_near(stages.scaled, q @ k.T / 7**0.5, 1e-5, "scaled")
+            assert_near(stages.masked, stages.scaled.masked_fill(~allowed, -torch.inf), 0, "masked")
+            assert_near(stages.weights, trace.weights(layer, head, row), 0, "weights")
+            assert_near(stages.output, stages.weights @ v, 1e-5, "output")
+
+    def test_shapes_have_the_axes_their_names_say(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        rows, length = trace.batch.ids.shape
+        assert (trace.num_layers, trace.num_heads) == (2, 3)
+        assert trace.logits.shape == (rows, length, 283)
+        assert trace.weights(1, 2, 1).shape == (length, length)
+        assert trace.stages(1, 2, 1).output.shape == (length, 7)
+        assert trace.weights(1, 2, 1).dtype == trace.logits.dtype == torch.float32
+
+    @pytest.mark.parametrize(
+        ("layer", "head", "row", "message"),
+        [
+            (2, 0, 0, "layer from 0 to 1, got 2"),
+            (-1, 0, 0, "layer from 0 to 1, got -1"),
+            (0, 3, 0, "head from 0 to 2, got 3"),
+            (0, 0, 3, "row from 0 to 2, got 3"),
+            (0, 0, -1, "row from 0 to 2, got -1"),
+        ],
+    )
+    def test_a_head_that_is_not_there_is_refused(
+        self, tiny: Model, layer: int, head: int, row: int, message: str
+    ) -> None:
+        trace = tiny.run(tiny.encode(TEXTS))
+        with pytest.raises(ValueError, match=message):
+            trace.weights(layer, head, row)
+        if head == 0:
+            with pytest.raises(ValueError, match=message):
+                trace.allowed(layer, row)
+
+
+class TestOverview:
+    @staticmethod
+    def pooled(weights: Tensor, tall: int, wide: int) -> Tensor:
+        """The largest weight of each patch, one patch at a time; patches at uneven borders share a row or column."""
+        queries, keys = weights.shape
+        thumbnail = torch.empty(tall, wide)
+        for i, j in product(range(tall), range(wide)):
+            rows = slice(i * queries // tall, -(-(i + 1) * queries // tall))
+            columns = slice(j * keys // wide, -(-(j + 1) * keys // wide))
+            thumbnail[i, j] = weights[rows, columns].max()
+        return thumbnail
+
+    @pytest.mark.parametrize("block_bytes", [1, 4 * 3 * 100 * 7, 2**25])
+    @pytest.mark.parametrize("size", [1, 5, 12, 64])
+    def test_thumbnails_are_the_largest_weight_of_each_patch_whatever_the_blocks(
+        self, tiny: Model, monkeypatch: pytest.MonkeyPatch, size: int, block_bytes: int
+    ) -> None:
+        monkeypatch.setattr("model.trace.BLOCK_BYTES", block_bytes)
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        length = trace.batch.ids.shape[1]
+        side = min(length, size)
+        for row, spec in ((1, None), (0, MaskSpec(causal=False, padding=False))):
+            overview = trace.overview(row, size, spec)
+            assert overview.shape == (2, 3, side, side)
+            for layer, head in heads_of(trace):
+                expected = self.pooled(trace.weights(layer, head, row, spec), side, side)
+                assert_near(overview[layer, head], expected, 1e-6, f"thumbnail {layer}.{head}")
+
+    @pytest.mark.parametrize("block_bytes", [1, 4 * 3 * 23 * 7, 2**25])
+    def test_blocks_are_every_weight_once(self, tiny: Model, monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
+        monkeypatch.setattr("model.trace.BLOCK_BYTES", block_bytes)
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        length = trace.batch.ids.shape[1]
+        whole = torch.full((2, 3, length, length), torch.nan)
+        for layer, queries, weights in trace.blocks(row=1):
+            assert 4 * weights.numel() <= max(block_bytes, 4 * 3 * length)  # a row of queries at the least
+            assert whole[layer, :, queries].isnan().all()
+            whole[layer, :, queries] = weights
+        for layer, head in heads_of(trace):
+            assert_near(whole[layer, head], trace.weights(layer, head, 1), 1e-6, f"weights {layer}.{head}")
+
+    def test_a_rectangular_attention_is_cut_to_each_side(self) -> None:
+        record = other_record(queries=13, keys=29)
+        overview = trace_of(record).overview(1, size=17)
+        assert overview.shape == (1, 6, 13, 17)
+        weights = trace_of(record).weights(0, 4, 1)
+        assert_near(overview[0, 4], self.pooled(weights, 13, 17), 1e-6, "a rectangular thumbnail")
+
+
+class TestWhatTheModelSays:
+    @pytest.mark.parametrize("pad_side", SIDES)
+    @pytest.mark.parametrize("spec", SPECS)
+    def test_next_token_and_losses_are_those_of_the_logits(self, tiny: Model, spec: MaskSpec, pad_side: str) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, pad_side), spec)
+        for row in range(len(TEXTS)):
+            log_p = trace.logits[row].double().log_softmax(-1)
+            real = trace.batch.keep[row].nonzero()[:, 0].tolist()
+            assert_near(trace.next_token(row), log_p[real[-1]].exp(), 1e-5, "next token")
+            expected = torch.full(trace.batch.keep[row].shape, torch.nan)
+            for before, position in pairwise(real):
+                expected[position] = -log_p[before, trace.batch.ids[row, position]]
+            assert_near(trace.losses(row), expected, 1e-5, "losses")
+
+    def test_losses_of_a_text_longer_than_one_block_of_positions(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(["the cat sat on a mat still and " * 40]))
+        assert trace.batch.ids.shape[1] == tiny.context == 151
+        log_p = trace.logits[0, :-1].log_softmax(-1)
+        expected = -log_p.gather(1, trace.batch.ids[0, 1:, None])[:, 0]
+        assert_near(trace.losses()[1:], expected, 1e-5, "losses")
+
+    def test_a_single_token_has_no_loss(self, tiny: Model) -> None:
+        ids = torch.tensor([[7]])
+        trace = tiny.run(TokenBatch(ids, torch.ones(1, 1, dtype=torch.bool), (("g",),)))
+        assert trace.losses().isnan().tolist() == [True]
+        assert float(trace.next_token().sum()) == pytest.approx(1, abs=1e-5)
+        assert trace.overview().tolist() == [[[[1.0]]] * 3] * 2
+
+
+class TestMemory:
+    def test_a_trace_grows_with_the_text_not_with_its_square(self, tiny: Model) -> None:
+        keep = torch.ones(1, 120, dtype=torch.bool)
+        ids = torch.arange(120)[None]
+        whole = tiny.run(TokenBatch(ids, keep, ()))
+        half = tiny.run(TokenBatch(ids[:, :60], keep[:, :60], ()))
+        assert whole.nbytes() == 2 * half.nbytes()
+        assert whole.nbytes() == 4 * 120 * 21 * (3 * 2 + 1)  # float32: q, k, v of two layers and the last states
+
+    def test_it_holds_no_memory_beyond_what_it_counts(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        tensors = [trace.states, *(tensor for layer in trace.layers for tensor in (layer.q, layer.k, layer.v))]
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+        assert sum(storages.values()) == trace.nbytes()
+
+
+def other_record(queries: int = 13, keys: int = 13, **more: object) -> LayerRecord:
+    """An attention that is not GPT-2's: 6 query heads over 2 key-value heads, and its own scale."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(3, 6, queries, 5, generator=generator)
+    k, v = (torch.randn(3, 2, keys, 5, generator=generator) for _ in range(2))
+    keep = torch.arange(keys) < torch.tensor([[keys], [keys - 4], [keys - 1]])
+    available = frozenset({"padding"} if queries != keys else {"causal", "padding", "window"})
+    return LayerRecord(q, k, v, keep, scale=0.3, available=available, **more)  # type: ignore[arg-type]
+
+
+def trace_of(record: LayerRecord) -> Trace:
+    """A trace of this attention alone."""
+    rows, _, queries, _ = record.q.shape
+    batch = TokenBatch(torch.zeros(rows, queries, dtype=torch.long), torch.ones(rows, queries, dtype=torch.bool), ())
+    return Trace(batch, MaskSpec(), (record,), torch.zeros(rows, queries, 1), lambda states: states)
+
+
+class TestOtherAttentions:
+    TERMS = (
+        ScoreTerms(),
+        ScoreTerms(softcap=0.7),
+        ScoreTerms(bias=torch.randn(1, 6, 13, 13, generator=torch.Generator().manual_seed(1))),
+        ScoreTerms(bias=torch.randn(3, 1, 13, 13, generator=torch.Generator().manual_seed(1))),
+        ScoreTerms(sinks=torch.tensor([0.1, 2.0, -1.0, 0.5, 3.0, 0.0])),
+    )
+
+    @pytest.mark.parametrize("terms", TERMS, ids=["plain", "soft-cap", "bias of heads", "bias of rows", "sinks"])
+    @pytest.mark.parametrize("window", [None, 4])
+    def test_every_head_of_every_row_is_that_of_the_whole(self, terms: ScoreTerms, window: int | None) -> None:
+        record = other_record(terms=terms, window=window)
+        trace = trace_of(record)
+        for row in range(3):
+            expected = attention_stages(
+                record.q, record.k, record.v, trace.allowed(0, row), scale=record.scale, terms=terms
+            )
+            for head, name in product(range(6), ("raw", "scaled", "masked", "weights", "output")):
+                found = getattr(trace.stages(0, head, row), name)
+                assert_near(found, getattr(expected, name)[row, head], 1e-5, f"{name} of head {head}, row {row}")
+
+    def test_a_window_blocks_what_is_too_far_and_can_be_lifted(self) -> None:
+        trace = trace_of(other_record(window=4))
+        query, key = torch.arange(13)[:, None], torch.arange(13)
+        assert torch.equal(trace.blocked_by(0)["window"], (query - key).abs() >= 4)
+        assert torch.equal(trace.allowed(0), (key <= query) & (query - key < 4))
+        assert set(trace.blocked_by(0, masks=MaskSpec(window=False))) == {"causal", "padding"}
+
+    def test_a_mask_that_the_attention_cannot_have_stays_off(self) -> None:
+        trace = trace_of(other_record(queries=13, keys=29))
+        assert set(trace.blocked_by(0, 1)) == {"padding"}
+        assert trace.allowed(0, 1).sum(-1).tolist() == [25] * 13
+
+    def test_half_precision_is_looked_at_in_full(self) -> None:
+        record = other_record()
+        half = dataclasses.replace(record, q=record.q.half(), k=record.k.half(), v=record.v.half())
+        found, expected = trace_of(half).stages(0, 4, 1), trace_of(record).stages(0, 4, 1)
+        assert found.weights.dtype == torch.float32
+        assert_near(found.weights, expected.weights, 5e-3, "weights from float16")
+        assert_near(found.weights.sum(-1), torch.ones(13), 1e-6, "sums of rows")

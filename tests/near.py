@@ -1,0 +1,20 @@
+"""Comparing tensors with a reference: the message says how large the largest difference was."""
+
+import torch
+from torch import Tensor
+
+
+def assert_near(found: Tensor, expected: Tensor, most: float, what: str = "") -> None:
+    """The same shape, nothing that is no number, and no element further than `most` from what is expected."""
+    assert found.shape == expected.shape, f"{what}: shape {list(found.shape)}, expected {list(expected.shape)}"
+    assert found.numel() > 0, f"{what}: nothing to compare"
+    difference = largest_difference(found, expected)
+    assert difference <= most, f"{what}: the largest difference is {difference:.3g}, allowed {most:.3g}"
+
+
+def largest_difference(found: Tensor, expected: Tensor) -> float:
+    """The largest |found - expected|; infinite where one is -inf or NaN and the other is not the same."""
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    difference = (found.detach().double() - expected.detach().double()).abs()
+    difference = torch.where(difference.isnan(), torch.inf, difference).masked_fill(same, 0.0)
+    return float(difference.max())
