@@ -11,6 +11,7 @@ from torch import Tensor
 
 PAD_PIECE = "<pad>"
 CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
+TOKENS_SPARE = 16  # read beyond the context: in a text cut within a word, that word's tokens are others
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class Encoder:
         room = self.context - (self.start is not None)
         size = 8 * room
         encoding = self._encoding(text[:size])
-        while len(encoding.ids) <= room and size < len(text) and size < CHARACTERS_TRIED * room:
+        while len(encoding.ids) <= room + TOKENS_SPARE and size < len(text) and size < CHARACTERS_TRIED * room:
             size *= 2
             encoding = self._encoding(text[:size])
         ids = encoding.ids[:room]

@@ -41,7 +41,8 @@ TERMS = {
 def some_qkv(*, queries: int = Q, heads: int = H, shared: int = H) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(B, heads, queries, D, generator=generator)
-    return q, *(torch.randn(B, shared, K, D, generator=generator) for _ in range(2))
+    k, v = (torch.randn(B, shared, K, D, generator=generator) for _ in range(2))
+    return q, k, v
 
 
 def by_the_book(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, terms: ScoreTerms, scale: float) -> Tensor:
