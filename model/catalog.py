@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 from tokenizers import Tokenizer
@@ -10,7 +11,7 @@ from tokenizers.implementations import ByteLevelBPETokenizer
 from model import hub, masks
 from model.gpt2 import CheckpointError, load_transformer
 from model.masks import MaskSpec
-from model.text import Encoder, TokenBatch
+from model.text import Encoder, TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, positions_of
 
@@ -27,6 +28,7 @@ class Entry:
     title: str
     repo: str | None = None  # on the Hugging Face hub; None for a model that ships
     megabytes: int = 0  # to download
+    first_head: tuple[int, int] | None = None  # layer and head worth seeing first
 
 
 ENTRIES = {
@@ -50,6 +52,7 @@ class Model:
 
     def __init__(self, name: str, network: Transformer, encoder: Encoder) -> None:
         self.name = name
+        self.key = uuid4().hex  # of these weights as loaded: what a cache of runs tells models apart by
         self._network = network
         self._encoder = encoder
         config = network.config
@@ -75,21 +78,60 @@ class Model:
         return Trace(batch, spec, layers, states, self._network.logits)
 
 
-def load(name: str, progress: hub.Progress | None = None) -> Model:
-    """A model by its catalog name, or a folder in GPT-2's layout.
+def fetch(name: str, progress: hub.Progress | None = None) -> Path:
+    """The folder with the model's files, downloaded first where they are not on this machine.
 
-    Raises hub.NotAvailable when its files cannot be had, CheckpointError (a ValueError) when they cannot be used.
+    Raises hub.NotAvailable when they cannot be had, CheckpointError (a ValueError) for a name that means nothing.
     """
     entry = ENTRIES.get(name)
     if entry is None:
         folder = Path(name).expanduser()
         if not folder.is_dir():
             raise CheckpointError(f"expected one of {', '.join(ENTRIES)} or a folder, got {name!r}")
-        return _from_folder(name, folder)
+        return folder
     if entry.repo is None:
-        return _from_folder(name, CHECKPOINTS / name)
-    folder = hub.cached(name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
-    return _from_folder(name, folder)
+        return CHECKPOINTS / name
+    return hub.cached(name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
+
+
+def load(name: str, progress: hub.Progress | None = None) -> Model:
+    """A model by its catalog name, or a folder in GPT-2's layout.
+
+    Raises what fetch raises, and CheckpointError when the files cannot be used.
+    """
+    return _from_folder(name, fetch(name, progress))
+
+
+def first_head(model: Model) -> tuple[int, int]:
+    """The layer and head to show before anybody has chosen one."""
+    entry = ENTRIES.get(model.name)
+    return (entry and entry.first_head) or (model.num_layers // 2, 0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What of a text a model reads: the rows, their batch, and how many rows were left out for want of room."""
+
+    rows: list[str]
+    batch: TokenBatch
+    rows_left_out: int
+
+
+def read(model: Model, text: str, pad_side: str) -> Reading | None:
+    """A text, one row for each line that is not blank; None where there is none.
+
+    At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included).
+    """
+    rows, left_out = rows_of(text, MOST_ROWS)
+    if not rows:
+        return None
+    batch = model.encode(rows, pad_side)
+    room = max(model.most_cells // batch.ids.shape[1], 1)
+    if room < len(rows):
+        left_out += len(rows) - room
+        rows = rows[:room]
+        batch = model.encode(rows, pad_side)
+    return Reading(rows, batch, left_out)
 
 
 def _from_folder(name: str, folder: Path) -> Model:

@@ -10,6 +10,9 @@ import math
 import torch
 from torch import Tensor
 
+from model.masks import MaskSpec
+from model.trace import Trace
+
 
 def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Shannon entropy of a row in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
@@ -32,9 +35,29 @@ def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[
     return future, padding
 
 
+def leak_by_head(trace: Trace, row: int = 0, spec: MaskSpec | None = None) -> tuple[Tensor, Tensor]:
+    """`leak` of every head of a run, over the row's real tokens: [L,H], [L,H]. A block of queries at a time."""
+    shape = (trace.num_layers, trace.num_heads)
+    future, padding, rows = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
+    for layer, queries, weights in trace.blocks(row, spec):
+        keep = trace.layers[layer].keep[row]
+        position = torch.arange(queries.start, queries.stop, device=weights.device)[:, None]
+        later = (torch.arange(len(keep), device=weights.device) > position) & keep
+        real = weights * trace.batch.keep[row, queries].to(weights.device)[:, None]
+        future[layer] += (real * later).sum((-1, -2)).cpu()
+        padding[layer] += (real * ~keep).sum((-1, -2)).cpu()
+        rows[layer] += (real.sum(-1) > 0).sum(-1).cpu()
+    return future / rows, padding / rows
+
+
 def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Mean weight, 0 to 1, on the position just before: [.., T, T] -> [..]. Position 0 has none and is left out."""
     return _mean_over_rows(_on(weights, 1), weights, _and(queries, _positions(weights) >= 1))
+
+
+def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on one key, the first token for example: [.., Q, K] -> [..]."""
+    return _mean_over_rows(weights[..., key], weights, queries)
 
 
 def induction(weights: Tensor, period: int, queries: Tensor | None = None) -> Tensor:
@@ -44,6 +67,18 @@ def induction(weights: Tensor, period: int, queries: Tensor | None = None) -> Te
     t - period + 1 (Olsson et al. 2022, "In-context Learning and Induction Heads"; "prefix matching").
     """
     return _mean_over_rows(_on(weights, period - 1), weights, _and(queries, _positions(weights) >= period))
+
+
+def induction_in(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
+    """`induction` on any text: the weight on the token after the last time the query's token came up before.
+
+    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before.
+    """
+    position = torch.arange(len(ids), device=weights.device)
+    same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,K]
+    last = torch.where(same_before, position[None, :], -1).amax(-1)  # [Q], -1 = never
+    after = (position[None, :] == last[:, None] + 1) & (last >= 0)[:, None]
+    return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, last >= 0))
 
 
 def repeated_tokens(rows: int, span: int, ids: range, start: int | None, generator: torch.Generator) -> Tensor:

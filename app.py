@@ -1,0 +1,65 @@
+"""Explore: a text in, every head out, masks on and off."""
+
+import streamlit as st
+
+from model import catalog
+from ui import controls, explain, look, models, overview, page
+from viz.head import comparison_figure, head_figure, head_range
+from viz.numbers import leak_table, loss_figure, next_token_table
+from viz.overview import overview_packet
+from viz.sentence import sentence
+
+page.set_up("Explore")
+controls.seed()
+
+with st.sidebar:
+    wanted = controls.choose_model()
+    text = controls.choose_text()
+model, problem = models.get_or_story(wanted)
+if problem:
+    st.error(f"{problem} Until then this page shows the built-in story model.")
+
+reading = catalog.read(model, text, st.session_state.pad)
+if reading is None:
+    st.info("Type a text on the left, one sequence a line, or take one of the examples.")
+    st.stop()
+batch = reading.batch
+with st.sidebar:
+    row = controls.choose_row(reading.rows)
+for note in explain.limits(model, reading):
+    st.warning(note)
+
+title, switches = st.columns([1, 1.25], vertical_alignment="center")
+with switches:
+    spec, scope = controls.choose_masks()
+sentence_place = st.container()
+left, right = st.columns([1, 2.1])
+with left:
+    layer, head = controls.choose_head(model)
+name = f"L{layer} H{head}"
+title.markdown(f"### Unmask\u2002:small[{model.name} · {len(batch.pieces[row])} tokens · {name}]")
+
+now, standard = look.looks(model, batch, spec, scope, row)
+changed = spec != model.standard
+views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
+sentence_place.html(f'<p class="sentence">{sentence(explain.scene(now, model.standard, scope, name, views[0]))}</p>')
+with left:
+    overview.show(overview_packet(*now.thumbnails(), layer=layer, head=head))
+    st.caption(explain.OVERVIEW)
+with right:
+    draw = comparison_figure if changed else head_figure
+    figure = draw(*views, dark=page.is_dark())
+    st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
+    st.html(explain.key(views[0], changed, head_range(*views)))
+
+tokens, losses, leaks = st.columns([1, 1.4, 1])
+tokens.html(next_token_table(look.candidates(model, now, standard), changed=changed))
+with losses:
+    curves = look.losses(now, standard)
+    figure = loss_figure(*curves, list(batch.pieces[row]), changed=changed)
+    st.caption(explain.loss_caption(*curves, changed))
+    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+leaks.html(leak_table(*look.leak_pairs(now, standard, layer, head), name))
+
+with st.sidebar:
+    controls.share(wanted)

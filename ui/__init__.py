@@ -1,0 +1,1 @@
+"""What several pages share of streamlit: set-up, URL state, cached models and runs."""

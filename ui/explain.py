@@ -1,0 +1,111 @@
+"""The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
+
+import math
+
+import numpy as np
+import torch
+
+from model import measures
+from model.catalog import MOST_ROWS, Model, Reading
+from model.masks import MaskSpec
+from ui.look import Look
+from viz.numbers import Leak, percent
+from viz.palette import MASK_COLOURS
+from viz.sentence import Scene
+from viz.view import MOST_CELLS, HeadView
+
+OVERVIEW = (
+    "Every head's largest weights; brightness is the square root of the weight, from 0 to 1, the same for all. "
+    "Click, or arrow keys and Enter."
+)
+
+
+def limits(model: Model, reading: Reading) -> list[str]:
+    """A sentence for everything of the text that is not shown."""
+    notes = []
+    for number, cut in enumerate(reading.batch.cut, 1):
+        if cut:
+            notes.append(
+                f"{model.name} reads {model.context:,} tokens at a time. Of row {number} it shows the first {model.context:,}; "
+                f"the last {len(cut):,} characters are cut, from “{_beginning(cut)}” on."
+            )
+    if reading.rows_left_out:
+        notes.append(
+            f"Shown are the first {len(reading.rows):,} lines, {reading.rows_left_out:,} more are left out: "
+            f"the page takes {MOST_ROWS} lines at the most, fewer when they are long."
+        )
+    return notes
+
+
+def scene(now: Look, standard: MaskSpec, scope: str, name: str, view: HeadView) -> Scene:
+    """What the sentence needs to know about the head on screen."""
+    batch, row = now.trace.batch, now.row
+    keep, ids = batch.keep[row], batch.ids[row]
+    weights = torch.from_numpy(view.weights)
+    future, padding = measures.leak(weights, keep, keep)
+    here = batch.real(row)
+    after_first = keep.clone()
+    after_first[here.start] = False
+    return Scene(
+        name=name,
+        causal=now.masks.causal,
+        padding=now.masks.padding,
+        standard_causal=standard.causal,
+        layer_only=scope == "layer",
+        has_padding=not bool(batch.keep.all()),
+        pad_side=batch.pad_side,
+        leak=Leak(float(future), float(padding)),
+        previous=float(measures.previous_token(weights, after_first)),
+        first=float(measures.key_share(weights, here.start, after_first)),
+        induction=float(measures.induction_in(weights, ids, after_first)),
+    )
+
+
+def head_alt(name: str, view: HeadView, changed: bool) -> str:
+    """The heatmap for whoever cannot see it: its size, where its weight is, and what is blocked."""
+    blocked = view.any_blocked()
+    query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
+    masks = " and ".join(view.blocked) or "no mask"
+    beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
+    return (
+        f"Attention of {name}, {view.weights.shape[0]} queries by {view.weights.shape[1]} keys. The largest weight, "
+        f"{view.weights.max():.2f}, is that of query {query} ({view.queries[query]}) on key {key} ({view.keys[key]}). "
+        f"{percent(float(blocked.mean()))} of the cells are blocked, by {masks}.{beside}"
+    )
+
+
+def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:
+    """The means of the two curves."""
+    return f"Loss per token. The mean is {_mean(now)} nats now and {_mean(standard)} under the standard masks."
+
+
+def loss_caption(now: np.ndarray, standard: np.ndarray, changed: bool) -> str:
+    """The means of the two curves, in one line."""
+    return f"Loss per token, mean {_mean(now)} nats" + (f" now, {_mean(standard)} standard" if changed else "")
+
+
+def key(view: HeadView, changed: bool, zmax: float) -> str:
+    """HTML: how to read the heatmap's colours and hatching."""
+    swatches = " ".join(
+        f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in view.blocked
+    )
+    parts = [f"Colours run from 0 to {zmax:.2f}" + (", the same on both sides." if changed else ".")]
+    parts.append(f"Hatched cells are blocked: {swatches}." if view.blocked else "No mask is on; no cell is blocked.")
+    if view.any_blocked().all(1).any():
+        parts.append("Rows with nothing to attend to get weight 0 everywhere and add nothing.")
+    size = max(view.weights.shape)
+    if size > MOST_CELLS:
+        step = math.ceil(size / MOST_CELLS)
+        parts.append(
+            f"Each cell shows the largest of {step} × {step} weights: {size} tokens are more than a screen has room for."
+        )
+    return f'<p class="key">{" ".join(parts)}</p>'
+
+
+def _mean(losses: np.ndarray) -> str:
+    return "–" if np.isnan(losses).all() else f"{np.nanmean(losses):.2f}"
+
+
+def _beginning(text: str) -> str:
+    first = " ".join(text.split())
+    return first if len(first) <= 40 else first[:40] + "…"

@@ -1,0 +1,35 @@
+"""Blocked cells as a picture: each mask hatches in its own colour and direction."""
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image
+
+from viz.palette import MASK_COLOURS, rgb
+
+PERIOD, STROKE = 6, 2  # pixels from line to line, and of each line
+WIDEST = 768  # pixels
+
+
+def hatch_png(blocked: dict[str, np.ndarray], dark: bool) -> bytes:
+    """A PNG of the [Q,K] cells that any mask blocks, transparent elsewhere. Row 0 is at the top."""
+    shape = next(iter(blocked.values())).shape
+    scale = max(WIDEST // max(shape), 2)
+    down, across = np.indices((shape[0] * scale, shape[1] * scale), dtype=np.int32)
+    lines = {"causal": across + down, "padding": across - down, "window": across}
+    pixels = np.zeros((*down.shape, 4), np.uint8)
+    for name, mask in blocked.items():
+        here = np.kron(mask, np.ones((scale, scale), bool))
+        ground = here & (pixels[..., 3] == 0)
+        pixels[ground] = (120, 126, 138, 60) if dark else (150, 155, 165, 46)
+        stroke = here & (lines[name] % PERIOD < STROKE)
+        pixels[stroke] = (*rgb(MASK_COLOURS[name]), 190)
+    file = io.BytesIO()
+    Image.fromarray(pixels).quantize(32, method=Image.Quantize.FASTOCTREE).save(file, "PNG")
+    return file.getvalue()
+
+
+def data_uri(png: bytes) -> str:
+    """The picture as a URI for an <img> or a plotly layout."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()

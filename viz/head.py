@@ -1,0 +1,87 @@
+"""The chosen head: alone under the standard masks; otherwise now, standard, and the difference."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.heatmap import add_head, axis_names, colour_bar, colour_range, style_axes
+from viz.palette import diverging
+from viz.view import HeadView, coarser, patches
+
+HEIGHT = 640
+
+
+def head_figure(now: HeadView, *, dark: bool) -> go.Figure:
+    """One heatmap, as large as it gets."""
+    figure = _empty_figure()
+    view = coarser(now)
+    add_head(figure, view, head_range(now), dark=dark)
+    return figure
+
+
+def comparison_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Figure:
+    """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together."""
+    figure = _empty_figure()
+    zmax = head_range(now, standard)
+    add_head(figure, coarser(now), zmax, dark=dark)
+    add_head(figure, coarser(standard), zmax, dark=dark, place="2")
+    _add_difference(figure, now, standard, dark=dark)
+    figure.update_layout(
+        xaxis={"domain": [0, 0.62]},
+        xaxis2={"domain": [0.72, 0.93], "matches": "x"},
+        yaxis2={"domain": [0.54, 1], "matches": "y"},
+        xaxis3={"domain": [0.72, 0.93], "matches": "x"},
+        yaxis3={"domain": [0, 0.46], "matches": "y"},
+    )
+    figure.update_traces(colorbar={"x": 0.625, "xanchor": "left"}, selector={"name": "weights", "xaxis": "x"})
+    for text, x, y in (("now", 0, 1), ("standard masks", 0.72, 1), ("now − standard", 0.72, 0.46)):
+        figure.add_annotation(
+            text=f"<b>{text}</b>",
+            xref="paper",
+            yref="paper",
+            x=x,
+            y=y,
+            xanchor="left",
+            yanchor="bottom",
+            showarrow=False,
+        )
+    return figure
+
+
+def head_range(*views: HeadView) -> float:
+    """The weight that gets the last colour, one for all of these views."""
+    return colour_range(*(view.weights for view in views))
+
+
+def difference(now: HeadView, standard: HeadView) -> np.ndarray:
+    """now - standard, float32 [Q,K]; cells that both block are NaN; of a patch, the change of largest size."""
+    change = now.weights - standard.weights
+    step = coarser(now).step
+    if step > 1:
+        parts = patches(change, step, 0.0).transpose(0, 2, 1, 3)
+        parts = parts.reshape(*parts.shape[:2], -1)
+        change = np.take_along_axis(parts, np.abs(parts).argmax(-1)[..., None], -1)[..., 0]
+    both = coarser(now).any_blocked() & coarser(standard).any_blocked()
+    return np.where(both, np.nan, change).astype(np.float32)
+
+
+def _add_difference(figure: go.Figure, now: HeadView, standard: HeadView, *, dark: bool) -> None:
+    view, change = coarser(now), difference(now, standard)
+    reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
+    figure.add_heatmap(
+        z=change,
+        **axis_names(view),
+        xaxis="x3",
+        yaxis="y3",
+        zmin=-reach,
+        zmax=reach,
+        colorscale=diverging(dark),
+        colorbar=colour_bar("change", x=0.94, xanchor="left", y=0.23, len=0.5),
+        hovertemplate="<b>%{y}</b> looks at <b>%{x}</b><br>change %{z:+.4f}<extra></extra>",
+        hoverongaps=False,
+        name="difference",
+    )
+    style_axes(figure, view, "3", tokens=False)
+
+
+def _empty_figure() -> go.Figure:
+    return go.Figure(layout={"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 28, "b": 8}, "hovermode": "closest"})

@@ -1,0 +1,103 @@
+"""The strip of numbers under the pictures: what the masks do to the model. HTML tables, and the loss as a figure."""
+
+import html
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.palette import NOW, STANDARD
+
+TOP = 10
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """One candidate for the next token: its label, and its probability (0 to 1) now and under the standard masks."""
+
+    label: str
+    now: float
+    standard: float
+
+
+def next_token_table(candidates: list[NextToken], *, changed: bool) -> str:
+    """The candidates with their probabilities as bars; one column while nothing is changed, else two."""
+    columns = [("now", NOW), ("standard", STANDARD)] if changed else [("standard", STANDARD)]
+    head = "".join(f'<th colspan="2">{name}</th>' for name, _ in columns)
+    rows = []
+    for candidate in candidates:
+        cells = "".join(_bar(getattr(candidate, name), colour) for name, colour in columns)
+        rows.append(f'<tr><td class="token">{html.escape(candidate.label)}</td>{cells}</tr>')
+    return f'<table class="numbers"><tr><th>next token</th>{head}</tr>{"".join(rows)}</table>'
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Shares of attention, 0 to 1, on later tokens and on padding; NaN where no row attends to anything."""
+
+    future: float
+    padding: float
+
+
+def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str) -> str:
+    """Each pair is (now, standard); name is the head's, "L3 H2"."""
+    rows = [
+        (f"{name}: on later tokens", head[0].future, head[1].future),
+        (f"{name}: on padding", head[0].padding, head[1].padding),
+        ("all heads: on later tokens", model[0].future, model[1].future),
+        ("all heads: on padding", model[0].padding, model[1].padding),
+    ]
+    body = "".join(
+        f'<tr><td>{html.escape(what)}</td><td class="number">{percent(now)}</td>'
+        f'<td class="number">{percent(standard)}</td></tr>'
+        for what, now, standard in rows
+    )
+    return f'<table class="numbers"><tr><th>attention</th><th>now</th><th>standard</th></tr>{body}</table>'
+
+
+def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: list[str], *, changed: bool) -> go.Figure:
+    """Loss per token in nats [T], NaN where there is none; pieces [T]."""
+    names = [f"{place}: {html.escape(piece)}" for place, piece in enumerate(pieces)]
+    figure = go.Figure(layout={"height": 300, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
+    series = [("standard", standard, STANDARD)] + ([("now", now, NOW)] if changed else [])
+    for name, values, colour in series:
+        figure.add_scatter(
+            x=names,
+            y=values.astype(np.float32),
+            name=name,
+            mode="lines+markers" if len(pieces) <= 128 else "lines",
+            line={"color": colour, "width": 1.5},
+            marker={"size": 4},
+            hovertemplate="%{y:.2f} nats",
+        )
+    every = math.ceil(len(pieces) / 30)
+    figure.update_xaxes(
+        type="category",
+        tickmode="array",
+        tickvals=list(range(0, len(pieces), every)),
+        ticktext=[html.escape(piece[:12]) for piece in pieces[::every]],
+        tickangle=-90,
+        tickfont={"size": 10},
+        range=[-0.5, len(pieces) - 0.5],
+    )
+    figure.update_yaxes(title={"text": "loss, nats"}, rangemode="tozero")
+    figure.update_layout(legend={"orientation": "h", "y": 1.12, "x": 0}, showlegend=changed)
+    return figure
+
+
+def percent(share: float) -> str:
+    """0.4132 -> "41.3 %"; exactly 0 -> "0 %"; NaN -> "–"."""
+    if math.isnan(share):
+        return "–"
+    if share == 0:
+        return "0 %"
+    return "< 0.1 %" if share < 0.001 else f"{share * 100:.1f} %"
+
+
+def _bar(share: float, colour: str) -> str:
+    width = min(max(share, 0.0), 1.0) * 100
+    return (
+        f'<td class="number">{percent(share)}</td>'
+        f'<td style="width:30%"><div class="bar" style="width:{width:.1f}%;background:{colour}"></div></td>'
+    )

@@ -1,0 +1,41 @@
+"""Colours. One sequential palette for weights, one diverging for differences, one colour for each mask.
+
+Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes; the masks' colours are
+Okabe and Ito's (2008).
+"""
+
+SEQUENTIAL = (
+    "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725",
+)  # fmt: skip
+
+MASK_COLOURS = {"causal": "#E69F00", "padding": "#56B4E9", "window": "#009E73"}
+
+NOW, STANDARD = "#CC79A7", "#0072B2"  # series under the current and under the standard masks
+
+
+def diverging(dark: bool) -> list[list[float | str]]:
+    """A plotly colour scale, blue below 0 and red above, whose middle is the page's own ground."""
+    middle = "#1b1f27" if dark else "#f7f7f7"
+    return [[0.0, "#2166ac"], [0.25, "#67a9cf"], [0.5, middle], [0.75, "#ef8a62"], [1.0, "#b2182b"]]
+
+
+def sequential() -> list[list[float | str]]:
+    """A plotly colour scale from 0 to 1."""
+    return [[step / (len(SEQUENTIAL) - 1), colour] for step, colour in enumerate(SEQUENTIAL)]
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    """ "#rrggbb" as three numbers from 0 to 255."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def table(entries: int) -> bytes:
+    """The sequential palette as `entries` evenly spaced RGB triples."""
+    stops = [rgb(colour) for colour in SEQUENTIAL]
+    result = bytearray()
+    for entry in range(entries):
+        place = entry / (entries - 1) * (len(stops) - 1)
+        low = min(int(place), len(stops) - 2)
+        share = place - low
+        result += bytes(round(a + (b - a) * share) for a, b in zip(stops[low], stops[low + 1], strict=True))
+    return bytes(result)

@@ -1,0 +1,79 @@
+"""One sentence, in plain words, about what the reader is seeing."""
+
+from dataclasses import dataclass
+
+from viz.numbers import Leak, percent
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the sentence is about. Shares are 0 to 1, over the row's real tokens."""
+
+    name: str  # the head's, "L3 H2"
+    causal: bool
+    padding: bool
+    standard_causal: bool  # whether the model was trained with a causal mask
+    layer_only: bool
+    has_padding: bool
+    pad_side: str
+    leak: Leak
+    previous: float  # share of the head's attention on the position before
+    first: float  # on the first real token
+    induction: float  # on the token after the previous occurrence; NaN where nothing repeats
+
+
+def sentence(scene: Scene) -> str:
+    """What is seen, and what to try next."""
+    if scene.causal == scene.standard_causal and scene.padding:
+        return f"{_habit(scene)} {_next(scene)}"
+    parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
+    if not scene.padding:
+        parts.append(_padding(scene))
+    if scene.layer_only:
+        parts.append(
+            "Only this picture is redone: queries and keys are those of the standard run, and so is the output."
+        )
+    return " ".join(parts)
+
+
+def _causal(scene: Scene) -> str:
+    if scene.causal:
+        return f"With a causal mask that this model never had in training, {scene.name} can only look back."
+    share = percent(scene.leak.future)
+    return f"Without the causal mask, {share} of this head's attention goes to tokens that come later: the model reads the answer."
+
+
+def _padding(scene: Scene) -> str:
+    if not scene.has_padding:
+        return "The padding mask is off, but this batch has no padding: add a second line of another length to see it matter."
+    if scene.pad_side == "right" and scene.causal:
+        return (
+            "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask already "
+            "hides it from them. Only the padding's own rows change."
+        )
+    share = percent(scene.leak.padding)
+    return f"Without the padding mask, {share} of this head's attention goes to padding: it spends itself on tokens nobody wrote."
+
+
+def _habit(scene: Scene) -> str:
+    habits = [
+        (
+            scene.induction,
+            "{} of {}'s attention goes to the token that followed the last time its word came up: an induction head.",
+        ),
+        (scene.previous, "{} of {}'s attention goes to the token just before."),
+        (
+            scene.first,
+            "{} of {}'s attention rests on the first token, where a head looks when it has nothing to look for.",
+        ),
+    ]
+    share, words = max(habits, key=lambda habit: habit[0] if habit[0] == habit[0] else -1.0)
+    if not share >= 0.25:
+        return f"{scene.name} spreads its attention: no one place gets a quarter of it."
+    return words.format(percent(share), scene.name)
+
+
+def _next(scene: Scene) -> str:
+    if scene.standard_causal:
+        return "Switch Causal off to let every token see what comes later."
+    return "Switch Causal on to see what is left when no token can look ahead."

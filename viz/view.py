@@ -1,0 +1,58 @@
+"""What there is to draw of one head, as plain arrays."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_CELLS = 256  # a side; more than a screen can show apart
+
+
+@dataclass(frozen=True, eq=False)
+class HeadView:
+    """One head on one text: Q queries (rows) by K keys (columns).
+
+    weights: float32 [Q,K], 0 to 1, blocked cells 0. scaled: float32 [Q,K], the scores before masking.
+    blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
+    queries, keys: a label for each position. step: how many positions each row and column stands for.
+    """
+
+    weights: np.ndarray
+    scaled: np.ndarray
+    blocked: dict[str, np.ndarray]
+    queries: list[str]
+    keys: list[str]
+    step: int = 1
+
+    def any_blocked(self) -> np.ndarray:
+        """bool [Q,K], True where at least one mask blocks the cell."""
+        return np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0)
+
+
+def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
+    """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells.
+
+    A patch is blocked by a mask only when that mask blocks all of it.
+    """
+    step = -(-max(view.weights.shape) // most)
+    if step == 1:
+        return view
+    return HeadView(
+        weights=patches(view.weights, step, 0.0).max((1, 3)),
+        scaled=patches(view.scaled, step, -np.inf).max((1, 3)),
+        blocked={name: patches(mask, step, True).all((1, 3)) for name, mask in view.blocked.items()},
+        queries=_joined(view.queries, step),
+        keys=_joined(view.keys, step),
+        step=step,
+    )
+
+
+def patches(values: np.ndarray, step: int, beyond: float) -> np.ndarray:
+    """[Q,K] -> [Q/step, step, K/step, step], the last patches filled up with `beyond`."""
+    rows, columns = (-size % step for size in values.shape)
+    full = np.pad(values, ((0, rows), (0, columns)), constant_values=beyond)
+    return full.reshape(full.shape[0] // step, step, full.shape[1] // step, step)
+
+
+def _joined(labels: list[str], step: int) -> list[str]:
+    groups = [labels[begin : begin + step] for begin in range(0, len(labels), step)]
+    return ["".join(group[:4]) + ("…" if len(group) > 4 else "") for group in groups]
