@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,7 @@ class TokenBatch:
 
     ids: int64 [B,T]. keep: bool [B,T], True = a real token, False = padding.
     pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
+    source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
     """
 
     ids: Tensor
@@ -27,6 +28,7 @@ class TokenBatch:
     pieces: tuple[tuple[str, ...], ...]
     pad_side: str = "right"
     cut: tuple[str, ...] = ()
+    source: "TokenBatch | None" = None
 
     def real(self, row: int) -> slice:
         """Where the row's real tokens are, among its T positions."""
@@ -37,14 +39,24 @@ class TokenBatch:
 class Encoder:
     """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
 
-    def __init__(self, tokenizer: Tokenizer, context: int, *, pad: int, start: int | None = None) -> None:
-        """pad: the id that fills short rows. start: a token the model was trained to see first, or None."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        context: int,
+        *,
+        pad: int,
+        start: int | Sequence[int] | None = None,
+        end: Sequence[int] = (),
+    ) -> None:
+        """pad: the id that fills short rows. start, end: what the model was trained to see around every text, if anything."""
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._label = token_labels(tokenizer)
-        self.context, self.pad, self.start = context, pad, start
+        self.context, self.pad = context, pad
+        self.start = [] if start is None else [start] if isinstance(start, int) else list(start)
+        self.end = list(end)
 
     def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
         """One row for each text, as long as the longest, at most the context.
@@ -56,10 +68,14 @@ class Encoder:
         if not texts:
             raise ValueError("expected at least one text, got none")
         encoded = [self._ids(text) for text in texts]
-        rows = [ids for ids, _ in encoded]
-        empty = [number for number, text in enumerate(texts) if not text or not rows[number]]
+        empty = [number for number, text in enumerate(texts) if not text or not encoded[number][0]]
         if empty:
             raise ValueError(f"expected text in every row, got none in row {empty[0]}")
+        rows = [[*self.start, *ids, *self.end] for ids, _ in encoded]
+        return self.batch(rows, pad_side, tuple(cut for _, cut in encoded))
+
+    def batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...] = ()) -> TokenBatch:
+        """Rows of ids, padded on one side to the longest, with what to show for each."""
         longest = max(map(len, rows))
         ids = torch.full((len(rows), longest), self.pad)
         keep = torch.zeros(len(rows), longest, dtype=torch.bool)
@@ -71,18 +87,18 @@ class Encoder:
             keep[number, here] = True
             padding, shown = [PAD_PIECE] * blank, [self._label(token) for token in row]
             pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
-        return TokenBatch(ids, keep, tuple(pieces), pad_side, tuple(cut for _, cut in encoded))
+        return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
 
     def label(self, token: int) -> str:
         """What to show for an id."""
         return self._label(token)
 
     def _ids(self, text: str) -> tuple[list[int], str]:
-        """The ids that fit into the context, start token included, and the text behind them.
+        """The ids that fit into the context beside the start and the end, and the text behind them.
 
         Reads no more of a long text than it takes to fill the context.
         """
-        room = self.context - (self.start is not None)
+        room = self.context - len(self.start) - len(self.end)
         size = 8 * room
         encoding = self._encoding(text[:size])
         while len(encoding.ids) <= room + TOKENS_SPARE and size < len(text) and size < CHARACTERS_TRIED * room:
@@ -90,12 +106,21 @@ class Encoder:
             encoding = self._encoding(text[:size])
         ids = encoding.ids[:room]
         read = len(text[:size]) if len(encoding.ids) <= room else encoding.offsets[room][0]
-        lead = [] if self.start is None else [self.start]
-        return lead + ids, text[read:]
+        return ids, text[read:]
 
     def _encoding(self, text: str) -> Encoding:
         # a lone surrogate cannot be encoded; nothing a keyboard types, but a URL can hold one
         return self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"), add_special_tokens=False)
+
+
+def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that a tokenizer's own post-processor puts before and after a text: <s>, or [CLS] and [SEP], or </s> …"""
+    marks = tokenizer.encode("a").special_tokens_mask
+    ids = tokenizer.encode("a").ids
+    if 0 not in marks:  # "a" is nothing to this tokenizer: then what stands around it cannot be told apart
+        return ids, []
+    first, last = marks.index(0), len(marks) - marks[::-1].index(0)
+    return ids[:first], ids[last:]
 
 
 def rows_of(text: str, most: int) -> tuple[list[str], int]:
