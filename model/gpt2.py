@@ -50,7 +50,9 @@ def read_config(folder: Path) -> TransformerConfig:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"
-        raise CheckpointError(f"{path}: {field}: {first['msg']}, found {str(first['input'])[:60]!r}") from None
+        raise CheckpointError(
+            f"{path}: expected {field} as GPT-2 writes it ({first['msg']}), found {str(first['input'])[:60]!r}"
+        ) from None
     expected = {
         "model_type": "gpt2",
         "activation_function": "gelu_new",
