@@ -7,13 +7,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from pathlib import Path
+from typing import TypeVar
 
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from httpx2 import HTTPError  # the hub client's own requests end in these
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
 from tqdm.auto import tqdm
@@ -21,6 +24,7 @@ from tqdm.auto import tqdm
 REACH_SECONDS = 1.5
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
+Answer = TypeVar("Answer")
 
 
 class NotAvailable(RuntimeError):
@@ -34,6 +38,17 @@ def cached(repo: str, files: tuple[str, ...]) -> Path | None:
     return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
 
 
+def cached_folder(repo: str) -> Path | None:
+    """The folder of the local cache that holds this repository's config.json, and perhaps more. Uses no network."""
+    return cached(repo, ("config.json",))
+
+
+def listing(repo: str) -> dict[str, int]:
+    """The names and sizes of a repository's files, asked of the hub. Raises NotAvailable within two seconds."""
+    info = _reach(repo, "config.json", lambda: HfApi().model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
+    return {file.rfilename: file.size or 0 for file in info.siblings or []}
+
+
 def download(repo: str, files: tuple[str, ...], progress: Progress | None = None) -> Path:
     """The folder with these files, from the cache or the hub.
 
@@ -43,21 +58,21 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     folder = cached(repo, files)
     if folder is not None:
         return folder
-    _reach(repo, files[0])
+    _reach(repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS))
     try:
         paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, progress)) for name in files]
-    except EntryNotFoundError as error:
+    except RemoteEntryNotFoundError as error:
         raise NotAvailable(
             f"{repo} has no {', '.join(files)} that this program can read ({_first_line(error)})."
         ) from None
-    except (HfHubHTTPError, OSError) as error:
+    except (HTTPError, OSError) as error:
         raise NotAvailable(
             f"The download of {repo} broke off ({_first_line(error)}). Try again: it goes on where it was."
         ) from None
     return Path(paths[-1]).parent
 
 
-def _reach(repo: str, name: str) -> None:
+def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     """One request, in a thread of its own: looking a host's name up has no time limit otherwise."""
     how = (
         f"To get it, connect once and choose it again, or run: hf download {repo}. "
@@ -67,7 +82,7 @@ def _reach(repo: str, name: str) -> None:
         raise NotAvailable(f"{repo} is not on this machine, and HF_HUB_OFFLINE is set. {how}")
     pool = ThreadPoolExecutor(1)
     try:
-        pool.submit(get_hf_file_metadata, hf_hub_url(repo, name), timeout=REACH_SECONDS).result(REACH_SECONDS)
+        return pool.submit(request).result(REACH_SECONDS)
     except GatedRepoError:
         raise NotAvailable(
             f"{repo} is gated: accept its terms on the hub, then log in here with: hf auth login."

@@ -48,7 +48,7 @@ class Encoder:
         start: int | Sequence[int] | None = None,
         end: Sequence[int] = (),
     ) -> None:
-        """pad: the id that fills short rows. start, end: what the model was trained to see around every text, if anything."""
+        """pad: the id that fills short rows. start, end: what the model was trained to see around every text."""
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
         self._tokenizer.no_padding()

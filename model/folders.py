@@ -1,0 +1,192 @@
+"""What is in a model's folder or repository, judged by its file names, sizes and config before anything is loaded.
+
+Every refusal is one or two sentences that say what was found and what to do.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from safetensors import SafetensorError, safe_open
+
+from model.gpt2 import CheckpointError
+from model.settings import Settings
+
+CONFIG = "config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZERS = (  # each of them is a tokenizer
+    ("tokenizer.json",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+    ("tokenizer.model",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
+    ("source.spm", "target.spm", "vocab.json"),
+)
+EXTRAS = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weights get once they are float32
+
+
+class TooLarge(CheckpointError):
+    """More weights than the settings or the memory allow; the message gives both numbers."""
+
+
+def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
+    """Which of a repository's files (name -> bytes) a model is loaded from: small ones first, then its weights.
+
+    Raises CheckpointError where they do not make a model that can be loaded.
+    """
+    if CONFIG not in files:
+        raise CheckpointError(
+            f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout. "
+            "Choose a repository or a folder that holds one, as save_pretrained writes it."
+        )
+    weights = weight_files(name, files)
+    if not any(all(part in files for part in tokenizer) for tokenizer in TOKENIZERS):
+        raise CheckpointError(
+            f"{name} has no tokenizer (tokenizer.json or the like), so no text can be turned into its tokens. "
+            "Save its tokenizer beside its weights."
+        )
+    wanted = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
+    return (*sorted(wanted & set(files)), *weights)
+
+
+def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
+    """The safetensors files among these, and the index that lists them where there are several."""
+    if WEIGHTS in files:
+        return (WEIGHTS,)
+    shards = sorted(file for file in files if file.startswith("model-") and file.endswith(".safetensors"))
+    if INDEX in files and shards:
+        return (INDEX, *shards)
+    if any(file.endswith(PICKLES) for file in files):
+        raise CheckpointError(
+            f"{name} has its weights only as pickle files, which can run any code when they are opened; this program "
+            "reads safetensors alone. Choose a repository with model.safetensors, or convert it."
+        )
+    raise CheckpointError(
+        f"{name} has no weights in safetensors format ({WEIGHTS}). Choose a repository or a folder that has them."
+    )
+
+
+def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
+    """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory."""
+    size = sum(files[file] for file in weight_files(name, files))
+    if size > settings.max_weights_bytes:
+        raise TooLarge(
+            f"{name} has {_gigabytes(size)} of weights, and the limit is {_gigabytes(settings.max_weights_bytes)}. "
+            "Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB."
+        )
+    check_memory(name, size)
+
+
+def check_memory(name: str, size: float) -> None:
+    """Raises TooLarge when `size` bytes are more than the memory that is free."""
+    free = psutil.virtual_memory().available
+    if size > free:
+        raise TooLarge(
+            f"{name} needs {_gigabytes(size)} of memory for its weights, and {_gigabytes(free)} are free. "
+            "Choose a smaller model, or close what takes the memory."
+        )
+
+
+def local_files(folder: Path) -> dict[str, int]:
+    """The names and sizes of the files right in a folder."""
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder of the cache holds a whole model."""
+    try:
+        needed(str(folder), local_files(folder))
+        return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
+    except CheckpointError:
+        return False
+
+
+def allowed_folder(name: str, settings: Settings) -> Path:
+    """The folder that a user named, links followed. Raises CheckpointError for none, or one outside the root."""
+    folder = Path(name).expanduser().resolve()
+    root = settings.model_root
+    if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
+        raise CheckpointError(f"{name} is outside the folder that this server loads models from. Choose one inside it.")
+    if not folder.is_dir():
+        raise CheckpointError(f"{name} is no folder on this machine. Check the path.")
+    return folder
+
+
+def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
+    """Everything that can be known without loading: returns config.json. Raises CheckpointError or TooLarge.
+
+    in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
+    """
+    files = local_files(folder)
+    wanted = needed(name, files)
+    if in_root and settings.model_root is not None:
+        root = settings.model_root.expanduser().resolve()
+        outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
+        if outside:
+            raise CheckpointError(f"{name}: {outside[0]} is a link to outside the folder that models are loaded from.")
+    check_size(name, files, settings)
+    config = read_config(name, folder)
+    _check_index(name, folder, wanted)
+    check_memory(name, sum(_bytes_as_float32(name, folder / file) for file in wanted if file.endswith(".safetensors")))
+    return config
+
+
+def read_config(name: str, folder: Path) -> dict[str, Any]:
+    """config.json as a dictionary. Raises CheckpointError when it is none, or names no architecture."""
+    config = _json(name, folder / CONFIG)
+    if not isinstance(config.get("model_type"), str):
+        raise CheckpointError(f"{name}: config.json has no model_type, so its architecture is unknown.")
+    if config.get("quantization_config"):
+        raise CheckpointError(
+            f"{name} is stored quantised, which this program cannot read. Choose the repository with the whole weights."
+        )
+    return config
+
+
+def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
+    """An index may name only files that were looked at: those in the folder itself."""
+    if INDEX in wanted:
+        missing = sorted(set(_shards(name, folder)) - set(wanted))
+        if missing:
+            raise CheckpointError(f"{name}: {INDEX} names {missing[0]!r}, which is not there. Fetch the files again.")
+
+
+def _shards(name: str, folder: Path) -> list[str]:
+    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+        return []
+    weight_map = _json(name, folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise CheckpointError(f"{name}: {INDEX} has no weight_map. Fetch the files again.")
+    return [str(shard) for shard in weight_map.values()]
+
+
+def _json(name: str, path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: {path.name} cannot be read ({error}). Fetch the file again.") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{name}: {path.name} is not a JSON object. Fetch the file again.")
+    return content
+
+
+def _bytes_as_float32(name: str, path: Path) -> float:
+    """What a file's weights take once they are float32. Reads its header alone, and finds a truncated file by it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            first = next(iter(file.keys()), None)
+            factor = 1.0 if first is None else AS_FLOAT32.get(file.get_slice(first).get_dtype(), 4)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{name}: {path.name} is damaged or truncated ({error}). Delete it and fetch it again."
+        ) from None
+    return factor * path.stat().st_size
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e9:.3g} GB"
