@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from httpx2 import HTTPError  # the hub client's own requests end in these
-from httpx2 import HTTPError  # the hub client's own requests end in these
 from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -68,7 +67,7 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
         ) from None
     except (HTTPError, OSError) as error:
         raise NotAvailable(
-            f"The download of {repo} broke off ({_first_line(error)}). Try again: the files that arrived whole are kept."
+            f"The download of {repo} broke off ({_first_line(error)}). Try again: files that arrived whole are kept."
         ) from None
     return Path(paths[-1]).parent
 
