@@ -29,15 +29,15 @@ with st.sidebar:
 for note in explain.limits(model, reading):
     st.warning(note)
 
-title, switches = st.columns([1, 1.25], vertical_alignment="center")
+title, switches = st.columns([1, 1.6], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks()
 sentence_place = st.container()
-left, right = st.columns([1, 2.1])
+left, right = st.columns([1, 2.6])
 with left:
     layer, head = controls.choose_head(model)
 name = f"L{layer} H{head}"
-title.markdown(f"### Unmask\u2002:small[{model.name} · {len(batch.pieces[row])} tokens · {name}]")
+title.markdown(f"### Unmask\u2002:small[{model.name} · {explain.size(batch, row)} · {name}]")
 
 now, standard = look.looks(model, batch, spec, scope, row)
 changed = spec != model.standard
@@ -50,10 +50,10 @@ with right:
     draw = comparison_figure if changed else head_figure
     figure = draw(*views, dark=page.is_dark())
     st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
-    st.html(explain.key(views[0], changed, head_range(*views)))
+    st.html(explain.key(views, head_range(*views)))
 
-tokens, losses, leaks = st.columns([1, 1.4, 1])
-tokens.html(next_token_table(look.candidates(model, now, standard), changed=changed))
+tokens, losses, leaks = st.columns([1.15, 1.3, 1])
+tokens.html(next_token_table(look.candidates(model, now), look.candidates(model, standard), changed=changed))
 with losses:
     curves = look.losses(now, standard)
     figure = loss_figure(*curves, list(batch.pieces[row]), changed=changed)

@@ -60,11 +60,16 @@ def choose_row(rows: list[str]) -> int:
 
 def choose_masks() -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
-    causal, padding, scope = st.columns([1, 1, 2.2], vertical_alignment="center")
+    causal, padding, scope = st.columns([1, 1.05, 1.9], vertical_alignment="center")
     causal.toggle("Causal", key="causal", help="On: no token sees a later one. Off: every token sees the whole text.")
     padding.toggle("Padding", key="padding", help="On: no token looks at the padding that evens out short lines.")
     scope.segmented_control(
-        "What a switch does", SCOPES, format_func=SCOPES.get, key="scope", required=True, label_visibility="collapsed"
+        "What a switch does",
+        SCOPES,
+        format_func=lambda scope: SCOPES[scope],
+        key="scope",
+        required=True,
+        label_visibility="collapsed",
     )
     return MaskSpec(causal=st.session_state.causal, padding=st.session_state.padding), st.session_state.scope
 
@@ -83,10 +88,10 @@ def choose_head(model: Model) -> tuple[int, int]:
 
 def share(model_name: str) -> None:
     """Keep the URL true to the view, and offer links."""
-    chosen = {name: st.session_state.get(name) for name in link.View.model_fields if name not in ("model", "text")}
     text = st.session_state.text
     kept = text if text == st.session_state.linked_text else None
-    view = link.View(model=model_name, text=kept, **chosen)
+    chosen = {name: st.session_state.get(name) for name in link.View.model_fields}
+    view = link.View.model_validate(chosen | {"model": model_name, "text": kept})
     link.write(view)
     with st.popover("Link to this view", icon=":material/link:", width="stretch"):
         st.caption("Without the text: model, head, masks and row.")

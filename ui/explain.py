@@ -8,16 +8,21 @@ import torch
 from model import measures
 from model.catalog import MOST_ROWS, Model, Reading
 from model.masks import MaskSpec
+from model.text import TokenBatch
 from ui.look import Look
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
 from viz.view import MOST_CELLS, HeadView
 
-OVERVIEW = (
-    "Every head's largest weights; brightness is the square root of the weight, from 0 to 1, the same for all. "
-    "Click, or arrow keys and Enter."
-)
+OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
+
+
+def size(batch: TokenBatch, row: int) -> str:
+    """How long the row is."""
+    real = int(batch.keep[row].sum())
+    padding = batch.ids.shape[1] - real
+    return f"{real} tokens" + (f" + {padding} padding" if padding else "")
 
 
 def limits(model: Model, reading: Reading) -> list[str]:
@@ -26,8 +31,8 @@ def limits(model: Model, reading: Reading) -> list[str]:
     for number, cut in enumerate(reading.batch.cut, 1):
         if cut:
             notes.append(
-                f"{model.name} reads {model.context:,} tokens at a time. Of row {number} it shows the first {model.context:,}; "
-                f"the last {len(cut):,} characters are cut, from “{_beginning(cut)}” on."
+                f"{model.name} reads at most {model.context:,} tokens. Row {number} shows the first {model.context:,}; "
+                f"its last {len(cut):,} characters are cut, from “{_beginning(cut)}” on."
             )
     if reading.rows_left_out:
         notes.append(
@@ -84,20 +89,20 @@ def loss_caption(now: np.ndarray, standard: np.ndarray, changed: bool) -> str:
     return f"Loss per token, mean {_mean(now)} nats" + (f" now, {_mean(standard)} standard" if changed else "")
 
 
-def key(view: HeadView, changed: bool, zmax: float) -> str:
-    """HTML: how to read the heatmap's colours and hatching."""
-    swatches = " ".join(
-        f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in view.blocked
-    )
-    parts = [f"Colours run from 0 to {zmax:.2f}" + (", the same on both sides." if changed else ".")]
-    parts.append(f"Hatched cells are blocked: {swatches}." if view.blocked else "No mask is on; no cell is blocked.")
-    if view.any_blocked().all(1).any():
-        parts.append("Rows with nothing to attend to get weight 0 everywhere and add nothing.")
-    size = max(view.weights.shape)
-    if size > MOST_CELLS:
-        step = math.ceil(size / MOST_CELLS)
+def key(views: list[HeadView], zmax: float) -> str:
+    """HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
+    sides = ", the same on both sides" if len(views) > 1 else ""
+    parts = [f"Colours run from 0 to {zmax:.2f}{sides}; brightness is the square root of the weight."]
+    names = dict.fromkeys(name for view in views for name in view.blocked)
+    swatches = [f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in names]
+    parts.append(f"Hatched cells are blocked by {', '.join(swatches)}." if names else "No cell is blocked.")
+    if any(view.any_blocked().all(1).any() for view in views):
+        parts.append("A row with nothing to attend to gets weight 0 everywhere and adds nothing.")
+    longest = max(views[0].weights.shape)
+    if longest > MOST_CELLS:
+        step = math.ceil(longest / MOST_CELLS)
         parts.append(
-            f"Each cell shows the largest of {step} × {step} weights: {size} tokens are more than a screen has room for."
+            f"Each cell is the largest of {step} × {step} weights: {longest} tokens are too many for a screen."
         )
     return f'<p class="key">{" ".join(parts)}</p>'
 

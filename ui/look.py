@@ -11,7 +11,7 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 from ui import models
-from viz.numbers import TOP, Leak, NextToken
+from viz.numbers import TOP, Candidate, Leak
 from viz.overview import blocked_thumbnail, thumbnail_size
 from viz.view import HeadView
 
@@ -71,8 +71,8 @@ def losses(now: Look, standard: Look) -> tuple[np.ndarray, np.ndarray]:
     return now.trace.losses(now.row).numpy(), standard.trace.losses(standard.row).numpy()
 
 
-def candidates(model: Model, now: Look, standard: Look) -> list[NextToken]:
-    """The most likely next tokens under either masks, the likeliest now first."""
-    ours, theirs = now.trace.next_token(now.row), standard.trace.next_token(standard.row)
-    ids = dict.fromkeys([*ours.topk(TOP).indices.tolist(), *theirs.topk(TOP).indices.tolist()])
-    return [NextToken(model.label(token), float(ours[token]), float(theirs[token])) for token in ids]
+def candidates(model: Model, look: Look) -> list[Candidate]:
+    """The likeliest next tokens after the row."""
+    top = look.trace.next_token(look.row).topk(TOP)
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [Candidate(model.label(token), probability) for token, probability in pairs]

@@ -1,6 +1,12 @@
 """What every page begins with: its title and its style."""
 
+from pathlib import Path
+
 import streamlit as st
+
+from viz.palette import MASK_COLOURS
+
+ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
@@ -13,19 +19,27 @@ STYLE = """
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
   table.numbers td.number { text-align: right; }
+  table.numbers td.track { width: 22%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
-  table.numbers .token { font-family: var(--st-code-font, monospace); max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }
-  .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em; vertical-align: -.05em; }
-  .sentence { font-size: 1.05rem; line-height: 1.5; margin: .1rem 0 .5rem; }
-  @keyframes changed { from { background: rgba(240,163,94,.35); } to { background: transparent; } }
+  table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
+  .swatch, .st-key-causal label::before, .st-key-padding label::before, .st-key-window label::before {
+    content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
+    align-self: center; vertical-align: -.05em; }
+  p.sentence { font-size: 1.05rem; line-height: 1.5; margin: 0 0 .3rem; border-radius: 4px; animation: changed 1.2s; }
+  p.key { font-size: .875rem; opacity: .8; margin: 0; }
+  @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
+  @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
 """
 
 
 def set_up(title: str) -> None:
     """Call first on every page."""
-    st.set_page_config(f"Unmask · {title}", ":material/grid_on:", layout="wide", initial_sidebar_state="expanded")
-    st.html(STYLE)
+    st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
+    swatches = " ".join(
+        f".st-key-{name} label::before {{ background: {colour}; }}" for name, colour in MASK_COLOURS.items()
+    )
+    st.html(STYLE.replace("</style>", swatches + "</style>"))
 
 
 def is_dark() -> bool:

@@ -7,7 +7,7 @@ from viz.heatmap import add_head, axis_names, colour_bar, colour_range, style_ax
 from viz.palette import diverging
 from viz.view import HeadView, coarser, patches
 
-HEIGHT = 640
+HEIGHT = 500
 
 
 def head_figure(now: HeadView, *, dark: bool) -> go.Figure:
@@ -25,15 +25,17 @@ def comparison_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Fi
     add_head(figure, coarser(now), zmax, dark=dark)
     add_head(figure, coarser(standard), zmax, dark=dark, place="2")
     _add_difference(figure, now, standard, dark=dark)
+    beside = {"domain": [0.64, 0.98], "matches": "x"}
     figure.update_layout(
-        xaxis={"domain": [0, 0.62]},
-        xaxis2={"domain": [0.72, 0.93], "matches": "x"},
-        yaxis2={"domain": [0.54, 1], "matches": "y"},
-        xaxis3={"domain": [0.72, 0.93], "matches": "x"},
-        yaxis3={"domain": [0, 0.46], "matches": "y"},
+        xaxis={"domain": [0, 0.6]},
+        xaxis2=beside,
+        yaxis2={"domain": [0.53, 1], "matches": "y"},
+        xaxis3=beside,
+        yaxis3={"domain": [0, 0.47], "matches": "y"},
     )
-    figure.update_traces(colorbar={"x": 0.625, "xanchor": "left"}, selector={"name": "weights", "xaxis": "x"})
-    for text, x, y in (("now", 0, 1), ("standard masks", 0.72, 1), ("now − standard", 0.72, 0.46)):
+    where = {"x": 0.99, "xanchor": "left", "y": 1, "yanchor": "top", "len": 0.47}
+    figure.update_traces(colorbar=where, selector={"name": "weights", "xaxis": "x"})
+    for text, x, y in (("now", 0, 1), ("standard masks", 0.64, 1), ("now − standard", 0.64, 0.47)):
         figure.add_annotation(
             text=f"<b>{text}</b>",
             xref="paper",
@@ -75,7 +77,7 @@ def _add_difference(figure: go.Figure, now: HeadView, standard: HeadView, *, dar
         zmin=-reach,
         zmax=reach,
         colorscale=diverging(dark),
-        colorbar=colour_bar("change", x=0.94, xanchor="left", y=0.23, len=0.5),
+        colorbar=colour_bar("change", x=0.99, xanchor="left", y=0, yanchor="bottom", len=0.47),
         hovertemplate="<b>%{y}</b> looks at <b>%{x}</b><br>change %{z:+.4f}<extra></extra>",
         hoverongaps=False,
         name="difference",

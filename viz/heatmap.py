@@ -110,7 +110,7 @@ def colour_range(*weights: np.ndarray) -> float:
 
 def colour_bar(title: str, **where: Any) -> dict[str, Any]:
     """A thin colour bar beside its picture."""
-    return {"title": {"text": title}, "thickness": 10, "outlinewidth": 0, **where}
+    return {"title": {"text": title, "side": "right"}, "thickness": 10, "outlinewidth": 0, **where}
 
 
 def axis_names(view: HeadView) -> dict[str, list[str]]:
@@ -122,13 +122,15 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 
 
 def style_axes(figure: go.Figure, view: HeadView, place: str = "", *, tokens: bool = True) -> None:
-    """Titles and tokens along both axes (or neither), the first query on top, square cells."""
-    style: dict[str, Any] = {"type": "category", "showgrid": False, "zeroline": False, "constrain": "domain"}
+    """The first query on top; tokens and titles along both axes, and square cells, or none of that."""
+    style: dict[str, Any] = {"type": "category", "showgrid": False, "zeroline": False}
     axes = {"x": style | {"anchor": "y" + place}, "y": style | {"anchor": "x" + place, "autorange": "reversed"}}
-    axes["y"] |= {"scaleanchor": "x" + place}
-    for letter, labels, title in (("x", view.keys, KEY_TITLE), ("y", view.queries, QUERY_TITLE)):
-        axes[letter] |= _ticks(labels, title) if tokens else {"showticklabels": False, "ticks": ""}
-    axes["x"] |= {"tickangle": -90}
+    if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
+        square = {"constrain": "domain", "scaleanchor": "x" + place, "constraintoward": "top"}
+        axes["x"] |= {"tickangle": -90, "constrain": "domain", "constraintoward": "left"} | _ticks(view.keys, KEY_TITLE)
+        axes["y"] |= square | _ticks(view.queries, QUERY_TITLE)
+    else:
+        axes = {letter: axis | {"showticklabels": False, "ticks": ""} for letter, axis in axes.items()}
     figure.update_layout({f"{letter}axis{place}": axis for letter, axis in axes.items()})
 
 

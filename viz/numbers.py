@@ -13,23 +13,20 @@ TOP = 10
 
 
 @dataclass(frozen=True)
-class NextToken:
-    """One candidate for the next token: its label, and its probability (0 to 1) now and under the standard masks."""
+class Candidate:
+    """A candidate for the next token: its label and its probability, 0 to 1."""
 
     label: str
-    now: float
-    standard: float
+    probability: float
 
 
-def next_token_table(candidates: list[NextToken], *, changed: bool) -> str:
-    """The candidates with their probabilities as bars; one column while nothing is changed, else two."""
-    columns = [("now", NOW), ("standard", STANDARD)] if changed else [("standard", STANDARD)]
-    head = "".join(f'<th colspan="2">{name}</th>' for name, _ in columns)
-    rows = []
-    for candidate in candidates:
-        cells = "".join(_bar(getattr(candidate, name), colour) for name, colour in columns)
-        rows.append(f'<tr><td class="token">{html.escape(candidate.label)}</td>{cells}</tr>')
-    return f'<table class="numbers"><tr><th>next token</th>{head}</tr>{"".join(rows)}</table>'
+def next_token_table(now: list[Candidate], standard: list[Candidate], *, changed: bool) -> str:
+    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two."""
+    lists = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("next token", standard, STANDARD)]
+    head = "".join(f'<th colspan="3">{name}</th>' for name, _, _ in lists)
+    rows = zip(*([_candidate(one, colour) for one in some] for _, some, colour in lists), strict=True)
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    return f'<table class="numbers next"><tr>{head}</tr>{body}</table>'
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,8 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str) -> 
 def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: list[str], *, changed: bool) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
     names = [f"{place}: {html.escape(piece)}" for place, piece in enumerate(pieces)]
-    figure = go.Figure(layout={"height": 300, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
-    series = [("standard", standard, STANDARD)] + ([("now", now, NOW)] if changed else [])
+    figure = go.Figure(layout={"height": 290, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
+    series = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("standard", standard, STANDARD)]
     for name, values, colour in series:
         figure.add_scatter(
             x=names,
@@ -95,9 +92,9 @@ def percent(share: float) -> str:
     return "< 0.1 %" if share < 0.001 else f"{share * 100:.1f} %"
 
 
-def _bar(share: float, colour: str) -> str:
-    width = min(max(share, 0.0), 1.0) * 100
+def _candidate(one: Candidate, colour: str) -> str:
+    width = min(max(one.probability, 0.0), 1.0) * 100
     return (
-        f'<td class="number">{percent(share)}</td>'
-        f'<td style="width:30%"><div class="bar" style="width:{width:.1f}%;background:{colour}"></div></td>'
+        f'<td class="token">{html.escape(one.label)}</td><td class="number">{percent(one.probability)}</td>'
+        f'<td class="track"><div class="bar" style="width:{width:.1f}%;background:{colour}"></div></td>'
     )

@@ -5,12 +5,13 @@ Okabe and Ito's (2008).
 """
 
 SEQUENTIAL = (
-    "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725",
+    "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c",
+    "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725",
 )  # fmt: skip
 
 MASK_COLOURS = {"causal": "#E69F00", "padding": "#56B4E9", "window": "#009E73"}
 
-NOW, STANDARD = "#CC79A7", "#0072B2"  # series under the current and under the standard masks
+NOW, STANDARD = "#CC79A7", "#4A90C2"  # series under the current and under the standard masks
 
 
 def diverging(dark: bool) -> list[list[float | str]]:
@@ -20,8 +21,13 @@ def diverging(dark: bool) -> list[list[float | str]]:
 
 
 def sequential() -> list[list[float | str]]:
-    """A plotly colour scale from 0 to 1."""
-    return [[step / (len(SEQUENTIAL) - 1), colour] for step, colour in enumerate(SEQUENTIAL)]
+    """A plotly colour scale for weights: brightness goes with the square root of the weight.
+
+    Most of a head's weights are small; on a straight scale they are all one dark colour.
+    """
+    stops = table(33)
+    colours = [f"rgb{tuple(stops[3 * step : 3 * step + 3])}" for step in range(33)]
+    return [[(step / 32) ** 2, colour] for step, colour in enumerate(colours)]
 
 
 def rgb(colour: str) -> tuple[int, int, int]:

@@ -40,32 +40,38 @@ def _causal(scene: Scene) -> str:
     if scene.causal:
         return f"With a causal mask that this model never had in training, {scene.name} can only look back."
     share = percent(scene.leak.future)
-    return f"Without the causal mask, {share} of this head's attention goes to tokens that come later: the model reads the answer."
+    return (
+        f"Without the causal mask, {share} of this head's attention goes to tokens that come later: "
+        "the model reads the answer."
+    )
 
 
 def _padding(scene: Scene) -> str:
     if not scene.has_padding:
-        return "The padding mask is off, but this batch has no padding: add a second line of another length to see it matter."
+        return (
+            "The padding mask is off, but this batch has no padding: "
+            "add a second line of another length to see it matter."
+        )
     if scene.pad_side == "right" and scene.causal:
         return (
-            "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask already "
-            "hides it from them. Only the padding's own rows change."
+            "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask "
+            "already hides it from them. Only the padding's own rows change."
         )
     share = percent(scene.leak.padding)
-    return f"Without the padding mask, {share} of this head's attention goes to padding: it spends itself on tokens nobody wrote."
+    return (
+        f"Without the padding mask, {share} of this head's attention goes to padding: "
+        "it spends itself on tokens nobody wrote."
+    )
 
 
 def _habit(scene: Scene) -> str:
     habits = [
         (
             scene.induction,
-            "{} of {}'s attention goes to the token that followed the last time its word came up: an induction head.",
+            "{} of {}'s attention goes to the token that followed its word last time: an induction head.",
         ),
         (scene.previous, "{} of {}'s attention goes to the token just before."),
-        (
-            scene.first,
-            "{} of {}'s attention rests on the first token, where a head looks when it has nothing to look for.",
-        ),
+        (scene.first, "{} of {}'s attention rests on the first token, where a head looks that has found nothing."),
     ]
     share, words = max(habits, key=lambda habit: habit[0] if habit[0] == habit[0] else -1.0)
     if not share >= 0.25:

@@ -39,7 +39,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
     return HeadView(
         weights=patches(view.weights, step, 0.0).max((1, 3)),
         scaled=patches(view.scaled, step, -np.inf).max((1, 3)),
-        blocked={name: patches(mask, step, True).all((1, 3)) for name, mask in view.blocked.items()},
+        blocked={name: np.asarray(patches(mask, step, True).all((1, 3))) for name, mask in view.blocked.items()},
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
         step=step,
