@@ -4,12 +4,15 @@ python -m pytest tests/model/test_measures.py
 """
 
 import math
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
 from model import measures
+from model.catalog import Model
+from model.masks import MaskSpec
 from tests.near import assert_near
 
 CAUSAL = torch.tensor(
@@ -129,3 +132,27 @@ def test_repeated_tokens_repeat(start: int | None) -> None:
 
 def test_bits_per_character() -> None:
     assert measures.bits_per_character(6 * math.log(2), 4) == pytest.approx(1.5)
+
+
+def test_key_share() -> None:
+    assert number(measures.key_share(CAUSAL, 0)) == pytest.approx((1 + 0.5 + 0.25 + 0.25) / 4)
+    assert number(measures.key_share(LIFTED, 3, KEEP)) == pytest.approx((0.5 + 0.25 + 0) / 3)
+
+
+@pytest.mark.parametrize("pad_side", ["left", "right"])
+@pytest.mark.parametrize("spec", [None, MaskSpec(causal=False), MaskSpec(causal=False, padding=False)])
+def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch, pad_side: str, spec: MaskSpec | None
+) -> None:
+    monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 9 * 4)  # blocks of a few queries
+    trace = tiny.run(tiny.encode(["the cat sat", "the cat sat on the mat still"], pad_side))
+    for row in range(2):
+        keep = trace.batch.keep[row]
+        future, padding = measures.leak_by_head(trace, row, spec)
+        for layer, head in product(range(2), range(3)):
+            expected = measures.leak(trace.weights(layer, head, row, spec), keep, keep)
+            assert_near(future[layer, head], expected[0], 1e-6, f"future, {layer}.{head}")
+            assert_near(padding[layer, head], expected[1], 1e-6, f"padding, {layer}.{head}")
+    if spec == MaskSpec(causal=False, padding=False):
+        assert (measures.leak_by_head(trace, 0, spec)[0] > 0).all()
+        assert (measures.leak_by_head(trace, 0, spec)[1] > 0).all()

@@ -1,0 +1,201 @@
+"""Which models there are and how they are loaded: a folder, the cache, the hub; what is said when that fails; and what
+of a text a model reads.
+
+    python -m pytest tests/model/test_catalog.py
+"""
+
+import dataclasses
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from tokenizers import Tokenizer
+
+from model import catalog, hub
+from model.catalog import ENTRIES, FILES, MOST_ROWS, Model
+from model.gpt2 import CheckpointError
+from model.masks import MaskSpec
+from model.training.tokenizer import train_tokenizer
+from tests.conftest import TINY, TINY_ENTRIES
+from tests.model.fake_hub import FakeHub, cache, no_network
+from tests.near import assert_near
+
+TEXT = "the cat sat on the mat"
+
+
+@pytest.fixture
+def files(tiny_folder: Path) -> dict[str, bytes]:
+    return {name: (tiny_folder / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of its own."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return tmp_path
+
+
+class TestLoading:
+    def test_a_folder(self, tiny: Model) -> None:
+        assert (tiny.num_layers, tiny.num_heads, tiny.context) == (2, 3, 151)
+        batch = tiny.encode([TEXT])
+        assert tiny.run(batch).logits.shape == (1, batch.ids.shape[1], 283)
+        assert [tiny.label(token) for token in batch.ids[0].tolist()] == list(batch.pieces[0])
+        assert tiny.standard == MaskSpec()
+
+    @pytest.mark.parametrize("repo", ["gpt2", "openai-community/gpt2"])
+    def test_a_model_in_the_cache_under_either_of_its_names_needs_no_network(
+        self, tiny: Model, files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch, repo: str
+    ) -> None:
+        cache(hub_cache, repo, files)
+        no_network(monkeypatch)
+        found = catalog.load("gpt2")
+        assert found.name == "gpt2"
+        assert_near(found.run(found.encode([TEXT])).logits, tiny.run(tiny.encode([TEXT])).logits, 0, "logits")
+
+    @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES.values() if entry.repo])
+    def test_a_model_from_the_hub_with_its_progress(
+        self, files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        repo = ENTRIES[name].repo
+        assert repo is not None
+        reports: list[tuple[str, int, int]] = []
+        with FakeHub({repo: files}) as fake:
+            fake.use(monkeypatch)
+            found = catalog.load(name, lambda *report: reports.append(report))
+        assert found.num_heads == 3
+        finished = {file: size for file, size, total in reports if size == total}
+        assert finished == {file: len(content) for file, content in files.items()}
+
+    def test_without_a_network_it_says_within_two_seconds_how_to_get_it(
+        self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with FakeHub({}) as closed:
+            closed.use(monkeypatch)
+        began = time.monotonic()
+        with pytest.raises(hub.NotAvailable, match="hf download openai-community/gpt2"):
+            catalog.load("gpt2")
+        assert time.monotonic() - began < 2
+
+    def test_a_damaged_file_in_the_cache_is_named(self, files: dict[str, bytes], hub_cache: Path) -> None:
+        folder = cache(hub_cache, "gpt2", {**files, "model.safetensors": files["model.safetensors"][:5000]})
+        with pytest.raises(CheckpointError, match="damaged or truncated") as caught:
+            catalog.load("gpt2")
+        assert str(folder / "model.safetensors") in str(caught.value)
+
+    def test_a_name_that_means_nothing(self) -> None:
+        with pytest.raises(ValueError, match="no such model anywhere"):
+            catalog.load("no such model anywhere")
+
+    def test_entries_are_found_under_their_own_names(self) -> None:
+        assert [entry.name for entry in ENTRIES.values()] == list(ENTRIES)
+        assert [name for name, entry in ENTRIES.items() if entry.repo is None] == ["story"]
+
+
+class TestTokenizers:
+    @pytest.fixture
+    def folder(self, tiny_folder: Path, tmp_path: Path) -> Path:
+        return shutil.copytree(tiny_folder, tmp_path / "model")
+
+    @pytest.mark.parametrize("names", [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")])
+    def test_gpt2s_two_files_do_as_well(self, tiny: Model, folder: Path, names: tuple[str, str]) -> None:
+        whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        (folder / "tokenizer.json").unlink()
+        whole.model.save(str(folder))
+        (folder / "vocab.json").rename(folder / names[0])
+        (folder / "merges.txt").rename(folder / names[1])
+        found = catalog.load(str(folder)).encode([TEXT, "é😀"])
+        expected = tiny.encode([TEXT, "é😀"])
+        assert torch.equal(found.ids, expected.ids)
+        assert found.pieces == expected.pieces
+
+    def test_none_is_refused(self, folder: Path) -> None:
+        (folder / "tokenizer.json").unlink()
+        self.refused(folder, "expected tokenizer.json .*found none")
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "BPE"}}'])
+    def test_a_damaged_one_is_refused(self, folder: Path, content: str) -> None:
+        (folder / "tokenizer.json").write_text(content)
+        self.refused(folder, "expected a tokenizer, found a damaged one")
+
+    def test_one_with_more_entries_than_the_model_is_refused(self, folder: Path) -> None:
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        words = " ".join(first + second for first, second in product(letters, letters))
+        larger = train_tokenizer([words] * 2, TINY.vocabulary + 7)
+        larger.save(str(folder / "tokenizer.json"))
+        self.refused(folder, "at most 283 entries .*found 290")
+
+    def test_without_special_tokens_nothing_is_added_and_the_last_id_pads(self, folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        path.write_text(path.read_text().replace("<start>", "<begin>").replace("<pad>", "<blank>"))
+        batch = catalog.load(str(folder)).encode(["the", TEXT])
+        assert batch.pieces[0][0] == "the"
+        assert batch.ids[0, -1] == TINY.vocabulary - 1
+        assert not batch.keep[0, -1]
+
+    @staticmethod
+    def refused(folder: Path, message: str) -> None:
+        with pytest.raises(CheckpointError, match=message) as caught:
+            catalog.load(str(folder))
+        assert str(folder) in str(caught.value)
+
+
+class TestReading:
+    def test_no_text_is_nothing_to_read(self, tiny: Model) -> None:
+        assert catalog.read(tiny, " \n\t\r\n", "left") is None
+
+    def test_a_row_for_each_line(self, tiny: Model) -> None:
+        reading = catalog.read(tiny, "the cat\n\n sat\n", "left")
+        assert reading is not None
+        assert (reading.rows, reading.rows_left_out) == (["the cat", " sat"], 0)
+        assert torch.equal(reading.batch.ids, tiny.encode(["the cat", " sat"], "left").ids)
+
+    def test_too_many_rows(self, tiny: Model) -> None:
+        reading = catalog.read(tiny, "a\n" * (MOST_ROWS + 3), "right")
+        assert reading is not None
+        assert (len(reading.rows), reading.batch.ids.shape[0], reading.rows_left_out) == (MOST_ROWS, MOST_ROWS, 3)
+
+    def test_more_tokens_than_a_run_may_keep(self, tiny_folder: Path) -> None:
+        model = catalog.load(str(tiny_folder))
+        model.most_cells = 2 * 151 + 5
+        reading = catalog.read(model, "a\n" + "the " * 500 + "\na\na", "left")
+        assert reading is not None
+        assert reading.batch.ids.shape == (2, 151)
+        assert reading.rows_left_out == 2
+        model.most_cells = 1
+        alone = catalog.read(model, "the " * 500 + "\na", "left")
+        assert alone is not None
+        assert alone.batch.ids.shape == (1, 151)
+
+    def test_what_a_run_may_keep_is_what_a_trace_takes(self, tiny: Model) -> None:
+        batch = tiny.encode([TEXT, TEXT])
+        assert tiny.run(batch).nbytes() * tiny.most_cells // batch.ids.numel() <= catalog.TRACE_BYTES
+        assert tiny.run(batch).nbytes() * (tiny.most_cells + 1) // batch.ids.numel() > catalog.TRACE_BYTES
+
+
+def test_threads_that_share_a_model_with_other_masks_do_not_disturb_each_other(tiny: Model) -> None:
+    texts = [TEXT, "a cat", "the cat and the mat and the cat"]
+    jobs = list(product([MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False)], ["left", "right"])) * 5
+
+    def logits(job: tuple[MaskSpec, str]) -> torch.Tensor:
+        return tiny.run(tiny.encode(texts, job[1]), job[0]).logits
+
+    alone = [logits(job) for job in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        for found, expected in zip(pool.map(logits, jobs), alone, strict=True):
+            assert_near(found, expected, 1e-6, "logits")
+
+
+def test_an_entry_cannot_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ENTRIES["gpt2"].repo = "another/one"  # type: ignore[misc]
+
+
+def test_the_tiny_tokenizer_has_fewer_entries_than_its_model(tiny_folder: Path) -> None:
+    assert Tokenizer.from_file(str(tiny_folder / "tokenizer.json")).get_vocab_size() == TINY_ENTRIES < TINY.vocabulary
