@@ -87,9 +87,13 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, list[str]]:
 
 def read_tokenizer(name: str, folder: Path) -> Tokenizer:
     """Raises CheckpointError where there is none, or a damaged one, or one that knows next to no tokens."""
+    whole = folder / "tokenizer.json"
     try:
-        whole = AutoTokenizer.from_pretrained(folder, **SAFE)
-        tokenizer = Tokenizer.from_str(whole.backend_tokenizer.to_str())  # a copy of our own
+        if whole.is_file():  # as it is: transformers rebuilds some families' from its parts, and the rest gets lost
+            tokenizer = Tokenizer.from_file(str(whole))
+        else:
+            built = AutoTokenizer.from_pretrained(folder, **SAFE)
+            tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(
             f"{name}: its tokenizer cannot be read ({_first_line(error)}). It needs a tokenizer.json that is whole."
@@ -113,7 +117,7 @@ def tokens_of(network: PreTrainedModel, tokenizer: Tokenizer, context: int) -> T
     """The encoders of a network's texts, with all that its tokenizer adds around them."""
     config = network.config
     start, end = added_around(tokenizer)
-    ends = _ids(config.eos_token_id) | _ids(getattr(network.generation_config, "eos_token_id", None))
+    ends = frozenset().union(*(_ids(getattr(said, "eos_token_id", None)) for said in _configs(network)))
     pad = _padding(config, tokenizer, ends)
     texts = Encoder(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
@@ -144,11 +148,17 @@ def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int
 
 
 def _first_of_target(network: PreTrainedModel, pad: int) -> int:
-    for config in (network.generation_config, network.config):
+    for config in _configs(network):
         token = getattr(config, "decoder_start_token_id", None)
         if token is not None:
             return int(token)
     return pad
+
+
+def _configs(network: PreTrainedModel) -> list[Any]:
+    """Where a network may say how its texts begin and end, the most particular first."""
+    found = getattr(network, "generation_config", None), network.config
+    return [config for config in found if config is not None]
 
 
 def _ids(tokens: int | list[int] | None) -> frozenset[int]:

@@ -1,0 +1,305 @@
+"""Hugging Face models through our own attention, held against transformers' eager attention, family by family.
+
+    python -m pytest tests/model/test_huggingface.py
+
+For each family a tiny random checkpoint is saved, loaded as a reader's folder would be, and run on texts of different
+lengths without padding, padded on the right and padded on the left. What is compared is what a reader sees: every
+weight of every head, and the logits, at the real tokens. The largest differences are printed at the end (-rP).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from model import huggingface
+from model.huggingface import HuggingFaceModel
+from model.masks import MaskSpec
+from model.settings import Settings
+from model.text import TokenBatch
+from model.trace import Trace
+from model.transformer import positions_of
+from tests.model import families
+from tests.near import assert_near, largest_difference
+
+TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "our old house near the mat"]
+TARGETS = ["a big cat and a ball", "it sat", "one old mat saw our red house"]
+WEIGHTS, LOGITS = 1e-5, 1e-4  # the most that they may differ
+
+
+class Family:
+    """A tiny checkpoint, loaded by us and, eager, by transformers."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.ours = huggingface.load(str(families.save(name, folder)), settings=Settings())
+        loader = families.network_class(name)
+        self.theirs: PreTrainedModel = loader.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def batch(self, padding: str) -> TokenBatch:
+        """padding: "none" (one text), "left" or "right"."""
+        texts, targets = (TEXTS[:1], TARGETS[:1]) if padding == "none" else (TEXTS, TARGETS)
+        side = "right" if padding == "none" else padding
+        given = {"targets": targets} if self.name in families.PAIRS else {}
+        return self.ours.encode(texts, side, **given)
+
+    def run(self, padding: str = "none", spec: MaskSpec | None = None) -> Trace:
+        return self.ours.run(self.batch(padding), spec)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
+    """Every family, made once."""
+    return {name: Family(name, tmp_path_factory.mktemp(name)) for name in families.ALL}
+
+
+@pytest.fixture(scope="module")
+def largest() -> Iterator[dict[str, list[float]]]:
+    """The largest differences of weights and logits by family, printed at the end."""
+    found: dict[str, list[float]] = {}
+    yield found
+    for name, (weights, logits) in found.items():
+        print(f"{name}: weights {weights:.1e}, logits {logits:.1e}")
+
+
+@pytest.fixture(params=families.ALL)
+def family(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
+    return loaded[request.param]
+
+
+@pytest.fixture(params=families.DECODERS)
+def decoder(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
+    return loaded[request.param]
+
+
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+def test_weights_and_logits_are_those_of_eager_attention(
+    family: Family, padding: str, largest: dict[str, list[float]]
+) -> None:
+    trace = family.run(padding)
+    found = largest.setdefault(family.name, [0.0, 0.0])
+    for row in range(len(trace.batch.ids)):
+        logits, attentions = eager(family, trace.batch, row, padding)
+        here = trace.batch.real(row)
+        found[1] = max(found[1], largest_difference(trace.logits[row, here], logits))
+        assert_near(trace.logits[row, here], logits, LOGITS, f"{family.name}, {padding}, row {row}: logits")
+        for name, expected in attentions.items():
+            shown = trace.select(name)
+            assert shown.num_layers == len(expected)
+            for layer, theirs in enumerate(expected):
+                ours = torch.stack([shown.weights(layer, head, row) for head in range(shown.num_heads)])
+                ours = ours[:, shown.queries.real(row), shown.keys.real(row)]
+                found[0] = max(found[0], largest_difference(ours, theirs))
+                assert_near(ours, theirs, WEIGHTS, f"{family.name}, {padding}, row {row}: {name}, layer {layer}")
+
+
+@torch.inference_mode()
+def eager(family: Family, batch: TokenBatch, row: int, padding: str) -> tuple[Tensor, dict[str, tuple[Tensor, ...]]]:
+    """What transformers computes for one row, at its real tokens: logits [T,V], and by name [H,Q,K] for each layer.
+
+    Batched and padded as our run is, except for the encoder-decoders on the left: those that count positions take no
+    others than the padded ones, so their reference is the row alone.
+    """
+    if batch.source is None:
+        given = {"position_ids": positions_of(batch.keep)} if family.name != "roberta" else {}
+        out = family.theirs(batch.ids, attention_mask=batch.keep.long(), output_attentions=True, **given)
+        here = batch.real(row)
+        return out.logits[row, here], {"self": tuple(weights[row, :, here, here] for weights in out.attentions)}
+    source, target, some = batch.source, batch, row
+    sides = source.real(row), target.real(row)
+    inputs = source.ids, source.keep, target.ids, target.keep
+    if padding == "left":
+        inputs = tuple(part[row : row + 1, sides[place // 2]] for place, part in enumerate(inputs))
+        sides, some = (slice(None), slice(None)), 0
+    ids, keep, target_ids, target_keep = inputs
+    out = family.theirs(
+        ids,
+        attention_mask=keep.long(),
+        decoder_input_ids=target_ids,
+        decoder_attention_mask=target_keep.long(),
+        output_attentions=True,
+    )
+    at_source, at_target = sides
+    return out.logits[some, at_target], {
+        "encoder": tuple(weights[some, :, at_source, at_source] for weights in out.encoder_attentions),
+        "decoder": tuple(weights[some, :, at_target, at_target] for weights in out.decoder_attentions),
+        "cross": tuple(weights[some, :, at_target, at_source] for weights in out.cross_attentions),
+    }
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_a_padded_row_equals_the_same_text_alone(family: Family, padding: str) -> None:
+    padded = family.run(padding)
+    for row, (text, target) in enumerate(zip(TEXTS, TARGETS, strict=True)):
+        given = {"targets": [target]} if family.name in families.PAIRS else {}
+        alone = family.ours.run(family.ours.encode([text], **given))
+        here = padded.batch.real(row)
+        assert_near(padded.logits[row, here], alone.logits[0], LOGITS, f"{family.name}, row {row}")
+
+
+def test_rows_sum_to_one_and_blocked_cells_are_exactly_zero(family: Family) -> None:
+    trace = family.run("left")
+    for name in trace.attentions:
+        shown = trace.select(name)
+        for layer in range(shown.num_layers):
+            for row in range(len(TEXTS)):
+                weights = shown.weights(layer, 1, row)
+                blocked = ~shown.allowed(layer, row)
+                assert blocked.any() or name == "cross" or row == 0
+                assert (weights[blocked] == 0).all()
+                total = weights.sum(-1)[shown.queries.real(row)]
+                if family.name == "gpt_oss":  # its sinks take a share
+                    assert ((total > 0) & (total <= 1 + 1e-6)).all()
+                    assert (total < 0.99).any()
+                else:
+                    assert_near(total, torch.ones_like(total), 1e-5, family.name)
+
+
+def test_lifting_the_causal_mask_lets_the_future_in_and_restoring_it_shuts_it_out(decoder: Family) -> None:
+    batch = decoder.batch("none")
+    changed = replace(batch, ids=batch.ids.clone())
+    changed.ids[0, -1] = 4 if int(batch.ids[0, -1]) != 4 else 5
+    for causal in (True, False, True):
+        spec = MaskSpec(causal=causal)
+        trace, other = decoder.ours.run(batch, spec), decoder.ours.run(changed, spec)
+        above = max(float(trace.weights(layer, 0).triu(1).sum()) for layer in range(trace.num_layers))
+        moved = largest_difference(trace.logits[0, :-1], other.logits[0, :-1])
+        if causal:
+            assert above == 0
+            assert moved <= 1e-5
+        else:
+            assert above > 0.1
+            assert moved > 1e-3
+
+
+def test_lifting_the_padding_mask_lets_padding_in(family: Family) -> None:
+    spec = replace(family.ours.standard, padding=False)
+    trace, standard = family.run("left", spec), family.run("left")
+    row = min(range(len(TEXTS)), key=lambda row: int(trace.keys.keep[row].sum()))
+    gaps = ~trace.keys.keep[row]
+    assert gaps.any()
+    real = trace.queries.real(row)
+    assert float(trace.weights(0, 0, row)[real][:, gaps].sum()) > 1e-3
+    assert float(standard.weights(0, 0, row)[real][:, gaps].sum()) == 0
+    assert largest_difference(trace.logits[row, real], standard.logits[row, real]) > 1e-3
+
+
+WINDOWS = {  # the native window of each layer, in positions
+    "mistral": (3, 3, 3),
+    "qwen2": (None, 4, 4),
+    "gemma2": (3, None, 3),
+    "gemma3": (3, None, 3),
+    "phi3": (5, 5, 5),
+    "gpt_oss": (3, None, 3),
+}
+
+
+def test_a_sliding_window_is_a_mask_of_the_layers_that_have_it(decoder: Family) -> None:
+    windows = WINDOWS.get(decoder.name, (None, None, None))
+    trace = decoder.run()
+    assert tuple(layer.window for layer in trace.layers) == windows
+    positions = torch.arange(trace.batch.ids.shape[1])
+    for layer, size in enumerate(windows):
+        blocked = trace.blocked_by(layer)
+        assert ("window" in blocked) == (size is not None)
+        if size is not None:
+            assert torch.equal(blocked["window"], (positions[:, None] - positions[None, :]).abs() >= size)
+            without = decoder.run(spec=MaskSpec(window=False))
+            assert "window" not in without.blocked_by(layer)
+            assert largest_difference(trace.logits, without.logits) > 1e-3
+
+
+def test_a_causal_bert_sees_no_later_token(loaded: dict[str, Family]) -> None:
+    for name in families.ENCODERS:
+        family = loaded[name]
+        assert family.ours.standard == MaskSpec(causal=False)
+        standard, causal = family.run(), family.run(spec=MaskSpec(causal=True))
+        assert float(standard.weights(0, 0).triu(1).sum()) > 0.1
+        assert float(causal.weights(0, 0).triu(1).sum()) == 0
+        assert largest_difference(standard.logits, causal.logits) > 1e-3
+
+
+def test_an_encoder_decoders_three_attentions(loaded: dict[str, Family]) -> None:
+    for name in families.PAIRS:
+        trace = loaded[name].run("left")
+        source, target = trace.batch.source, trace.batch
+        assert source is not None
+        assert trace.attentions == ("encoder", "decoder", "cross") == loaded[name].ours.attentions
+        shapes = {part: tuple(trace.select(part).weights(0, 0, 1).shape) for part in trace.attentions}
+        tall, wide = target.ids.shape[1], source.ids.shape[1]
+        assert shapes == {"encoder": (wide, wide), "decoder": (tall, tall), "cross": (tall, wide)}
+        assert tall != wide
+        assert [set(trace.select(part).blocked_by(0, 1)) for part in trace.attentions] == [
+            {"padding"},
+            {"causal", "padding"},
+            {"padding"},
+        ]
+        assert trace.select("cross").keys is source
+        assert trace.select("cross").queries is trace.select("decoder").keys is target
+        assert trace.select("cross").overview(1).shape[2:] == (tall, wide)
+        with pytest.raises(ValueError, match="expected an attention out of encoder, decoder, cross, got 'self'"):
+            trace.select("self")
+
+
+def test_a_plain_model_has_one_attention(loaded: dict[str, Family]) -> None:
+    trace = loaded["llama"].run()
+    assert trace.attentions == ("self",) == loaded["llama"].ours.attentions
+    assert trace.select("self") is trace
+    assert trace.queries is trace.keys is trace.batch
+
+
+def test_which_query_heads_share_a_key_value_head(loaded: dict[str, Family]) -> None:
+    assert loaded["llama"].ours.key_value_heads == (0, 0, 1, 1)
+    assert loaded["gpt2"].ours.key_value_heads == (0, 1, 2, 3)
+
+
+def test_what_a_model_says_of_itself(loaded: dict[str, Family]) -> None:
+    gemma = loaded["gemma2"].ours.describe()
+    assert (gemma.architecture, gemma.kind) == ("Gemma2ForCausalLM", "decoder")
+    assert (gemma.layers, gemma.heads, gemma.key_value_heads, gemma.context) == ({"self": 3}, 4, 2, 47)
+    assert (gemma.masks, gemma.window, gemma.windowed) == (("causal", "padding", "window"), 3, 2)
+    bart = loaded["bart"].ours.describe()
+    assert (bart.kind, bart.layers) == ("encoder-decoder", {"encoder": 3, "decoder": 2, "cross": 2})
+    assert (bart.masks, bart.heads) == (("causal", "padding"), 4)
+    roberta = loaded["roberta"].ours.describe()
+    assert (roberta.kind, roberta.masks, roberta.window) == ("encoder", ("padding",), None)
+    assert roberta.context == 47 - families.PAD - 1  # it counts positions from behind its padding's
+
+
+def test_next_token_and_losses_come_from_the_same_logits(loaded: dict[str, Family]) -> None:
+    for name in ("gemma2", "opt", "t5"):  # a final soft-cap, a narrower output, a scaled one
+        trace = loaded[name].run("left")
+        for row in range(len(TEXTS)):
+            here = trace.batch.real(row)
+            logits = trace.logits[row, here]
+            assert_near(trace.next_token(row), logits[-1].softmax(-1), 1e-6, name)
+            ids = trace.batch.ids[row, here]
+            expected = torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="none")
+            assert_near(trace.losses(row)[here][1:], expected, 1e-5, name)
+
+
+def test_a_run_leaves_the_model_as_it_was(family: Family) -> None:
+    network = family.ours._stacks.network
+    before = network.config.to_dict(), [(name, id(module)) for name, module in network.named_modules()]
+    family.run("left", MaskSpec(causal=False, padding=False))
+    assert (network.config.to_dict(), [(name, id(module)) for name, module in network.named_modules()]) == before
+
+
+def test_the_attention_works_within_a_run_alone(loaded: dict[str, Family]) -> None:
+    with pytest.raises(RuntimeError, match="works only within a run"):
+        loaded["llama"].ours._stacks.network(torch.tensor([[5, 6]]))
+
+
+def test_a_layer_that_does_not_come_through_is_refused_after_the_run(loaded: dict[str, Family]) -> None:
+    model: HuggingFaceModel = loaded["gpt2"].ours
+    network = model._stacks.network
+    try:
+        network.config._attn_implementation_internal = "eager"  # as a library that changes a config behind our back
+        with pytest.raises(huggingface.NotSupported, match=r"\(gpt2\) cannot be shown: only 0 of its 3 .* llama"):
+            model.run(model.encode(["the cat"]))
+    finally:
+        network.config._attn_implementation_internal = "unmask"
