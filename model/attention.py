@@ -102,7 +102,8 @@ def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
         masked = torch.cat([masked, sink], dim=-1)
     weights = masked.softmax(dim=-1)
     empty = masked.amax(dim=-1, keepdim=True) == float("-inf")  # softmax of a row of -inf is NaN
-    weights = weights.masked_fill(empty, 0.0)
+    if empty.any():
+        weights = weights.masked_fill(empty, 0.0)
     return weights if sinks is None else weights[..., :-1]
 
 

@@ -41,8 +41,17 @@ class LayerRecord:
         possible = replace(spec, **{name: False for name in masks.MASK_NAMES if name not in self.available})
         return masks.build(possible, self.keep, self.q.shape[-2], window_size=self.window)
 
-    def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
-        """Part of this attention step by step: [heads, queries, K], in float32."""
+    def weights(self, spec: MaskSpec, row: int, queries: slice) -> Tensor:
+        """The weights [H, queries, K] of every head, float32."""
+        return self.stages(spec, row, slice(None), queries, values=0).weights
+
+    def stages(
+        self, spec: MaskSpec, row: int, heads: slice, queries: slice, *, values: int | None = None
+    ) -> AttentionStages:
+        """Part of this attention step by step: [heads, queries, K], in float32.
+
+        values: how many of v's D columns to carry into the output; None for all.
+        """
         group = self.q.shape[1] // self.k.shape[1]
         some = torch.arange(self.q.shape[1])[heads]
         shared = some // group  # the key-value head of each query head
@@ -52,7 +61,7 @@ class LayerRecord:
         return attention_stages(
             self.q[row, heads, queries].float(),
             self.k[row, shared].float(),
-            self.v[row, shared].float(),
+            self.v[row, shared, :, :values].float(),
             allowed,
             scale=self.scale,
             terms=self._terms(row, heads, queries),
@@ -185,7 +194,7 @@ class Trace:
             step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), 1)
             for begin in range(0, queries, step):
                 some = slice(begin, min(begin + step, queries))
-                yield layer, some, record.stages(masks or self.spec, row, slice(None), some).weights
+                yield layer, some, record.weights(masks or self.spec, row, some)
 
     @torch.inference_mode()
     def overview(self, row: int = 0, size: int = 64, masks: MaskSpec | None = None) -> Tensor:
