@@ -1,5 +1,6 @@
 """Which models there are, loading them, what each can do, and its limits."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -8,9 +9,11 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from model import hub, masks
-from model.gpt2 import CheckpointError, load_transformer
+from model import folders, hub, masks
+from model.description import Description
+from model.gpt2 import AS_WE_DO, CheckpointError, load_transformer
 from model.masks import MaskSpec
+from model.settings import Settings
 from model.text import Encoder, TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, positions_of
@@ -46,9 +49,16 @@ FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 class Model:
-    """A decoder with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one."""
+    """A decoder with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one.
+
+    kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
+    has logits. key_value_heads: for each query head of a layer, the key-value head it reads.
+    """
 
     standard = MaskSpec()  # the masks it was trained with
+    kind = "decoder"
+    attentions: tuple[str, ...] = ("self",)
+    predicts = True
 
     def __init__(self, name: str, network: Transformer, encoder: Encoder) -> None:
         self.name = name
@@ -57,6 +67,7 @@ class Model:
         self._encoder = encoder
         config = network.config
         self.num_layers, self.num_heads, self.context = config.layers, config.heads, config.context
+        self.key_value_heads: tuple[int, ...] = tuple(range(self.num_heads))
         per_token = 4 * config.width * (3 * config.layers + 1)  # q, k, v of every layer and the last states, float32
         self.most_cells = max(config.context, TRACE_BYTES // per_token)
 
@@ -68,9 +79,23 @@ class Model:
         """What to show for an id."""
         return self._encoder.label(token)
 
+    def describe(self) -> Description:
+        """What a page says of it."""
+        return Description(
+            architecture="GPT-2",
+            kind=self.kind,
+            layers={"self": self.num_layers},
+            heads=self.num_heads,
+            key_value_heads=self.num_heads,
+            context=self.context,
+            masks=("causal", "padding"),
+            parameters=sum(parameter.numel() for parameter in self._network.parameters()),
+        )
+
     @torch.inference_mode()
-    def run(self, batch: TokenBatch, spec: MaskSpec = standard) -> Trace:
-        """One forward pass under the masks of spec."""
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
+        """One forward pass under the masks of spec, the standard ones unless given."""
+        spec = spec or self.standard
         length = batch.ids.shape[1]
         allowed = masks.combine(masks.build(spec, batch.keep, length))
         states, qkvs = self._network(batch.ids, positions_of(batch.keep), allowed)
@@ -78,28 +103,41 @@ class Model:
         return Trace(batch, spec, layers, states, self._network.logits)
 
 
-def fetch(name: str, progress: hub.Progress | None = None) -> Path:
+def offered(settings: Settings | None = None) -> tuple[str, ...]:
+    """The names to choose from: the catalog's, or those that a hosted demo is set to."""
+    return (settings or Settings.from_environment()).models or tuple(ENTRIES)
+
+
+def fetch(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> Path:
     """The folder with the model's files, downloaded first where they are not on this machine.
 
-    Raises hub.NotAvailable when they cannot be had, CheckpointError (a ValueError) for a name that means nothing.
+    Raises hub.NotAvailable when they cannot be had; CheckpointError (a ValueError) for a name that means nothing or is
+    not offered here, or for files that make no model; folders.TooLarge, a kind of it, for more weights than allowed.
     """
-    entry = ENTRIES.get(name)
+    settings = settings or Settings.from_environment()
+    entry = _entry(name)
+    ships = entry is not None and entry.repo is None
+    if settings.models and name not in settings.models and not ships:
+        raise CheckpointError(f"{name} is not offered here. Choose one of {', '.join(settings.models)}.")
     if entry is None:
-        folder = Path(name).expanduser()
-        if not folder.is_dir():
-            raise CheckpointError(f"expected one of {', '.join(ENTRIES)} or a folder, got {name!r}")
-        return folder
+        return folders.fetch(name, progress, settings)
     if entry.repo is None:
         return CHECKPOINTS / name
-    return hub.cached(name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
+    return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
 
 
-def load(name: str, progress: hub.Progress | None = None) -> Model:
-    """A model by its catalog name, or a folder in GPT-2's layout.
+def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> Model:
+    """A model by its catalog name, by its id on the hub, or from a folder.
 
     Raises what fetch raises, and CheckpointError when the files cannot be used.
     """
-    return _from_folder(name, fetch(name, progress))
+    settings = settings or Settings.from_environment()
+    folder = fetch(name, progress, settings)
+    if _entry(name) is not None or (folders.is_path(name) and _is_ours(folder)):
+        return _from_folder(name, folder)
+    from model import huggingface  # takes seconds to import, so only when such a model is chosen
+
+    return huggingface.from_folder(name, folder, settings)
 
 
 def first_head(model: Model) -> tuple[int, int]:
@@ -132,6 +170,24 @@ def read(model: Model, text: str, pad_side: str) -> Reading | None:
         rows = rows[:room]
         batch = model.encode(rows, pad_side)
     return Reading(rows, batch, left_out)
+
+
+def _entry(name: str) -> Entry | None:
+    """The catalog's entry under its name or its id on the hub."""
+    return ENTRIES.get(name) or next((entry for entry in ENTRIES.values() if entry.repo == name), None)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it holds a GPT-2 that our own Transformer computes as it should be."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True  # our reader says best what is wrong with it
+    if not isinstance(config, dict):
+        return True
+    return "model_type" in config and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
 
 
 def _from_folder(name: str, folder: Path) -> Model:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 
+from model import hub
 from model.gpt2 import CheckpointError
 from model.settings import Settings
 
@@ -32,6 +35,34 @@ AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weig
 
 class TooLarge(CheckpointError):
     """More weights than the settings or the memory allow; the message gives both numbers."""
+
+
+def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
+    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
+
+    Nothing is downloaded before its size is known to be allowed. Raises hub.NotAvailable when the files cannot be had,
+    CheckpointError for a name that means nothing or files that make no model, TooLarge for too many weights.
+    """
+    if is_path(name):
+        return allowed_folder(name, settings)
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise CheckpointError(
+            f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
+        ) from None
+    folder = hub.cached_folder(name)
+    if folder is not None and is_complete(folder):
+        return folder
+    files = hub.listing(name)
+    wanted = needed(name, files)
+    check_size(name, files, settings)
+    return hub.download(name, wanted, progress)
+
+
+def is_path(name: str) -> bool:
+    """Whether a name means a folder: it exists, or is written as no hub id can be."""
+    return name.startswith(("/", "~", ".")) or "\\" in name or Path(name).is_dir()
 
 
 def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:

@@ -16,6 +16,13 @@ from torch import Tensor
 
 from model.transformer import Transformer, TransformerConfig
 
+AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the message names the file, what was expected and what was found."""
@@ -53,13 +60,7 @@ def read_config(folder: Path) -> TransformerConfig:
         raise CheckpointError(
             f"{path}: expected {field} as GPT-2 writes it ({first['msg']}), found {str(first['input'])[:60]!r}"
         ) from None
-    expected = {
-        "model_type": "gpt2",
-        "activation_function": "gelu_new",
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-    }
-    for name, value in expected.items():
+    for name, value in AS_WE_DO.items():
         if getattr(config, name) != value:
             raise CheckpointError(f"{path}: expected {name} {value!r}, found {getattr(config, name)!r}")
     if config.n_embd % config.n_head:

@@ -9,14 +9,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from model import folders, hub
+from model.catalog import Model
 from model.description import Description
-from model.gpt2 import CheckpointError
 from model.masks import MaskSpec
 from model.networks import OneStack, Stacks, TwoStacks, device_of
 from model.opening import check_type, check_vocabulary, read_network, read_tokenizer, refusal, tokens_of
@@ -31,7 +29,7 @@ LEAST_CONTEXT = 512  # allowed whatever a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model writes itself
 
 
-class HuggingFaceModel:
+class HuggingFaceModel(Model):
     """A network with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one.
 
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes.
@@ -188,40 +186,12 @@ def load(name: str, progress: hub.Progress | None = None, settings: Settings | N
     NotSupported and folders.TooLarge being kinds of it.
     """
     settings = settings or Settings.from_environment()
-    return from_folder(name, fetch(name, progress, settings), settings)
-
-
-def fetch(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> Path:
-    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
-
-    Nothing is downloaded before its size is known to be allowed. Raises as `load`.
-    """
-    settings = settings or Settings.from_environment()
-    if is_path(name):
-        return folders.allowed_folder(name, settings)
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise CheckpointError(
-            f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
-        ) from None
-    folder = hub.cached_folder(name)
-    if folder is not None and folders.is_complete(folder):
-        return folder
-    files = hub.listing(name)
-    wanted = folders.needed(name, files)
-    folders.check_size(name, files, settings)
-    return hub.download(name, wanted, progress)
-
-
-def is_path(name: str) -> bool:
-    """Whether a name means a folder: it exists, or is written as no hub id can be."""
-    return name.startswith(("/", "~", ".")) or "\\" in name or Path(name).is_dir()
+    return from_folder(name, folders.fetch(name, progress, settings), settings)
 
 
 def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel:
-    """The model in a folder that `fetch` gave. Raises CheckpointError and its kinds."""
-    config = folders.check_folder(name, folder, settings, in_root=is_path(name))
+    """The model in a folder that `folders.fetch` gave. Raises CheckpointError and its kinds."""
+    config = folders.check_folder(name, folder, settings, in_root=folders.is_path(name))
     check_type(name, config)
     tokenizer = read_tokenizer(name, folder)
     network, missing = read_network(name, folder)

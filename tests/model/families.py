@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 PAD, START, END, UNKNOWN = range(4)
-WORDS = [
+WORDS = [*"the cat sat on a mat and then it saw one big red ball near our old house".split()]
     "the",
     "cat",
     "sat",
