@@ -39,12 +39,15 @@ with left:
 name = f"L{layer} H{head}"
 title.markdown(f"### Unmask\u2002:small[{model.name} · {explain.size(batch, row)} · {name}]")
 
-now, standard = look.looks(model, batch, spec, scope, row)
+with sentence_place, st.spinner(f"Running {model.name} …", show_time=True):
+    now, standard = look.looks(model, batch, spec, scope, row)
+    survey, standard_survey = now.survey(), standard.survey()
+    predictions, standard_predictions = now.predictions(), standard.predictions()
 changed = spec != model.standard
 views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
 sentence_place.html(f'<p class="sentence">{sentence(explain.scene(now, model.standard, scope, name, views[0]))}</p>')
 with left:
-    overview.show(overview_packet(*now.thumbnails(), layer=layer, head=head))
+    overview.show(overview_packet(survey.thumbnails, survey.blocked, layer=layer, head=head))
     st.caption(explain.OVERVIEW)
 with right:
     draw = comparison_figure if changed else head_figure
@@ -53,13 +56,14 @@ with right:
     st.html(explain.key(views, head_range(*views)))
 
 tokens, losses, leaks = st.columns([1.15, 1.3, 1])
-tokens.html(next_token_table(look.candidates(model, now), look.candidates(model, standard), changed=changed))
+tokens.html(next_token_table(predictions.candidates, standard_predictions.candidates, changed=changed))
 with losses:
-    curves = look.losses(now, standard)
-    figure = loss_figure(*curves, list(batch.pieces[row]), changed=changed)
-    st.caption(explain.loss_caption(*curves, changed))
+    curves = (predictions.losses, standard_predictions.losses)
+    figure = loss_figure(*curves, batch.pieces[row], changed=changed)
+    st.caption(explain.loss_caption(*curves, changed=changed))
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
-leaks.html(leak_table(*look.leak_pairs(now, standard, layer, head), name))
+head_leaks = (survey.leak(layer, head), standard_survey.leak(layer, head))
+leaks.html(leak_table(head_leaks, (survey.mean_leak(), standard_survey.mean_leak()), name))
 
 with st.sidebar:
     controls.share(wanted)

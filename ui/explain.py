@@ -84,7 +84,7 @@ def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:
     return f"Loss per token. The mean is {_mean(now)} nats now and {_mean(standard)} under the standard masks."
 
 
-def loss_caption(now: np.ndarray, standard: np.ndarray, changed: bool) -> str:
+def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:
     """The means of the two curves, in one line."""
     return f"Loss per token, mean {_mean(now)} nats" + (f" now, {_mean(standard)} standard" if changed else "")
 

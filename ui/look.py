@@ -1,28 +1,68 @@
-"""What the reader looks at: one row and one head of a batch, under the chosen and under the standard masks."""
+"""What the reader looks at: one row of a batch, under the chosen and under the standard masks."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from model import measures
 from model.catalog import Model
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
-from ui import models
+from ui import memory
 from viz.numbers import TOP, Candidate, Leak
 from viz.overview import blocked_thumbnail, thumbnail_size
 from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a run predicts for one row: nats [T], NaN where there is none, and the likeliest next tokens."""
+
+    losses: np.ndarray
+    candidates: list[Candidate]
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return self.losses.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """The weights of all heads of one row.
+
+    thumbnails: float32 [L,H,S,S]. blocked: bool [L,S,S], patches that are blocked as a whole. future, padding: [L,H],
+    shares of attention (0 to 1) on later tokens and on padding.
+    """
+
+    thumbnails: np.ndarray
+    blocked: np.ndarray
+    future: np.ndarray
+    padding: np.ndarray
+
+    def leak(self, layer: int, head: int) -> Leak:
+        """One head's shares."""
+        return Leak(float(self.future[layer, head]), float(self.padding[layer, head]))
+
+    def mean_leak(self) -> Leak:
+        """The mean of all heads' shares."""
+        return Leak(float(self.future.mean()), float(self.padding.mean()))
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return self.thumbnails.nbytes + self.blocked.nbytes
+
+
+@dataclass(frozen=True, eq=False)
 class Look:
     """A run, and the masks its weights are shown under: the run's own, or others on this layer only."""
 
+    model: Model
     trace: Trace
     masks: MaskSpec
     row: int
+    key: Hashable  # of the run
 
     def head(self, layer: int, head: int) -> HeadView:
         """The head as arrays to draw."""
@@ -37,42 +77,36 @@ class Look:
             pieces,
         )
 
-    def thumbnails(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weights float32 [L,H,S,S] and wholly blocked patches bool [L,S,S]."""
+    def survey(self) -> Survey:
+        """All heads at once; remembered, so that choosing another head repeats nothing."""
+        return memory.shared().get(("survey", self.key, self.masks, self.row), self._survey)
+
+    def predictions(self) -> Predictions:
+        """What the run predicts; remembered too."""
+        return memory.shared().get(("predictions", self.key, self.row), self._predictions)
+
+    def _survey(self) -> Survey:
         trace = self.trace
         size = thumbnail_size(trace.num_layers, trace.num_heads)
-        weights = trace.overview(self.row, size, self.masks).numpy()
-        layers = range(trace.num_layers)
-        blocked = [~trace.allowed(layer, self.row, self.masks).numpy() for layer in layers]
-        return weights, np.stack([blocked_thumbnail(mask, *weights.shape[2:]) for mask in blocked])
+        thumbnails = trace.overview(self.row, size, self.masks).numpy()
+        blocked = [~trace.allowed(layer, self.row, self.masks).numpy() for layer in range(trace.num_layers)]
+        small = np.stack([blocked_thumbnail(mask, *thumbnails.shape[2:]) for mask in blocked])
+        future, padding = measures.leak_by_head(trace, self.row, self.masks)
+        return Survey(thumbnails, small, future.numpy(), padding.numpy())
 
-    def leaks(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Shares of attention on later tokens [L,H] and on padding [L,H]."""
-        return measures.leak_by_head(self.trace, self.row, self.masks)
+    def _predictions(self) -> Predictions:
+        top = self.trace.next_token(self.row).topk(TOP)
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        candidates = [Candidate(self.model.label(token), probability) for token, probability in pairs]
+        return Predictions(self.trace.losses(self.row).numpy(), candidates)
 
 
 def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int) -> tuple[Look, Look]:
     """Now, and under the model's standard masks. scope "model" re-runs the model, "layer" keeps its standard run."""
-    standard = models.run(model, batch, model.standard)
-    run = standard if scope == "layer" or spec == model.standard else models.run(model, batch, spec)
-    return Look(run, spec, row), Look(standard, model.standard, row)
 
+    def under(run: MaskSpec, masks: MaskSpec) -> Look:
+        key = ("run", model.key, batch.ids.shape, batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), run)
+        trace = memory.shared().get(key, lambda: model.run(batch, run))
+        return Look(model, trace, masks, row, key)
 
-def leak_pairs(now: Look, standard: Look, layer: int, head: int) -> tuple[tuple[Leak, Leak], tuple[Leak, Leak]]:
-    """(now, standard) for the chosen head, and the same for the mean of all heads."""
-    shares = [look.leaks() for look in (now, standard)]
-    one = tuple(Leak(float(future[layer, head]), float(padding[layer, head])) for future, padding in shares)
-    mean = tuple(Leak(float(future.nanmean()), float(padding.nanmean())) for future, padding in shares)
-    return one, mean  # type: ignore[return-value]  # tuple() of two is not known to have two
-
-
-def losses(now: Look, standard: Look) -> tuple[np.ndarray, np.ndarray]:
-    """Loss per token in nats [T] under either masks."""
-    return now.trace.losses(now.row).numpy(), standard.trace.losses(standard.row).numpy()
-
-
-def candidates(model: Model, look: Look) -> list[Candidate]:
-    """The likeliest next tokens after the row."""
-    top = look.trace.next_token(look.row).topk(TOP)
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return [Candidate(model.label(token), probability) for token, probability in pairs]
+    return under(model.standard if scope == "layer" else spec, spec), under(model.standard, model.standard)

@@ -1,21 +1,15 @@
-"""Models and runs, shared by everybody in the process, read-only and bounded."""
+"""Models, shared by everybody in the process, read-only, a few at a time."""
 
 from pathlib import Path
-from threading import Lock
 
 import streamlit as st
-from cachetools import LRUCache
 
 from model import catalog
 from model.catalog import Model
 from model.gpt2 import CheckpointError
 from model.hub import NotAvailable
-from model.masks import MaskSpec
-from model.text import TokenBatch
-from model.trace import Trace
 
 MODELS_IN_MEMORY = 3
-RUNS_IN_MEMORY = 768 * 2**20  # bytes
 
 
 def get(name: str) -> Model:
@@ -40,28 +34,9 @@ def get_or_story(name: str) -> tuple[Model, str | None]:
         return get("story"), str(error) or type(error).__name__
 
 
-def run(model: Model, batch: TokenBatch, spec: MaskSpec) -> Trace:
-    """The run's trace; the same run is not made twice while it is remembered."""
-    runs, lock = _runs()
-    key = (model.key, batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), batch.ids.shape, spec)
-    with lock:
-        if key in runs:
-            return runs[key]
-    trace = model.run(batch, spec)
-    with lock:
-        if trace.nbytes() <= runs.maxsize:
-            runs[key] = trace
-    return trace
-
-
 @st.cache_resource(max_entries=MODELS_IN_MEMORY, show_spinner=False)
 def _load(name: str, stamp: tuple[int, ...]) -> Model:
     return catalog.load(name)
-
-
-@st.cache_resource(show_spinner=False)
-def _runs() -> tuple[LRUCache, Lock]:
-    return LRUCache(RUNS_IN_MEMORY, getsizeof=Trace.nbytes), Lock()
 
 
 def _stamp(name: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import html
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ class Leak:
 
 
 def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str) -> str:
-    """Each pair is (now, standard); name is the head's, "L3 H2"."""
+    """head and model are (now, standard) each; name is the head's, "L3 H2"."""
     rows = [
         (f"{name}: on later tokens", head[0].future, head[1].future),
         (f"{name}: on padding", head[0].padding, head[1].padding),
@@ -53,7 +54,7 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str) -> 
     return f'<table class="numbers"><tr><th>attention</th><th>now</th><th>standard</th></tr>{body}</table>'
 
 
-def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: list[str], *, changed: bool) -> go.Figure:
+def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
     names = [f"{place}: {html.escape(piece)}" for place, piece in enumerate(pieces)]
     figure = go.Figure(layout={"height": 290, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
