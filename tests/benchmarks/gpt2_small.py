@@ -1,0 +1,20 @@
+"""A model of GPT-2 small's shape with random weights: how long it takes and what it keeps do not depend on them."""
+
+import torch
+from tokenizers import Tokenizer, models
+
+from model.catalog import Model
+from model.text import Encoder, TokenBatch
+from model.transformer import Transformer, TransformerConfig
+
+CONFIG = TransformerConfig(vocabulary=50257, context=1024, layers=12, heads=12, width=768)
+
+
+def random_model() -> Model:
+    network = Transformer(CONFIG).eval().requires_grad_(False)
+    return Model("random", network, Encoder(Tokenizer(models.BPE()), CONFIG.context, pad=0))
+
+
+def random_batch(tokens: int) -> TokenBatch:
+    ids = torch.randint(CONFIG.vocabulary, (1, tokens), generator=torch.Generator().manual_seed(0))
+    return TokenBatch(ids, torch.ones(1, tokens, dtype=torch.bool), (("",) * tokens,))

@@ -1,0 +1,51 @@
+"""What a benchmark hands back, and the table it becomes."""
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One number to hold: measured ÷ reference, at most `bar`. detail says both in their own units."""
+
+    what: str
+    ratio: float
+    bar: float
+    detail: str
+
+
+def table(ratios: Iterable[Ratio]) -> str:
+    """A Markdown table, a line for each."""
+    lines = ["| what | ratio | bar | held | measured |", "|---|---|---|---|---|"]
+    for one in ratios:
+        held = "yes" if one.ratio <= one.bar else "**no**"
+        lines.append(f"| {one.what} | {one.ratio:.2f} | ≤ {one.bar} | {held} | {one.detail} |")
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """The machine in one line, and how busy it was with other things when asked."""
+    busy = f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
+    return (
+        f"{_processor()}, {os.cpu_count()} cores, {_memory()}, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__} with {torch.get_num_threads()} threads; "
+        f"{busy} at the start"
+    )
+
+
+def _processor() -> str:
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"
+
+
+def _memory() -> str:
+    if not hasattr(os, "sysconf"):
+        return "memory unknown"
+    return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB"
