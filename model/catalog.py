@@ -181,13 +181,13 @@ def _is_ours(folder: Path) -> bool:
     """Whether it holds a GPT-2 that our own Transformer computes as it should be."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
-    except FileNotFoundError:
-        return False
     except (OSError, ValueError):
-        return True  # our reader says best what is wrong with it
-    if not isinstance(config, dict):
-        return True
-    return "model_type" in config and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
+        return False
+    return (
+        isinstance(config, dict)
+        and "model_type" in config
+        and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
+    )
 
 
 def _from_folder(name: str, folder: Path) -> Model:

@@ -62,7 +62,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 
 def is_path(name: str) -> bool:
     """Whether a name means a folder: it exists, or is written as no hub id can be."""
-    return name.startswith(("/", "~", ".")) or "\\" in name or Path(name).is_dir()
+    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
 
 
 def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -139,12 +139,15 @@ def is_complete(folder: Path) -> bool:
 
 def allowed_folder(name: str, settings: Settings) -> Path:
     """The folder that a user named, links followed. Raises CheckpointError for none, or one outside the root."""
-    folder = Path(name).expanduser().resolve()
+    try:
+        folder = Path(name).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):  # no such user, links in a circle, a name that no file system takes
+        raise CheckpointError(f"{name[:200]!r} is no folder on this machine. Check the path.") from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
         raise CheckpointError(f"{name} is outside the folder that this server loads models from. Choose one inside it.")
-    if not folder.is_dir():
-        raise CheckpointError(f"{name} is no folder on this machine. Check the path.")
+    if not _is_folder(folder):
+        raise CheckpointError(f"{name[:200]} is no folder on this machine. Check the path.")
     return folder
 
 
@@ -217,6 +220,13 @@ def _bytes_as_float32(name: str, path: Path) -> float:
             f"{name}: {path.name} is damaged or truncated ({error}). Delete it and fetch it again."
         ) from None
     return factor * path.stat().st_size
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or that no file system takes
+        return False
 
 
 def _gigabytes(size: float) -> str:

@@ -13,26 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 PAD, START, END, UNKNOWN = range(4)
-WORDS = [*"the cat sat on a mat and then it saw one big red ball near our old house".split()]
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "and",
-    "then",
-    "it",
-    "saw",
-    "one",
-    "big",
-    "red",
-    "ball",
-    "near",
-    "our",
-    "old",
-    "house",
-]
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "saw", "one", "big", "red", "ball", "near", "old"]
 VOCABULARY = 61  # more than the tokenizer has, as in many published models
 IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
 

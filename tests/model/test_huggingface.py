@@ -26,8 +26,8 @@ from model.transformer import positions_of
 from tests.model import families
 from tests.near import assert_near, largest_difference
 
-TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "our old house near the mat"]
-TARGETS = ["a big cat and a ball", "it sat", "one old mat saw our red house"]
+TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "red ball near the old mat"]
+TARGETS = ["a big cat and a ball", "it sat", "one old mat saw the red ball"]
 WEIGHTS, LOGITS = 1e-5, 1e-4  # the most that they may differ
 
 
