@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding, Regex, Tokenizer
+from tokenizers.models import Unigram, WordLevel
+from tokenizers.pre_tokenizers import Sequence as Both
+from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
 PAD_PIECE = "<pad>"
@@ -50,7 +53,7 @@ class Encoder:
     ) -> None:
         """pad: the id that fills short rows. start, end: what the model was trained to see around every text."""
         self._tokenizer = tokenizer
-        self._tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
+        _keep_typed_specials_as_text(self._tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._label = token_labels(tokenizer)
@@ -111,6 +114,16 @@ class Encoder:
     def _encoding(self, text: str) -> Encoding:
         # a lone surrogate cannot be encoded; nothing a keyboard types, but a URL can hold one
         return self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"), add_special_tokens=False)
+
+
+def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:
+    """A typed <|endoftext|> is text. Where the vocabulary itself has it as a word (T5's </s>), it is cut in two."""
+    tokenizer.encode_special_tokens = True
+    specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
+    if words and isinstance(tokenizer.model, Unigram | WordLevel):
+        cut = Split(Regex("|".join(words)), "isolated")
+        tokenizer.pre_tokenizer = cut if tokenizer.pre_tokenizer is None else Both([cut, tokenizer.pre_tokenizer])
 
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
