@@ -49,8 +49,8 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
-        self.position_embedding = nn.Embedding(config.context, config.width)
+        self.token_embedding = _embedding(config.vocabulary, config.width)
+        self.position_embedding = _embedding(config.context, config.width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, config.epsilon)
         self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False)
@@ -87,6 +87,11 @@ class Transformer(nn.Module):
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= self.config.vocabulary:
             raise ValueError(f"expected ids from 0 to {self.config.vocabulary - 1}, got {low} to {high}")
+
+
+def _embedding(entries: int, width: int) -> nn.Embedding:
+    """Of unit variance like nn.Embedding's own, but uniform: normal numbers on the meta device import a compiler."""
+    return nn.Embedding.from_pretrained(torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5), freeze=False)
 
 
 def positions_of(keep: Tensor) -> Tensor:

@@ -9,18 +9,18 @@ from PIL import Image
 from viz.palette import MASK_COLOURS, rgb
 
 PERIOD, STROKE = 6, 2  # pixels from line to line, and of each line
-WIDEST = 768  # pixels
+WIDEST = 512  # pixels
 
 
 def hatch_png(blocked: dict[str, np.ndarray], dark: bool) -> bytes:
     """A PNG of the [Q,K] cells that any mask blocks, transparent elsewhere. Row 0 is at the top."""
     shape = next(iter(blocked.values())).shape
     scale = max(WIDEST // max(shape), 2)
-    down, across = np.indices((shape[0] * scale, shape[1] * scale), dtype=np.int32)
+    down, across = np.indices((shape[0] * scale, shape[1] * scale), dtype=np.int16)
     lines = {"causal": across + down, "padding": across - down, "window": across}
     pixels = np.zeros((*down.shape, 4), np.uint8)
     for name, mask in blocked.items():
-        here = np.kron(mask, np.ones((scale, scale), bool))
+        here = mask.repeat(scale, 0).repeat(scale, 1)
         ground = here & (pixels[..., 3] == 0)
         pixels[ground] = (120, 126, 138, 60) if dark else (150, 155, 165, 46)
         stroke = here & (lines[name] % PERIOD < STROKE)

@@ -13,7 +13,7 @@ from viz.palette import sequential
 from viz.view import HeadView
 
 QUERY_TITLE, KEY_TITLE = "query: the token that looks", "key: the token looked at"
-MOST_TICKS = 40
+MOST_TICKS = 56
 LONGEST_TICK = 12
 
 
@@ -140,7 +140,7 @@ def _ticks(labels: list[str], title: str) -> dict[str, Any]:
         "tickmode": "array",
         "tickvals": list(range(0, len(labels), every)),
         "ticktext": [html.escape(_short(label)) for label in labels[::every]],
-        "tickfont": {"size": 11 if len(labels) <= 32 else 10},
+        "tickfont": {"size": 11 if len(labels) <= 32 else 9},
         "ticks": "",
         "automargin": True,
         "title": {"text": title, "standoff": 8},
