@@ -102,6 +102,8 @@ def load_transformer(folder: Path) -> Transformer:
     if config.tied:
         state["unembedding.weight"] = state["token_embedding.weight"]
     model.load_state_dict(state, assign=True)
+    if config.tied:
+        model.unembedding.weight = model.token_embedding.weight  # one parameter again: assigning made it two
     return model.eval().requires_grad_(False)
 
 

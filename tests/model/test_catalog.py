@@ -49,14 +49,33 @@ class TestLoading:
         assert [tiny.label(token) for token in batch.ids[0].tolist()] == list(batch.pieces[0])
         assert tiny.standard == MaskSpec()
 
+    def test_what_a_page_says_of_it(self, tiny: Model) -> None:
+        described = tiny.describe()
+        assert (described.kind, described.layers, described.heads, described.context) == (
+            "decoder",
+            {"self": 2},
+            3,
+            151,
+        )
+        block = 2 * 2 * 21 + 4 * (21 * 21 + 21) + (21 * 37 + 37) + (37 * 21 + 21)  # norms, attention, mlp in and out
+        assert described.parameters == 283 * 21 + 151 * 21 + 2 * block + 2 * 21
+
+    @pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
     @pytest.mark.parametrize("repo", ["gpt2", "openai-community/gpt2"])
     def test_a_model_in_the_cache_under_either_of_its_names_needs_no_network(
-        self, tiny: Model, files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch, repo: str
+        self,
+        tiny: Model,
+        files: dict[str, bytes],
+        hub_cache: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        repo: str,
+        name: str,
     ) -> None:
         cache(hub_cache, repo, files)
         no_network(monkeypatch)
-        found = catalog.load("gpt2")
-        assert found.name == "gpt2"
+        found = catalog.load(name)
+        assert isinstance(found, Model)
+        assert found.name == name
         assert_near(found.run(found.encode([TEXT])).logits, tiny.run(tiny.encode([TEXT])).logits, 0, "logits")
 
     @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES.values() if entry.repo])
