@@ -113,7 +113,7 @@ class TestLabels:
     ) -> None:
         ids = gpt2.encode([text]).ids[0].tolist()
         assert END_OF_TEXT not in ids
-        alphabet = "".join(gpt2_tokenizer.id_to_token(token) for token in ids)
+        alphabet = "".join(gpt2_tokenizer.id_to_token(token) or "" for token in ids)
         whole = bytes(BYTE_OF[character] for character in alphabet)
         assert whole == text.encode("utf-8", "replace")
         assert [gpt2.label(token) for token in ids] == list(gpt2.encode([text]).pieces[0])
