@@ -176,6 +176,8 @@ class HuggingFaceModel(Model):
         return none
 
     def _on_device(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        if batch.ids.shape[1] > self.context:
+            raise ValueError(f"expected at most {self.context} tokens (the context), got {batch.ids.shape[1]}")
         return batch.ids.to(self._device), batch.keep.to(self._device)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from model.routing import Run, give_positions, going_on
@@ -78,9 +78,9 @@ class OneStack:
         return {"self": self.stack.config.num_hidden_layers}
 
     def context(self) -> int:
-        """The most positions it was made for."""
+        """The most positions it was made for, and that it takes without changing itself."""
         config = self.stack.config
-        limit = getattr(config, "max_position_embeddings", None) or USUAL_CONTEXT
+        limit = min([getattr(config, "max_position_embeddings", None) or USUAL_CONTEXT, *_before_it_changes(config)])
         embedding = next((m for m in self.stack.modules() if hasattr(m, "create_position_ids_from_input_ids")), None)
         return limit if embedding is None else limit - embedding.padding_idx - 1
 
@@ -159,6 +159,15 @@ def vocabulary_of(network: PreTrainedModel) -> int:
 
 def device_of(network: PreTrainedModel) -> torch.device:
     return next(network.parameters()).device
+
+
+def _before_it_changes(config: PreTrainedConfig) -> list[int]:
+    """Rotary positions of the "longrope" kind get other frequencies, for every thread, once a row passes this limit."""
+    given = getattr(config, "rope_parameters", None) or {}
+    kinds = [
+        rope for rope in (given, *given.values()) if isinstance(rope, dict)
+    ]  # one for all layers, or by layer type
+    return [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
 
 
 def _takes(module: nn.Module, name: str) -> bool:

@@ -68,7 +68,7 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, list[str]]:
         network, report = _class_for(name, config).from_pretrained(
             folder,
             config=config,
-            dtype=torch.float32 if device == "cpu" else "auto",
+            dtype=_type_on(device),
             use_safetensors=True,
             attn_implementation="eager",
             output_loading_info=True,
@@ -125,6 +125,11 @@ def tokens_of(network: PreTrainedModel, tokenizer: Tokenizer, context: int) -> T
     first = _first_of_target(network, pad)
     targets = Encoder(tokenizer, context, pad=pad, start=[first, *start])
     return Tokens(texts, targets, ends, sorted({pad, first} - ends))
+
+
+def _type_on(device: str) -> torch.dtype | str:
+    """float32 where it costs little, the checkpoint's own type ("auto") where it is fast."""
+    return torch.float32 if device == "cpu" else "auto"
 
 
 def _class_for(name: str, config: PreTrainedConfig) -> Any:

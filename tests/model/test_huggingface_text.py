@@ -3,6 +3,7 @@
 python -m pytest tests/model/test_huggingface_text.py
 """
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import Unigram
 from tokenizers.pre_tokenizers import Metaspace
-from transformers import BertTokenizer
+from transformers import BertTokenizer, Phi3Config
 
 from model import huggingface
 from model.huggingface import HuggingFaceModel
@@ -103,6 +104,24 @@ class TestWhatIsAdded:
         tokenizer: Tokenizer = families.word_tokenizer(template)
         assert added_around(tokenizer) == around
 
+    def test_more_tokens_than_the_context_are_refused_by_a_run(self, models: dict[str, HuggingFaceModel]) -> None:
+        batch = models["gpt2"].encode(["the " * 47])
+        longer = dataclasses.replace(batch, ids=batch.ids.repeat(1, 2), keep=batch.keep.repeat(1, 2))
+        with pytest.raises(ValueError, match=r"expected at most 47 tokens \(the context\), got 94"):
+            models["gpt2"].run(longer)
+
+    def test_positions_that_would_change_the_network_for_everybody_are_not_reached(self, tmp_path: Path) -> None:
+        """Phi-3's long context has other rotary frequencies, which the network writes over its own."""
+        rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 3, "long_factor": [4.0] * 3}
+        config = Phi3Config(**families.GROUPED, original_max_position_embeddings=16, rope_parameters=rope)
+        model = huggingface.load(str(families.save("phi3", tmp_path, config)), settings=Settings())
+        rotary = model._stacks.network.model.rotary_emb
+        before = rotary.inv_freq.clone()
+        batch = model.encode(["the cat " * 30])
+        assert batch.ids.shape[1] == model.context == 16
+        model.run(batch)
+        assert torch.equal(rotary.inv_freq, before)
+
 
 class TestTargets:
     @pytest.mark.parametrize("name", families.PAIRS)
@@ -141,6 +160,15 @@ class TestTargets:
             assert families.END not in ids[start:].tolist()
             lengths.append(written)
         assert max(lengths) > 0
+
+    def test_padding_is_never_written(self, tmp_path: Path) -> None:
+        """Marian's networks are sure of it everywhere, and are told not to write it."""
+        model = load("marian", tmp_path)
+        model._stacks.network.final_logits_bias[0, families.PAD] = 1000.0
+        batch = model.encode([TEXT])
+        assert int(model.run(batch).logits[0, 0].argmax()) == families.PAD
+        assert batch.ids.shape[1] > 1
+        assert families.PAD not in batch.ids[0, 1:]
 
     def test_targets_that_do_not_fit(self, models: dict[str, HuggingFaceModel]) -> None:
         with pytest.raises(ValueError, match="expected one target for each text, got 1 for 2"):
