@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from model import catalog
 from ui import controls, explain, look, models, overview, page
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -14,14 +13,21 @@ controls.seed()
 
 with st.sidebar:
     wanted = controls.choose_model()
+    found = st.empty()
     text = controls.choose_text()
-model, problem = models.get_or_story(wanted)
-if problem:
-    st.error(f"{problem} Until then this page shows the built-in story model.")
-
-reading = catalog.read(model, text, st.session_state.pad)
-if reading is None:
+model = models.get_or_keep(wanted)
+found.caption(explain.model_found(model))
+if not text.strip():
     st.info("Type a text on the left, one sequence a line, or take one of the examples.")
+    st.stop()
+
+with st.sidebar:
+    targets = controls.choose_target(model)
+try:
+    with st.spinner(f"Reading with {model.name} …", show_time=True):
+        reading = look.read(model, text, st.session_state.pad, targets)
+except ValueError as error:
+    st.error(f"{error}.")
     st.stop()
 batch = reading.batch
 with st.sidebar:
@@ -31,21 +37,23 @@ for note in explain.limits(model, reading):
 
 title, switches = st.columns([1, 1.6], vertical_alignment="center")
 with switches:
-    spec, scope = controls.choose_masks()
+    spec, scope = controls.choose_masks(model)
 sentence_place = st.container()
 left, right = st.columns([1, 2.6])
 with left:
-    layer, head = controls.choose_head(model)
-name = f"L{layer} H{head}"
-title.markdown(f"### Unmask\u2002:small[{model.name} · {explain.size(batch, row)} · {name}]")
-
+    attention = controls.choose_attention(model)
 with sentence_place, st.spinner(f"Running {model.name} …", show_time=True):
-    now, standard = look.looks(model, batch, spec, scope, row)
+    now, standard = look.looks(model, batch, spec, scope, row, attention)
     survey, standard_survey = now.survey(), standard.survey()
     predictions, standard_predictions = now.predictions(), standard.predictions()
+with left:
+    layer, head = controls.choose_head(model, now.trace.num_layers, now.trace.num_heads)
+name = f"L{layer} H{head}"
+title.markdown(f"### Unmask\u2002:small[{explain.escaped(model.name)} · {explain.size(batch, row)} · {name}]")
+
 changed = spec != model.standard
 views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
-sentence_place.html(f'<p class="sentence">{sentence(explain.scene(now, model.standard, scope, name, views[0]))}</p>')
+sentence_place.html(f'<p class="sentence">{sentence(explain.scene(now, scope, name, views[0]))}</p>')
 with left:
     overview.show(overview_packet(survey.thumbnails, survey.blocked, layer=layer, head=head))
     st.caption(explain.OVERVIEW)
@@ -53,17 +61,20 @@ with right:
     draw = comparison_figure if changed else head_figure
     figure = draw(*views, dark=page.is_dark())
     st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
-    st.html(explain.key(views, head_range(*views)))
+    st.html(explain.key(views, head_range(*views), sharing=explain.sharing(model, head)))
 
 tokens, losses, leaks = st.columns([1.15, 1.3, 1])
-tokens.html(next_token_table(predictions.candidates, standard_predictions.candidates, changed=changed))
-with losses:
-    curves = (predictions.losses, standard_predictions.losses)
-    figure = loss_figure(*curves, batch.pieces[row], changed=changed)
-    st.caption(explain.loss_caption(*curves, changed=changed))
-    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+if predictions is None or standard_predictions is None:
+    tokens.info(explain.NO_PREDICTIONS)
+else:
+    tokens.html(next_token_table(predictions.candidates, standard_predictions.candidates, changed=changed))
+    with losses:
+        curves = (predictions.losses, standard_predictions.losses)
+        figure = loss_figure(*curves, batch.pieces[row], changed=changed)
+        st.caption(explain.loss_caption(*curves, changed=changed))
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
 head_leaks = (survey.leak(layer, head), standard_survey.leak(layer, head))
 leaks.html(leak_table(head_leaks, (survey.mean_leak(), standard_survey.mean_leak()), name))
 
 with st.sidebar:
-    controls.share(wanted)
+    controls.share(wanted, model)

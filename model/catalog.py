@@ -71,8 +71,13 @@ class Model:
         per_token = 4 * config.width * (3 * config.layers + 1)  # q, k, v of every layer and the last states, float32
         self.most_cells = max(config.context, TRACE_BYTES // per_token)
 
-    def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
-        """One row a text, padded on pad_side; adds a start token where the model was trained with one."""
+    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
+        """One row a text, padded on pad_side; adds a start token where the model was trained with one.
+
+        Raises ValueError for targets: only an encoder-decoder has them.
+        """
+        if targets is not None:
+            raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
         return self._encoder.encode(texts, pad_side)
 
     def label(self, token: int) -> str:
@@ -154,21 +159,24 @@ class Reading:
     batch: TokenBatch
     rows_left_out: int
 
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        return 100 * self.batch.ids.numel()
 
-def read(model: Model, text: str, pad_side: str) -> Reading | None:
-    """A text, one row for each line that is not blank; None where there is none.
 
-    At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included).
+def read(model: Model, text: str, pad_side: str, targets: list[str] | None = None) -> Reading:
+    """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row.
+
+    At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
+    ValueError where no line holds anything.
     """
     rows, left_out = rows_of(text, MOST_ROWS)
-    if not rows:
-        return None
-    batch = model.encode(rows, pad_side)
+    batch = model.encode(rows, pad_side, targets)
     room = max(model.most_cells // batch.ids.shape[1], 1)
     if room < len(rows):
         left_out += len(rows) - room
         rows = rows[:room]
-        batch = model.encode(rows, pad_side)
+        batch = model.encode(rows, pad_side, targets and targets[:room])
     return Reading(rows, batch, left_out)
 
 

@@ -1,15 +1,27 @@
-"""The controls of a page that looks at one head. Every choice lives in st.session_state under its name in link.View."""
+"""The controls of a page that looks at one head. Every choice lives in st.session_state under its name in link.View.
+
+A mask, layer, head or attention that is None there takes the model's own first value once the model is known.
+"""
+
+from dataclasses import replace
 
 import streamlit as st
 
 from model import catalog
 from model.catalog import Model
-from model.masks import MaskSpec
-from ui import link
+from model.masks import MASK_NAMES, MaskSpec
+from model.settings import Settings
+from ui import link, models
 from ui.examples import EXAMPLES, FIRST
 
 OTHER = "another"
 SCOPES = {"model": "re-run the model", "layer": "this layer only"}
+SWITCHES = {
+    "causal": "On: no token sees a later one. Off: every token sees the whole text.",
+    "padding": "On: no token looks at the padding that evens out short lines.",
+    "window": "On: in some layers a token sees only its neighbourhood, as this model was trained.",
+}
+OF_THE_MODEL = ("layer", "head", "attention", *MASK_NAMES)  # choices that another model starts anew
 
 
 def seed() -> None:
@@ -17,11 +29,11 @@ def seed() -> None:
     if "seeded" in st.session_state:
         return
     view = link.read()
-    known = view.model in catalog.ENTRIES
+    known = view.model in catalog.offered()
     st.session_state.update(
         view.model_dump(exclude={"model", "text"}),
         seeded=True,
-        model=view.model if known else OTHER,
+        model=view.model if known or Settings.from_environment().models else OTHER,
         other="" if known else view.model,
         text=FIRST if view.text is None else view.text,
         linked_text=view.text,
@@ -29,15 +41,17 @@ def seed() -> None:
 
 
 def choose_model() -> str:
-    """The model's name: one of the catalog, or a folder."""
-    names = [*catalog.ENTRIES, OTHER]
-    st.selectbox("Model", names, format_func=_model_title, key="model", on_change=_forget_head)
+    """The model's name: one of those offered, a hub id or a folder."""
+    offered = list(catalog.offered())
+    if not Settings.from_environment().models:
+        offered.append(OTHER)
+    if st.session_state.model not in offered:
+        st.session_state.model = offered[0]
+    st.selectbox("Model", offered, format_func=_model_title, key="model", on_change=_start_anew)
     if st.session_state.model != OTHER:
         return st.session_state.model
-    st.text_input(
-        "Folder of a model", key="other", placeholder="a folder with model.safetensors", on_change=_forget_head
-    )
-    return st.session_state.other.strip() or "story"
+    st.text_input("Hub id or folder", key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
+    return st.session_state.other.strip()
 
 
 def choose_text() -> str:
@@ -58,40 +72,58 @@ def choose_row(rows: list[str]) -> int:
     return st.session_state.row - 1
 
 
-def choose_masks() -> tuple[MaskSpec, str]:
+def choose_target(model: Model) -> list[str] | None:
+    """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
+    if model.kind != "encoder-decoder":
+        return None
+    st.text_area("Target text, one a line", key="target", height=80, placeholder="left empty, the model writes it")
+    return [line for line in st.session_state.target.splitlines() if line.strip()] or None
+
+
+def choose_attention(model: Model) -> str:
+    """Which of the model's attentions to look at."""
+    if st.session_state.attention not in model.attentions:
+        st.session_state.attention = model.attentions[min(1, len(model.attentions) - 1)]
+    if len(model.attentions) > 1:
+        st.segmented_control("Attention", model.attentions, key="attention", required=True)
+    return st.session_state.attention
+
+
+def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
-    causal, padding, scope = st.columns([1, 1.05, 1.9], vertical_alignment="center")
-    causal.toggle("Causal", key="causal", help="On: no token sees a later one. Off: every token sees the whole text.")
-    padding.toggle("Padding", key="padding", help="On: no token looks at the padding that evens out short lines.")
+    names = model.describe().masks
+    *switches, scope = st.columns([1.1] * len(names) + [2], vertical_alignment="center")
+    for switch, name in zip(switches, names, strict=True):
+        if st.session_state[name] is None:
+            st.session_state[name] = getattr(model.standard, name)
+        switch.toggle(name.capitalize(), key=name, help=SWITCHES[name])
     scope.segmented_control(
-        "What a switch does",
-        SCOPES,
-        format_func=lambda scope: SCOPES[scope],
-        key="scope",
-        required=True,
+        "What a switch does", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True,
         label_visibility="collapsed",
-    )
-    return MaskSpec(causal=st.session_state.causal, padding=st.session_state.padding), st.session_state.scope
+    )  # fmt: skip
+    chosen = {name: st.session_state[name] for name in names}
+    return replace(model.standard, **chosen), st.session_state.scope
 
 
-def choose_head(model: Model) -> tuple[int, int]:
-    """The layer and head shown large, the nearest that the model has."""
+def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
+    """The layer and head shown large, the nearest that there are."""
     first = catalog.first_head(model)
-    for name, count, default in (("layer", model.num_layers, first[0]), ("head", model.num_heads, first[1])):
-        chosen = st.session_state.get(name)
+    for name, count, default in (("layer", layers, first[0]), ("head", heads, first[1])):
+        chosen = st.session_state[name]
         st.session_state[name] = min(default if chosen is None else chosen, count - 1)
     layer, head = st.columns(2)
-    layer.selectbox("Layer", range(model.num_layers), key="layer")
-    head.selectbox("Head", range(model.num_heads), key="head")
+    layer.selectbox("Layer", range(layers), key="layer")
+    head.selectbox("Head", range(heads), key="head")
     return st.session_state.layer, st.session_state.head
 
 
-def share(model_name: str) -> None:
+def share(name: str, model: Model) -> None:
     """Keep the URL true to the view, and offer links."""
     text = st.session_state.text
     kept = text if text == st.session_state.linked_text else None
-    chosen = {name: st.session_state.get(name) for name in link.View.model_fields}
-    view = link.View.model_validate(chosen | {"model": model_name, "text": kept})
+    chosen = {field: st.session_state.get(field) for field in link.View.model_fields}
+    standard = {mask: None for mask in MASK_NAMES if chosen[mask] == getattr(model.standard, mask)}
+    view = link.View.model_validate(chosen | standard | {"model": name or "story", "text": kept})
     link.write(view)
     with st.popover("Link to this view", icon=":material/link:", width="stretch"):
         st.caption("Without the text: model, head, masks and row.")
@@ -108,12 +140,15 @@ def share(model_name: str) -> None:
 def _model_title(name: str) -> str:
     if name == OTHER:
         return "Another model…"
-    entry = catalog.ENTRIES[name]
+    entry = catalog.ENTRIES.get(name)
+    if entry is None:
+        return name
     return entry.title if not entry.megabytes else f"{entry.title} ({entry.megabytes:,} MB)"
 
 
-def _forget_head() -> None:
-    st.session_state.layer = st.session_state.head = None
+def _start_anew() -> None:
+    st.session_state.update(dict.fromkeys(OF_THE_MODEL))
+    models.forget_failure()
 
 
 def _take_example() -> None:

@@ -1,13 +1,13 @@
 """The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
 
 import math
+import re
 
 import numpy as np
 import torch
 
 from model import measures
 from model.catalog import MOST_ROWS, Model, Reading
-from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui.look import Look
 from viz.numbers import Leak, percent
@@ -15,7 +15,16 @@ from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
 from viz.view import MOST_CELLS, HeadView
 
+NO_PREDICTIONS = (
+    "This model predicts no next token: an encoder reads a whole text at once. Its attention is all there is."
+)
+NOT_MEASURED = float("nan")
 OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
+
+
+def escaped(text: str) -> str:
+    """Text for st.markdown, shown as it is."""
+    return re.sub(r"([\\`*_{}\[\]()#+.!:|<>$~-])", r"\\\1", text)
 
 
 def size(batch: TokenBatch, row: int) -> str:
@@ -42,28 +51,58 @@ def limits(model: Model, reading: Reading) -> list[str]:
     return notes
 
 
-def scene(now: Look, standard: MaskSpec, scope: str, name: str, view: HeadView) -> Scene:
+def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
     """What the sentence needs to know about the head on screen."""
-    batch, row = now.trace.batch, now.row
-    keep, ids = batch.keep[row], batch.ids[row]
+    row, model = now.row, now.model
+    queries, keys = now.trace.queries, now.trace.keys
+    real, keep = queries.keep[row], keys.keep[row]
     weights = torch.from_numpy(view.weights)
-    future, padding = measures.leak(weights, keep, keep)
-    here = batch.real(row)
-    after_first = keep.clone()
-    after_first[here.start] = False
+    future, padding = measures.leak(weights, keep, real)
+    across = now.trace.name == "cross"
+    later = real.clone()
+    if not across:
+        later[queries.real(row).start] = False  # the first token has nothing but itself to look at
     return Scene(
         name=name,
+        across=across,
         causal=now.masks.causal,
         padding=now.masks.padding,
-        standard_causal=standard.causal,
+        window=now.masks.window or "window" not in model.describe().masks,
+        standard_causal=model.standard.causal,
         layer_only=scope == "layer",
-        has_padding=not bool(batch.keep.all()),
-        pad_side=batch.pad_side,
+        has_padding=not bool(keys.keep.all()),
+        pad_side=keys.pad_side,
         leak=Leak(float(future), float(padding)),
-        previous=float(measures.previous_token(weights, after_first)),
-        first=float(measures.key_share(weights, here.start, after_first)),
-        induction=float(measures.induction_in(weights, ids, after_first)),
+        previous=NOT_MEASURED if across else float(measures.previous_token(weights, later)),
+        first=float(measures.key_share(weights, keys.real(row).start, later)),
+        induction=NOT_MEASURED if across else float(measures.induction_in(weights, keys.ids[row], later)),
     )
+
+
+def model_found(model: Model) -> str:
+    """What was found in the model, in a few lines."""
+    found = model.describe()
+    layers = " + ".join(
+        f"{count} {name}" if len(found.layers) > 1 else f"{count}" for name, count in found.layers.items()
+    )
+    heads = f"{found.heads} heads"
+    if found.key_value_heads != found.heads:
+        heads += f" sharing {found.key_value_heads} key-value heads"
+    masks = ", ".join(found.masks)
+    if found.window is not None:
+        masks += f" ({found.window} positions, in {found.windowed} layers)"
+    size = f"{found.parameters / 1e6:,.1f} M parameters"
+    context = f"context {found.context:,}" + (
+        f", {model.context:,} of it here" if model.context < found.context else ""
+    )
+    return f"{found.architecture}, a {found.kind} of {size}: {layers} layers, {heads}, {context}. Masks: {masks}."
+
+
+def sharing(model: Model, head: int) -> str:
+    """Which query heads share the chosen one's keys and values; nothing where none does."""
+    shared = model.key_value_heads
+    others = [str(other) for other, key in enumerate(shared) if key == shared[head] and other != head]
+    return f"Head {head} reads key-value head {shared[head]}, as do {', '.join(others)}. " if others else ""
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:
@@ -89,11 +128,11 @@ def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str
     return f"Loss per token, mean {_mean(now)} nats" + (f" now, {_mean(standard)} standard" if changed else "")
 
 
-def key(views: list[HeadView], zmax: float) -> str:
+def key(views: list[HeadView], zmax: float, *, sharing: str = "") -> str:
     """HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
     sides = ", the same on both sides" if len(views) > 1 else ""
-    parts = [f"Colours run from 0 to {zmax:.2f}{sides}; brightness is the square root of the weight."]
-    names = dict.fromkeys(name for view in views for name in view.blocked)
+    parts = [f"{sharing}Colours run from 0 to {zmax:.2f}{sides}; brightness is the square root of the weight."]
+    names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     swatches = [f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in names]
     parts.append(f"Hatched cells are blocked by {', '.join(swatches)}." if names else "No cell is blocked.")
     if any(view.any_blocked().all(1).any() for view in views):

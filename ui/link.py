@@ -30,10 +30,12 @@ class View(BaseModel):
     head: Whole | None = None
     row: Whole = 1
     pad: Literal["left", "right"] = "left"
-    causal: bool = True
-    padding: bool = True
-    window: bool = True
+    attention: str | None = None
+    causal: bool | None = None  # None: as the model was trained
+    padding: bool | None = None
+    window: bool | None = None
     scope: Literal["model", "layer"] = "model"
+    target: Annotated[str, BeforeValidator(lambda value: str(value)[:10_000])] = ""
     text: Annotated[str, BeforeValidator(lambda value: str(value)[:100_000])] | None = None
 
 
@@ -48,8 +50,9 @@ def read() -> View:
 
 
 def write(view: View) -> None:
-    """Put the view into the URL, defaults left out."""
-    st.query_params.from_dict(_parameters(view))
+    """Put the view into the URL, defaults and texts that nobody asked to share left out."""
+    shown = view if view.text is not None else view.model_copy(update={"target": ""})
+    st.query_params.from_dict(_parameters(shown))
 
 
 def address(view: View) -> str:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model import measures
-from model.catalog import Model
+from model import catalog, measures
+from model.catalog import Model, Reading
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
@@ -67,22 +67,24 @@ class Look:
     def head(self, layer: int, head: int) -> HeadView:
         """The head as arrays to draw."""
         stages = self.trace.stages(layer, head, self.row, self.masks)
-        pieces = list(self.trace.batch.pieces[self.row])
         blocked = self.trace.blocked_by(layer, self.row, self.masks)
         return HeadView(
             stages.weights.numpy(),
             stages.scaled.numpy(),
             {name: mask.numpy() for name, mask in blocked.items()},
-            pieces,
-            pieces,
+            list(self.trace.queries.pieces[self.row]),
+            list(self.trace.keys.pieces[self.row]),
         )
 
     def survey(self) -> Survey:
         """All heads at once; remembered, so that choosing another head repeats nothing."""
-        return memory.shared().get(("survey", self.key, self.masks, self.row), self._survey)
+        key = ("survey", self.key, self.trace.name, self.masks, self.row)
+        return memory.shared().get(key, self._survey)
 
-    def predictions(self) -> Predictions:
-        """What the run predicts; remembered too."""
+    def predictions(self) -> Predictions | None:
+        """What the run predicts, remembered too; None for a model that predicts no next token."""
+        if self.model.kind == "encoder" or not self.model.predicts:
+            return None
         return memory.shared().get(("predictions", self.key, self.row), self._predictions)
 
     def _survey(self) -> Survey:
@@ -101,12 +103,24 @@ class Look:
         return Predictions(self.trace.losses(self.row).numpy(), candidates)
 
 
-def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int) -> tuple[Look, Look]:
+def read(model: Model, text: str, pad_side: str, targets: list[str] | None) -> Reading:
+    """The text as the model reads it; remembered, for a model may have written its target itself."""
+    key = ("reading", model.key, text, pad_side, tuple(targets or ()))
+    return memory.shared().get(key, lambda: catalog.read(model, text, pad_side, targets))
+
+
+def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int, attention: str) -> tuple[Look, Look]:
     """Now, and under the model's standard masks. scope "model" re-runs the model, "layer" keeps its standard run."""
 
     def under(run: MaskSpec, masks: MaskSpec) -> Look:
-        key = ("run", model.key, batch.ids.shape, batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), run)
+        key = ("run", model.key, _key_of(batch), run)
         trace = memory.shared().get(key, lambda: model.run(batch, run))
-        return Look(model, trace, masks, row, key)
+        return Look(model, trace.select(attention), masks, row, key)
 
     return under(model.standard if scope == "layer" else spec, spec), under(model.standard, model.standard)
+
+
+def _key_of(batch: TokenBatch | None) -> Hashable:
+    if batch is None:
+        return None
+    return batch.ids.shape, batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), _key_of(batch.source)

@@ -6,10 +6,8 @@ import streamlit as st
 
 from model import catalog
 from model.catalog import Model
-from model.gpt2 import CheckpointError
 from model.hub import NotAvailable
-
-MODELS_IN_MEMORY = 3
+from model.settings import Settings
 
 
 def get(name: str) -> Model:
@@ -26,15 +24,30 @@ def get(name: str) -> Model:
         return _load(name, _stamp(name))
 
 
-def get_or_story(name: str) -> tuple[Model, str | None]:
-    """The model, or the built-in one and a sentence that says why."""
-    try:
-        return get(name), None
-    except (NotAvailable, CheckpointError, MemoryError, OSError) as error:
-        return get("story"), str(error) or type(error).__name__
+def get_or_keep(name: str) -> Model:
+    """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
+    kept = st.session_state.setdefault("kept_model", "story")
+    problem = st.session_state.get("failure") if name else "Name a model: its id on the Hugging Face hub, or a folder."
+    if problem is None:
+        try:
+            model = get(name)
+        except (NotAvailable, ValueError, MemoryError, OSError) as error:
+            problem = st.session_state.failure = str(error) or type(error).__name__
+        else:
+            st.session_state.kept_model = name
+            return model
+    st.error(f"{problem} Until then this page shows the {kept} model.", icon=":material/error:")
+    if name:
+        st.button("Try again", on_click=forget_failure)
+    return get(kept)
 
 
-@st.cache_resource(max_entries=MODELS_IN_MEMORY, show_spinner=False)
+def forget_failure() -> None:
+    """Let the next rerun try to load the model that could not be had."""
+    st.session_state.pop("failure", None)
+
+
+@st.cache_resource(max_entries=Settings.from_environment().models_in_memory, show_spinner=False)
 def _load(name: str, stamp: tuple[int, ...]) -> Model:
     return catalog.load(name)
 
@@ -42,6 +55,6 @@ def _load(name: str, stamp: tuple[int, ...]) -> Model:
 def _stamp(name: str) -> tuple[int, ...]:
     """Changes when a folder's files do, so that a model saved anew is loaded anew."""
     folder = Path(name).expanduser()
-    if name in catalog.ENTRIES or not folder.is_dir():
+    if name in catalog.offered() or not folder.is_dir():
         return ()
     return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*")) if path.is_file())

@@ -10,8 +10,10 @@ class Scene:
     """What the sentence is about. Shares are 0 to 1, over the row's real tokens."""
 
     name: str  # the head's, "L3 H2"
+    across: bool  # a target looks at its source
     causal: bool
     padding: bool
+    window: bool  # False: the model has a window, and it is off
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
     has_padding: bool
@@ -24,9 +26,13 @@ class Scene:
 
 def sentence(scene: Scene) -> str:
     """What is seen, and what to try next."""
-    if scene.causal == scene.standard_causal and scene.padding:
+    if scene.causal == scene.standard_causal and scene.padding and scene.window:
         return f"{_habit(scene)} {_next(scene)}"
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
+    if not scene.window:
+        parts.append(
+            f"Without its window, {scene.name} may look as far as the text goes, which it never could in training."
+        )
     if not scene.padding:
         parts.append(_padding(scene))
     if scene.layer_only:
@@ -37,6 +43,8 @@ def sentence(scene: Scene) -> str:
 
 
 def _causal(scene: Scene) -> str:
+    if scene.across:
+        return "The causal mask is not for this attention: the target always sees the whole source."
     if scene.causal:
         return f"With a causal mask that this model never had in training, {scene.name} can only look back."
     share = percent(scene.leak.future)
@@ -80,6 +88,8 @@ def _habit(scene: Scene) -> str:
 
 
 def _next(scene: Scene) -> str:
+    if scene.across:
+        return "Rows are the target's tokens, columns the source's: what each was written from."
     if scene.standard_causal:
         return "Switch Causal off to let every token see what comes later."
     return "Switch Causal on to see what is left when no token can look ahead."
