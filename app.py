@@ -49,7 +49,7 @@ with sentence_place, st.spinner(f"Running {model.name} …", show_time=True):
 with left:
     layer, head = controls.choose_head(model, now.trace.num_layers, now.trace.num_heads)
 name = f"L{layer} H{head}"
-title.markdown(f"### Unmask\u2002:small[{explain.escaped(model.name)} · {explain.size(batch, row)} · {name}]")
+title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 changed = spec != model.standard
 views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])

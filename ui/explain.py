@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +21,11 @@ NO_PREDICTIONS = (
 )
 NOT_MEASURED = float("nan")
 OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
+
+
+def title_of(model: Model) -> str:
+    """The model's name, of a folder its last part."""
+    return escaped(Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name)
 
 
 def escaped(text: str) -> str:

@@ -27,6 +27,9 @@ STYLE = """
     align-self: center; vertical-align: -.05em; }
   p.sentence { font-size: 1.05rem; line-height: 1.5; margin: 0 0 .3rem; border-radius: 4px; animation: changed 1.2s; }
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
+  [data-testid="stCaptionContainer"] p { color: inherit; }
+  [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
+  .js-plotly-plot text { fill: currentColor !important; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
