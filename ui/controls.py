@@ -91,7 +91,8 @@ def choose_attention(model: Model) -> str:
 
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
-    names = model.describe().masks
+    native = model.describe().masks
+    names = [name for name in MASK_NAMES if name != "window" or name in native]
     *switches, scope = st.columns([1.1] * len(names) + [2], vertical_alignment="center")
     for switch, name in zip(switches, names, strict=True):
         if st.session_state[name] is None:

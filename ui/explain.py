@@ -97,7 +97,8 @@ def model_found(model: Model) -> str:
     masks = ", ".join(found.masks)
     if found.window is not None:
         masks += f" ({found.window} positions, in {found.windowed} layers)"
-    size = f"{found.parameters / 1e6:,.1f} M parameters"
+    millions = found.parameters / 1e6
+    size = f"{millions:,.0f} M parameters" if millions >= 10 else f"{millions:.2g} M parameters"
     context = f"context {found.context:,}" + (
         f", {model.context:,} of it here" if model.context < found.context else ""
     )
