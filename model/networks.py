@@ -6,7 +6,7 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 
 import copy
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +48,12 @@ class OneStack:
 
     def __init__(self, network: PreTrainedModel) -> None:
         self.network = network
-        self.stack = network.get_decoder()  # of an encoder, too: it returns the only stack there is
+        self.stack = _only_stack(network)
         self._head = _replaced(network, _name_of(self.stack, network), _PassThrough())
         # RoBERTa's kind works positions out by itself, from which ids are padding
-        by_ids = any(hasattr(module, "create_position_ids_from_input_ids") for module in self.stack.modules())
-        self.takes_positions = not by_ids and _takes(self.stack, "position_ids")
+        by_ids = (module for module in self.stack.modules() if hasattr(module, "create_position_ids_from_input_ids"))
+        self._counts_by_ids = next(by_ids, None)
+        self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
 
     def states(self, run: Run, ids: Tensor, keep: Tensor) -> Tensor:
         """ids and keep [B,T] -> states [B,T,W]. Positions are counted over real tokens."""
@@ -81,8 +82,7 @@ class OneStack:
         """The most positions it was made for, and that it takes without changing itself."""
         config = self.stack.config
         limit = min([getattr(config, "max_position_embeddings", None) or USUAL_CONTEXT, *_before_it_changes(config)])
-        embedding = next((m for m in self.stack.modules() if hasattr(m, "create_position_ids_from_input_ids")), None)
-        return limit if embedding is None else limit - embedding.padding_idx - 1
+        return limit if self._counts_by_ids is None else limit - cast(int, self._counts_by_ids.padding_idx) - 1
 
 
 class TwoStacks:
@@ -148,7 +148,7 @@ Stacks = OneStack | TwoStacks
 def stack_names(network: PreTrainedModel) -> tuple[str, ...]:
     """How the names of the weights in the network's stacks begin."""
     two = network.config.is_encoder_decoder
-    stacks = (network.get_encoder(), network.get_decoder()) if two else (network.get_decoder(),)
+    stacks = (network.get_encoder(), network.get_decoder()) if two else (_only_stack(network),)
     return tuple(f"{_name_of(stack, network)}." for stack in stacks)
 
 
@@ -159,6 +159,12 @@ def vocabulary_of(network: PreTrainedModel) -> int:
 
 def device_of(network: PreTrainedModel) -> torch.device:
     return next(network.parameters()).device
+
+
+def _only_stack(network: PreTrainedModel) -> PreTrainedModel:
+    """What transformers calls the decoder, of an encoder too; but ModernBERT has a last layer of that name."""
+    found = network.get_decoder()
+    return found if isinstance(found, PreTrainedModel) else cast(PreTrainedModel, network.base_model)
 
 
 def _before_it_changes(config: PreTrainedConfig) -> list[int]:

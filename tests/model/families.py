@@ -84,6 +84,7 @@ ENCODERS: dict[str, PreTrainedConfig] = {
     "distilbert": hf.DistilBertConfig(
         vocab_size=VOCABULARY, dim=24, n_layers=3, n_heads=4, hidden_dim=37, max_position_embeddings=47, **IDS
     ),
+    "modernbert": hf.ModernBertConfig(**PLAIN, local_attention=4, cls_token_id=START, sep_token_id=END),
 }
 PAIRS: dict[str, PreTrainedConfig] = {
     "t5": hf.T5Config(
@@ -115,6 +116,7 @@ TEMPLATES = {  # what each family's tokenizers add around a text
     "bert": "<s> $A </s>",
     "roberta": "<s> $A </s>",
     "distilbert": "<s> $A </s>",
+    "modernbert": "<s> $A </s>",
     "t5": "$A </s>",
     "marian": "$A </s>",
     "bart": "<s> $A </s>",
