@@ -72,11 +72,13 @@ def test_a_model_in_several_files(fake: ListingHub, tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     families.random_network("llama").save_pretrained(folder, max_shard_size="20KB")
     families.save_tokenizer(folder)
-    fake.repos = {REPO: {path.name: path.read_bytes() for path in folder.iterdir()}}
-    shards = {name for name in fake.repos[REPO] if name.startswith("model-")}
+    older = {"model-old/a.safetensors": b"no part of it"}
+    fake.repos = {REPO: {path.name: path.read_bytes() for path in folder.iterdir()} | older}
+    shards = {name for name in fake.repos[REPO] if name.startswith("model-0")}
     assert len(shards) > 1
     assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
     assert shards < downloads(fake)
+    assert "a.safetensors" not in downloads(fake)
 
 
 def test_too_many_weights_are_refused_before_anything_is_downloaded(fake: ListingHub) -> None:

@@ -211,15 +211,15 @@ class TestStories:
         assert (found.heads, found.key_value_heads, found.context, found.parameters) == (8, 4, 512, 260_032)
 
 
-@pytest.mark.parametrize("name", ["mistral", "gemma2", "bart"])
+@pytest.mark.parametrize(("name", "runs"), [("mistral", 200), ("gemma2", 25), ("bart", 25)])
 def test_threads_that_share_a_model_do_not_see_each_others_masks(
-    models: dict[str, HuggingFaceModel], name: str
+    models: dict[str, HuggingFaceModel], name: str, runs: int
 ) -> None:
-    """Four threads, each with masks of its own: 40 runs each equal the same runs one after the other."""
+    """Eight threads, each with masks of its own: every run equals the same run made alone."""
     model = models[name]
     given = {"targets": ["a big red ball", "it saw"]} if name in families.PAIRS else {}
     batch = model.encode([TEXT, "it saw"], "left", **given)
-    specs = [MaskSpec(causal, padding, window) for causal, padding, window in product((True, False), repeat=3)][1::2]
+    specs = [MaskSpec(causal, padding, window) for causal, padding, window in product((True, False), repeat=3)]
 
     def results(spec: MaskSpec) -> list[torch.Tensor]:
         trace: Trace = model.run(batch, spec)
@@ -237,7 +237,7 @@ def test_threads_that_share_a_model_do_not_see_each_others_masks(
     def differences(spec: MaskSpec) -> float:
         return max(
             largest_difference(found, expected)
-            for _ in range(40)
+            for _ in range(runs)
             for found, expected in zip(results(spec), serial[spec], strict=True)
         )
 
