@@ -44,7 +44,7 @@ def cached_folder(repo: str) -> Path | None:
 
 
 def listing(repo: str) -> dict[str, int]:
-    """The names and sizes of the files right in a repository, asked of the hub. Raises NotAvailable within two seconds."""
+    """The names and sizes of the files right in a repository, by the hub. Raises NotAvailable within two seconds."""
     info = _reach(repo, "config.json", lambda: HfApi().model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
     return {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
 

@@ -214,9 +214,11 @@ class Trace:
 
     def nbytes(self) -> int:
         """The memory this trace holds, in bytes."""
-        shown = [part.layers for part in self.parts.values()] or [self.layers]
-        records = sum(record.nbytes() for layers in shown for record in layers)
-        return records + self.states.numel() * self.states.element_size()
+        layers = [part.layers for part in self.parts.values()] or [self.layers]
+        records = [record for some in layers for record in some]
+        biases = {id(record.terms.bias): record.terms.bias for record in records}  # layers share one
+        others = [self.states, *(bias for bias in biases.values() if bias is not None)]
+        return sum(map(LayerRecord.nbytes, records)) + sum(other.numel() * other.element_size() for other in others)
 
     def _shape(self, layer: int) -> tuple[int, int]:
         record = self.layers[layer]

@@ -282,6 +282,18 @@ def test_next_token_and_losses_come_from_the_same_logits(loaded: dict[str, Famil
             assert_near(trace.losses(row)[here][1:], expected, 1e-5, name)
 
 
+def test_a_trace_knows_what_it_holds(loaded: dict[str, Family]) -> None:
+    trace = loaded["t5"].run()
+    (_, tall), (_, wide) = trace.batch.ids.shape, trace.keys.ids.shape
+    source = trace.batch.source
+    assert source is not None
+    long, heads, width, head_width = source.ids.shape[1], 4, 24, 7
+    tokens = 3 * (3 * long) + 2 * (3 * tall) + 2 * (tall + 2 * long)  # of q, k and v: encoder, decoder, cross
+    biases = heads * (long * long + tall * wide)  # one for all layers of the encoder, one for the decoder's
+    assert trace.nbytes() == 4 * (tokens * heads * head_width + biases + tall * width)
+    assert trace.select("cross").nbytes() == trace.nbytes()
+
+
 def test_a_run_leaves_the_model_as_it_was(family: Family) -> None:
     network = family.ours._stacks.network
     before = network.config.to_dict(), [(name, id(module)) for name, module in network.named_modules()]
