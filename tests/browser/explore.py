@@ -1,0 +1,227 @@
+"""Explore as a reader's eyes and hands have it: what the page shows, and what can be done on it."""
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Locator, Page
+
+TIMEOUT = 30_000  # milliseconds
+SOURCE = Path(__file__).parents[2] / "viz" / "components" / "overview.js"
+
+STATE = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
+  const overview = document.querySelector('.st-key-overview [data-testid=stBidiComponentIsolated]');
+  const canvas = overview?.shadowRoot?.querySelector('canvas');
+  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !canvas) return null;
+  if (!canvas.getAttribute('aria-label').includes('layers')) return null;  // its packet is not unpacked yet
+  const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
+  return JSON.stringify([
+    location.search, canvas.toDataURL(), chart._fullData.map((trace) => trace.z), chart.getBoundingClientRect(),
+    text('table.numbers'), text('.sentence'),
+  ]);
+}"""
+
+
+class Explore:
+    """The page at an address, once it has settled."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        page.set_default_timeout(TIMEOUT)
+        page.goto(address)
+        page.wait_for_function(STATE, timeout=TIMEOUT)
+        self._state = self._settled()
+
+    def after(self, action: Callable[[], Any]) -> "Explore":
+        """Do it, and wait until the page has changed and is still again. Raises a timeout where nothing changes."""
+        before = self._state
+        action()
+        self.page.wait_for_function(
+            f"before => {{ const now = ({STATE})(); return now && now !== before; }}", arg=before
+        )
+        self._state = self._settled()
+        return self
+
+    def toggle(self, name: str) -> "Explore":
+        """Flip a mask switch."""
+        switch = self.page.get_by_role("switch", name=name, exact=True)
+        return self.after(lambda: switch.locator("xpath=ancestor::label").click(position={"x": 18, "y": 10}))
+
+    def choose(self, label: str, option: str) -> "Explore":
+        """Take an option of a select box."""
+
+        def pick() -> None:
+            self.page.get_by_role("combobox", name=label, exact=True).click()
+            self.page.get_by_role("option", name=option, exact=True).click()
+
+        return self.after(pick)
+
+    def options(self, label: str) -> list[str]:
+        """What a select box offers."""
+        self.page.get_by_role("combobox", name=label, exact=True).click()
+        self.page.get_by_role("option").first.wait_for()
+        names = self.page.get_by_role("option").all_inner_texts()
+        self.page.keyboard.press("Escape")
+        self.page.get_by_role("option").first.wait_for(state="detached")
+        return names
+
+    def shown(self, label: str) -> str:
+        """What a select box shows."""
+        return self.page.get_by_role("combobox", name=label, exact=True).input_value()
+
+    def is_on(self, name: str) -> bool:
+        """Whether a mask switch is on."""
+        return self.page.get_by_role("switch", name=name, exact=True).is_checked()
+
+    @property
+    def chart(self) -> Locator:
+        """The large heatmaps."""
+        return self.page.locator(".st-key-head_figure .js-plotly-plot")
+
+    @property
+    def canvas(self) -> Locator:
+        """The overview of all heads."""
+        return self.page.locator(".st-key-overview canvas")
+
+    def weights(self) -> np.ndarray:
+        """float [Q,K] of the large heatmap, as the browser has it; NaN where blocked."""
+        rows = self.chart.evaluate("chart => Array.from(chart._fullData[0].z, row => Array.from(row, String))")
+        return np.array(rows, float)
+
+    def cells(self, reach: int = 0) -> np.ndarray:
+        """uint8 [Q,K,3]: the colour on the screen in the middle of each cell of the large heatmap.
+
+        With a reach, all colours so far around it: [Q,K,2·reach+1,2·reach+1,3].
+        """
+        self.page.mouse.move(1, 1)  # away from the picture: no tooltip on it
+        self.page.locator(".hoverlayer > *").first.wait_for(state="detached")
+        places = self.chart.evaluate(
+            """chart => {
+                 const {xaxis, yaxis} = chart._fullLayout, z = chart._fullData[0].z;
+                 const box = chart.getBoundingClientRect();
+                 return {x: Array.from(z[0], (_, k) => xaxis._offset + xaxis.l2p(k)),
+                         y: Array.from(z, (_, q) => yaxis._offset + yaxis.l2p(q)),
+                         width: box.width};
+               }"""
+        )
+        picture = picture_of(self.chart)
+        scale = picture.shape[1] / places["width"]
+        rows, columns = ([int(place * scale) for place in places[axis]] for axis in "yx")
+        near = range(-reach, reach + 1)
+        around = [
+            [picture[np.ix_([row + n for n in near], [column + n for n in near])] for column in columns] for row in rows
+        ]
+        return np.array(around) if reach else np.array(around)[:, :, 0, 0]
+
+    def thumbnails(self) -> np.ndarray:
+        """uint8 [height,width,4]: the overview's canvas itself."""
+        png = self.canvas.evaluate("canvas => canvas.toDataURL().split(',')[1]")
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA"))
+
+    def grid(self) -> tuple[int, int]:
+        """How many layers and heads the overview says that it shows."""
+        label = self.canvas.get_attribute("aria-label") or ""
+        layers, heads = re.findall(r"(\d+) (?:layers|heads)", label)
+        return int(layers), int(heads)
+
+    def place(self, layer: int, head: int) -> dict[str, float]:
+        """Where on the canvas the middle of a thumbnail is, in pixels of the page."""
+        margin = int(re.findall(r"LABEL = (\d+)", SOURCE.read_text(encoding="utf-8"))[0])
+        box, (layers, heads) = self.canvas.bounding_box(), self.grid()
+        assert box is not None
+        return {
+            "x": margin + (head + 0.5) * (box["width"] - margin) / heads,
+            "y": margin + (layer + 0.5) * (box["height"] - margin) / layers,
+        }
+
+    def head(self) -> tuple[int, int]:
+        """The layer and head that the select boxes show."""
+        return int(self.shown("Layer")), int(self.shown("Head"))
+
+    def next_tokens(self) -> str:
+        """The table of the likeliest next tokens."""
+        return self.page.locator("table.next").inner_text()
+
+    def leaks(self) -> str:
+        """The table of leaks."""
+        return self.page.locator("table.numbers:not(.next)").inner_text()
+
+    def contrast(self, selector: str, style: str) -> float:
+        """WCAG's contrast, 1 to 21, of the first such element's colour with the page's ground, transparency counted."""
+        words, ground = self.page.locator(selector).first.evaluate(
+            """(element, style) => {
+                 const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+                 const [red, green, blue, alpha = 1] = parts(getComputedStyle(element)[style]);
+                 const ground = parts(getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor);
+                 let opacity = alpha;
+                 for (let at = element; at; at = at.parentElement) opacity *= getComputedStyle(at).opacity;
+                 return [[red, green, blue].map((part, n) => part * opacity + ground[n] * (1 - opacity)), ground];
+               }""",
+            style,
+        )
+        light, dark = sorted((_luminance(words), _luminance(ground)), reverse=True)
+        return (light + 0.05) / (dark + 0.05)
+
+    def overlaps(self, selectors: list[str]) -> list[str]:
+        """Which of these visible elements lie over each other."""
+        boxes = {}
+        for selector in selectors:
+            box = self.page.locator(selector).first.bounding_box()
+            assert box is not None, f"{selector} is not visible"
+            boxes[selector] = (box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"])
+        return [
+            f"{one} and {other}"
+            for one, other in combinations(boxes, 2)
+            if all(boxes[one][n] < boxes[other][n + 2] - 1 and boxes[other][n] < boxes[one][n + 2] - 1 for n in (0, 1))
+        ]
+
+    def cut_off(self) -> list[str]:
+        """The words that do not fit their label, button or cell, and those of a chart that lie outside it."""
+        return self.page.evaluate(
+            """() => {
+                 const inside = (small, large) => small.left >= large.left - 1 && small.right <= large.right + 1
+                   && small.top >= large.top - 1 && small.bottom <= large.bottom + 1;
+                 const words = [...document.querySelectorAll('label p, button p, h3, th, td:not(.token), .sentence')];
+                 const narrow = words.filter((word) => {
+                   const shown = word.getClientRects().length > 0;
+                   const hides = [word, word.parentElement, word.parentElement.parentElement].some(
+                     (at) => at && getComputedStyle(at).overflowX !== 'visible' && at.scrollWidth > at.clientWidth + 1);
+                   return shown && (hides || word.getBoundingClientRect().right > innerWidth);
+                 });
+                 const outside = [...document.querySelectorAll('.js-plotly-plot')].flatMap((chart) =>
+                   [...chart.querySelectorAll('.xtick text, .ytick text, .xtitle, .ytitle, .annotation-text')].filter(
+                     (text) => !inside(text.getBoundingClientRect(), chart.getBoundingClientRect())));
+                 return [...narrow, ...outside].map((element) => element.textContent);
+               }"""
+        )
+
+    def _settled(self) -> str:
+        """The state once it has been the same for a while: plotly draws after the script ends."""
+        state, same = None, 0
+        for _ in range(100):
+            now = self.page.evaluate(STATE)
+            same = same + 1 if now is not None and now == state else 0
+            if same == 3:
+                return now
+            state = now
+            self.page.wait_for_timeout(100)
+        raise AssertionError("the page does not come to rest within 10 seconds")
+
+
+def picture_of(element: Locator) -> np.ndarray:
+    """uint8 [height,width,3]: an element as it is on the screen."""
+    return np.asarray(Image.open(io.BytesIO(element.screenshot())).convert("RGB"))
+
+
+def _luminance(colour: list[float]) -> float:
+    parts = [part / 255 for part in colour]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

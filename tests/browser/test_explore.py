@@ -1,0 +1,272 @@
+"""Explore in a real Chromium, against the running app: what a reader sees change, clicks, types and links to.
+
+    python -m pytest tests/browser
+
+One server and one browser serve every test; tests/browser/conftest.py says which Chromium. Every test also fails when
+the page asks anything of another machine, or when the browser logs an error.
+"""
+
+import re
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import Watch
+from tests.browser.explore import Explore
+from viz.heatmap import colour_range
+from viz.palette import sequential, table
+
+Visit = Callable[..., Explore]
+
+LINE = "The cat saw a dog and the cat ran"
+LINES = "Once upon a time\nThe little girl ran down the hill and over the bridge"
+PARTS = ["h3", ".sentence", *(f".st-key-{key}" for key in ("causal", "padding", "scope", "layer", "head", "overview"))]
+PARTS += [".st-key-head_figure", "table.next", ".st-key-loss_figure", "table.numbers:not(.next)"]
+WORDS = [
+    *((words, "color") for words in (".sentence", ".key", "td.token", "th", "[data-testid=stCaptionContainer] p")),
+    *((f".st-key-head_figure {words} text", "fill") for words in (".ytick", ".g-xtitle", ".g-ytitle", ".colorbar")),
+]
+NEAR = 3  # of 255: a browser's and plotly's rounding of one colour
+
+
+def query(**choices: str | int) -> str:
+    return urlencode(choices)
+
+
+def assert_colours(found: np.ndarray, expected: np.ndarray) -> None:
+    """uint8 [..,3] both."""
+    difference = np.abs(found.astype(int) - expected.astype(int)).max()
+    assert difference <= NEAR, f"a colour is {difference} of 255 away from its weight's"
+
+
+def scale_colours(weights: np.ndarray, zmax: float) -> np.ndarray:
+    """What plotly should make of them, in float [..,3]."""
+    places, colours = zip(*sequential(), strict=True)
+    triples = np.array([[int(part) for part in re.findall(r"\d+", str(colour))] for colour in colours])
+    return np.stack([np.interp(weights / zmax, places, triples[:, part]) for part in range(3)], axis=-1)
+
+
+class TestSwitches:
+    @pytest.mark.parametrize(
+        ("switch", "text", "parameter"), [("Causal", LINE, "causal"), ("Padding", LINES, "padding")]
+    )
+    def test_one_changes_every_picture_and_the_next_token_and_back(
+        self, visit: Visit, switch: str, text: str, parameter: str
+    ) -> None:
+        page = visit(query(text=text))
+        weights, cells, thumbnails = page.weights(), page.cells(), page.thumbnails()
+        tokens, leaks = page.next_tokens(), page.leaks()
+
+        page.toggle(switch)
+        freed = np.isnan(weights) & ~np.isnan(page.weights())
+        assert freed.sum() >= len(weights)
+        assert_colours(page.cells()[freed], scale_colours(page.weights()[freed], self.shared_range(page)))
+        moved = np.abs(page.cells()[freed].astype(int) - cells[freed]).max(-1)
+        assert (moved > 20).mean() > 0.9, "a freed cell should look unlike a hatched one"
+        assert share_changed(page.thumbnails(), thumbnails) > 0.02
+        assert page.next_tokens() != tokens
+        assert page.leaks() != leaks
+        assert not page.is_on(switch)
+        assert parse_qs(urlsplit(page.page.url).query)[parameter] == ["false"]
+
+        page.toggle(switch)
+        np.testing.assert_array_equal(page.weights(), weights)
+        np.testing.assert_array_equal(page.thumbnails(), thumbnails)
+        assert page.next_tokens() == tokens
+
+    def test_on_this_layer_alone_the_pictures_change_and_the_next_token_does_not(self, visit: Visit) -> None:
+        page = visit(query(text=LINE, scope="layer"))
+        before, thumbnails = page.weights(), page.thumbnails()
+        probabilities = re.findall(r"[\d.]+ %", page.next_tokens())
+        page.toggle("Causal")
+        assert not np.isnan(page.weights()).any()
+        assert np.isnan(before).any()
+        assert share_changed(page.thumbnails(), thumbnails) > 0.02
+        columns = np.array(re.findall(r"[\d.]+ %", page.next_tokens())).reshape(-1, 2)  # now, standard
+        assert columns[:, 0].tolist() == columns[:, 1].tolist() == probabilities
+
+    @staticmethod
+    def shared_range(page: Explore) -> float:
+        """Both heatmaps run to the largest weight of either."""
+        largest = page.chart.evaluate(
+            """chart => Math.max(...chart._fullData.filter(trace => trace.name === 'weights')
+                 .flatMap(trace => Array.from(trace.z, row => Array.from(row)).flat().filter(z => !isNaN(z))))"""
+        )
+        return colour_range(np.array([largest], np.float32))
+
+
+class TestPictures:
+    def test_the_overview_and_the_large_heatmap_show_the_same_weights(self, visit: Visit) -> None:
+        page = visit(query(text="Once upon a time there was", layer=2, head=3))
+        for layer, head in ((2, 3), (0, 1)):
+            if page.head() != (layer, head):
+                page.after(lambda: page.canvas.click(position=page.place(layer, head)))  # noqa: B023 - called at once
+            weights = page.weights()
+            seen = ~np.isnan(weights)
+            np.testing.assert_array_equal(seen, np.tri(len(weights), dtype=bool))
+            assert_colours(page.cells()[seen], scale_colours(weights[seen], colour_range(weights[seen])))
+            palette = np.frombuffer(table(255), np.uint8).reshape(-1, 3)
+            steps = np.rint(np.sqrt(weights[seen]) * 254).astype(int)
+            assert_colours(self.thumbnail(page, layer, head, len(weights))[seen], palette[steps])
+
+    @staticmethod
+    def thumbnail(page: Explore, layer: int, head: int, tokens: int) -> np.ndarray:
+        """uint8 [T,T,3]: the colours in the middle of a thumbnail's cells."""
+        gap = 3
+        pixels, middle = page.thumbnails(), page.place(layer, head)
+        size = page.place(0, 1)["x"] - page.place(0, 0)["x"]
+        steps = (np.arange(tokens) + 0.5) / tokens * (size - gap) - size / 2
+        rows, columns = ((middle[axis] + steps).astype(int) for axis in "yx")
+        return pixels[np.ix_(rows, columns)][..., :3]
+
+
+class TestChoosingAHead:
+    def test_a_click_on_a_thumbnail(self, visit: Visit) -> None:
+        page = visit(query(text=LINE, layer=0, head=0))
+        before, (layers, heads) = page.weights(), page.grid()
+        page.canvas.hover(position=page.place(2, 1))
+        name = page.page.locator(".st-key-overview [aria-live]")
+        assert re.findall(r"\d+", name.inner_text()) == ["2", "1"]
+        assert page.head() == (0, 0), "pointing names a head and does not choose it"
+
+        page.after(lambda: page.canvas.click(position=page.place(layers - 1, heads - 2)))
+        assert page.head() == (layers - 1, heads - 2)
+        assert f"L{layers - 1} H{heads - 2}" in page.page.locator("h3").inner_text()
+        assert not np.array_equal(page.weights(), before, equal_nan=True)
+        page.after(lambda: page.canvas.click(position=page.place(1, 2)))
+        assert page.head() == (1, 2)
+
+    def test_arrow_keys_and_enter(self, visit: Visit) -> None:
+        page = visit(query(text=LINE, layer=1, head=1))
+
+        def press(*keys: str) -> None:
+            page.canvas.focus()
+            for key in (*keys, "Enter"):
+                page.page.keyboard.press(key)
+
+        page.after(lambda: press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"))
+        assert page.head() == (2, 2)
+        page.after(lambda: press(*["ArrowUp"] * 4, *["ArrowLeft"] * 4))
+        assert page.head() == (0, 0), "they stop at the edge"
+
+    def test_the_select_boxes_move_the_frame_of_the_overview(self, visit: Visit) -> None:
+        page = visit(query(text=LINE, layer=0, head=0))
+        weights, thumbnails = page.weights(), page.thumbnails()
+        page.choose("Head", "3")
+        moved = np.argwhere((page.thumbnails() != thumbnails).any(-1))
+        left, right = page.place(0, 0)["x"], page.place(0, 3)["x"]
+        assert moved[:, 0].max() < page.place(1, 0)["y"], "only the frame in the first row may change"
+        assert moved[:, 1].min() < left < right < moved[:, 1].max()
+        assert not np.array_equal(page.weights(), weights, equal_nan=True)
+
+
+class TestLinks:
+    def test_the_address_reopened_in_a_fresh_browser_shows_the_same(self, visit: Visit) -> None:
+        page = visit(query(text=LINES))
+        page.choose("Layer", "1").choose("Head", "2").toggle("Causal")
+        page.choose("Row", page.options("Row")[1])
+        page.after(lambda: page.page.get_by_text("right", exact=True).click())
+        page.after(lambda: page.page.get_by_role("radio", name="this layer only").click())
+        again = visit(urlsplit(page.page.url).query, fresh=True)
+        assert again.head() == page.head() == (1, 2)
+        assert not again.is_on("Causal")
+        assert again.is_on("Padding")
+        assert again.shown("Row") == page.shown("Row")
+        assert again.shown("Row").startswith("2")
+        assert again.page.get_by_role("radio", name="right").is_checked()
+        assert again.page.get_by_role("radio", name="this layer only").is_checked()
+        np.testing.assert_array_equal(again.weights(), page.weights())
+        np.testing.assert_array_equal(again.thumbnails(), page.thumbnails())
+        assert again.next_tokens() == page.next_tokens()
+
+    def test_a_typed_text_is_in_no_address_until_it_is_asked_for(self, visit: Visit) -> None:
+        page = visit()
+        text = "A fox & a hen = two\nthe <b>fox</b> + 50 % ?"
+        box = page.page.get_by_role("textbox", name="Text, one sequence a line")
+        page.after(lambda: (box.fill(text), box.press("Control+Enter")))
+        page.toggle("Causal")
+        address = parse_qs(urlsplit(page.page.url).query)
+        assert "text" not in address
+        assert address["causal"] == ["false"]
+
+        page.page.get_by_role("button", name="Link to this view").click()
+        page.page.get_by_text("http", exact=False).nth(1).wait_for()
+        links = [found for found in page.page.locator("code").all_inner_texts() if found.startswith("http")]
+        assert len(links) == 2
+        assert [("text" in parse_qs(urlsplit(link).query)) for link in links] == [False, True]
+        again = visit(urlsplit(links[1]).query, fresh=True)
+        assert again.page.get_by_role("textbox", name="Text, one sequence a line").input_value() == text
+        np.testing.assert_array_equal(again.weights(), page.weights())
+
+
+class TestTheLook:
+    def test_light_and_dark_show_the_same_weights_and_can_be_read(self, visit: Visit) -> None:
+        light, dark = visit(query(text=LINE)), visit(query(text=LINE), dark=True)
+        np.testing.assert_array_equal(light.weights(), dark.weights())
+        blocked = np.isnan(light.weights())
+        np.testing.assert_array_equal(light.cells()[~blocked], dark.cells()[~blocked])
+        grounds = []
+        for page in (light, dark):
+            patches = page.cells(reach=4).astype(int)  # [Q,K,9,9,3]
+            spread = (patches.max((2, 3)) - patches.min((2, 3))).max(-1)
+            assert spread[blocked].min() > 40, "blocked cells are told from weights by their texture"
+            assert spread[~blocked].max() <= NEAR
+            grounds.append(patches[blocked].mean())
+        assert grounds[0] > 150 > 100 > grounds[1]
+        faint = {
+            (words, style): contrast
+            for page in (light, dark)
+            for words, style in WORDS
+            if (contrast := page.contrast(words, style)) < 4.5  # WCAG's AA
+        }
+        assert not faint
+
+    @pytest.mark.parametrize("dark", [False, True])
+    def test_at_1280_pixels_nothing_is_cut_off_or_overlaps(self, visit: Visit, dark: bool) -> None:
+        page = visit(query(text=LINES), dark=dark)
+        for _ in range(2):
+            assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert page.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+            assert not page.overlaps(PARTS)
+            assert not page.cut_off()
+            page.toggle("Causal")
+
+    def test_every_chart_says_in_words_what_it_shows(self, visit: Visit) -> None:
+        page = visit(query(text=LINE, layer=2, head=1))
+        charts = page.page.locator(".stPlotlyChart")
+        labels = [chart.get_attribute("aria-label") or "" for chart in charts.all()]
+        assert len(labels) == page.page.locator(".js-plotly-plot").count() == 2
+        weights = page.weights()
+        assert "L2 H1" in labels[0]
+        assert f"{np.nanmax(weights):.2f}" in labels[0]
+        assert str(len(weights)) in labels[0]
+        assert len(labels[1]) > 20
+        assert page.grid() == (len(page.options("Layer")), len(page.options("Head")))
+        assert page.page.locator("img:not([alt])").count() == 0
+
+    def test_text_that_looks_like_html_is_text(self, visit: Visit) -> None:
+        text = "<script>window.hit=1</script> <img src=x onerror=window.hit=1> <s> </p>"
+        page = visit(query(text=text))
+        page.toggle("Causal")
+        assert page.page.evaluate("window.hit === undefined")
+        labels = page.page.locator(".st-key-head_figure .ytick text").all_text_contents()
+        assert "".join(labels).replace("·", " ").endswith(text)
+
+
+class TestTheWatch:
+    def test_a_request_to_elsewhere_is_seen_and_refused_and_an_error_is_seen(self, visit: Visit, watch: Watch) -> None:
+        page = visit(query(text=LINE)).page
+        fetched = page.evaluate("fetch('http://192.0.2.1/font.woff2').then(() => 'came', () => 'refused')")
+        assert fetched == "refused"
+        assert watch.elsewhere == ["http://192.0.2.1/font.woff2"]
+        page.evaluate("console.error('seen')")
+        assert watch.errors[-1] == "seen"
+        watch.elsewhere.clear()
+        watch.errors.clear()
+
+
+def share_changed(one: np.ndarray, other: np.ndarray) -> float:
+    """The share of pixels that differ; 1 for pictures of another size."""
+    return float((one != other).any(-1).mean()) if one.shape == other.shape else 1.0
