@@ -7,6 +7,7 @@ from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
 from viz.sentence import sentence
+from viz.view import cropped
 
 page.set_up("Explore")
 controls.seed()
@@ -15,7 +16,8 @@ with st.sidebar:
     wanted = controls.choose_model()
     found = st.empty()
     text = controls.choose_text()
-model = models.get_or_keep(wanted)
+with st.container():  # its own place, so that what follows keeps its own whatever is said here
+    model = models.get_or_keep(wanted)
 found.caption(explain.model_found(model))
 if not text.strip():
     st.info("Type a text on the left, one sequence a line, or take one of the examples.")
@@ -24,7 +26,7 @@ if not text.strip():
 with st.sidebar:
     targets = controls.choose_target(model)
 try:
-    with st.spinner(f"Reading with {model.name} …", show_time=True):
+    with st.spinner(f"Reading with {explain.title_of(model)} …", show_time=True):
         reading = look.read(model, text, st.session_state.pad, targets)
 except ValueError as error:
     st.error(f"{error}.")
@@ -32,8 +34,9 @@ except ValueError as error:
 batch = reading.batch
 with st.sidebar:
     row = controls.choose_row(reading.rows)
+notes = st.container()
 for note in explain.limits(model, reading):
-    st.warning(note)
+    notes.warning(note)
 
 title, switches = st.columns([1, 1.6], vertical_alignment="center")
 with switches:
@@ -42,7 +45,7 @@ sentence_place = st.container()
 left, right = st.columns([1, 2.6])
 with left:
     attention = controls.choose_attention(model)
-with sentence_place, st.spinner(f"Running {model.name} …", show_time=True):
+with sentence_place, st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
     now, standard = look.looks(model, batch, spec, scope, row, attention)
     survey, standard_survey = now.survey(), standard.survey()
     predictions, standard_predictions = now.predictions(), standard.predictions()
@@ -58,6 +61,8 @@ with left:
     overview.show(overview_packet(survey.thumbnails, survey.blocked, layer=layer, head=head))
     st.caption(explain.OVERVIEW)
 with right:
+    part = controls.choose_positions(max(views[0].weights.shape))
+    views = [cropped(view, *part) for view in views]
     draw = comparison_figure if changed else head_figure
     figure = draw(*views, dark=page.is_dark())
     st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))

@@ -13,6 +13,8 @@ from model.masks import MASK_NAMES, MaskSpec
 from model.settings import Settings
 from ui import link, models
 from ui.examples import EXAMPLES, FIRST
+from viz.heatmap import MOST_TICKS
+from viz.view import MOST_CELLS
 
 OTHER = "another"
 SCOPES = {"model": "re-run the model", "layer": "this layer only"}
@@ -56,7 +58,7 @@ def choose_model() -> str:
 
 def choose_text() -> str:
     """The text, one row a line."""
-    st.text_area("Text, one sequence a line", key="text", height=140)
+    st.text_area("Text, one sequence a line", key="text", height=140, on_change=_show_all_positions)
     st.selectbox("Examples", EXAMPLES, index=None, key="example", placeholder="Examples", label_visibility="collapsed",
                  on_change=_take_example)  # fmt: skip
     return st.session_state.text
@@ -118,6 +120,18 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     return st.session_state.layer, st.session_state.head
 
 
+def choose_positions(longest: int) -> tuple[int, int]:
+    """The part of a long text that is shown large, from the first position up to, without, the second."""
+    end = min(max(st.session_state.end or longest, 2), longest)
+    begin = min(st.session_state.begin or 0, max(end - 2, 0))
+    if longest <= MOST_TICKS:
+        return 0, longest
+    st.session_state.positions = (begin, end)
+    label = f"Tokens shown large (of up to {MOST_CELLS}, each gets its own cell)"
+    st.slider(label, 0, longest, key="positions", on_change=_take_positions)
+    return st.session_state.positions
+
+
 def share(name: str, model: Model) -> None:
     """Keep the URL true to the view, and offer links."""
     text = st.session_state.text
@@ -152,8 +166,18 @@ def _start_anew() -> None:
     models.forget_failure()
 
 
+def _take_positions() -> None:
+    begin, end = st.session_state.positions
+    st.session_state.begin, st.session_state.end = begin, max(end, begin + 1)
+
+
+def _show_all_positions() -> None:
+    st.session_state.begin = st.session_state.end = None
+
+
 def _take_example() -> None:
     if st.session_state.example:
+        _show_all_positions()
         st.session_state.text = EXAMPLES[st.session_state.example]
         st.session_state.row = 1
         st.session_state.example = None

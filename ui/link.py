@@ -29,6 +29,8 @@ class View(BaseModel):
     layer: Whole | None = None
     head: Whole | None = None
     row: Whole = 1
+    begin: Whole | None = None  # the positions shown large: from begin up to, without, end
+    end: Whole | None = None
     pad: Literal["left", "right"] = "left"
     attention: str | None = None
     causal: bool | None = None  # None: as the model was trained

@@ -13,7 +13,7 @@ from viz.palette import sequential
 from viz.view import HeadView
 
 QUERY_TITLE, KEY_TITLE = "query: the token that looks", "key: the token looked at"
-MOST_TICKS = 56
+MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK = 12
 
 
@@ -118,28 +118,31 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 
     Names of their own keep a repeated token's columns apart, and the tooltip shows them whole.
     """
-    return {"x": _names(view.keys, view.step), "y": _names(view.queries, view.step)}
+    return {"x": _names(view.keys, view.first, view.step), "y": _names(view.queries, view.first, view.step)}
 
 
 def style_axes(figure: go.Figure, view: HeadView, place: str = "", *, tokens: bool = True) -> None:
     """The first query on top; tokens and titles along both axes, and square cells, or none of that."""
     style: dict[str, Any] = {"type": "category", "showgrid": False, "zeroline": False}
     axes = {"x": style | {"anchor": "y" + place}, "y": style | {"anchor": "x" + place, "autorange": "reversed"}}
+    most = MOST_TICKS if view.step == 1 else MOST_TICKS // 3
     if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
         square = {"constrain": "domain", "scaleanchor": "x" + place, "constraintoward": "top"}
-        axes["x"] |= {"tickangle": -90, "constrain": "domain", "constraintoward": "left"} | _ticks(view.keys, KEY_TITLE)
-        axes["y"] |= square | _ticks(view.queries, QUERY_TITLE)
+        axes["x"] |= {"tickangle": -90, "constrain": "domain", "constraintoward": "left"} | _ticks(
+            view.keys, KEY_TITLE, most
+        )
+        axes["y"] |= square | _ticks(view.queries, QUERY_TITLE, most)
     else:
         axes = {letter: axis | {"showticklabels": False, "ticks": ""} for letter, axis in axes.items()}
     figure.update_layout({f"{letter}axis{place}": axis for letter, axis in axes.items()})
 
 
-def _ticks(labels: list[str], title: str) -> dict[str, Any]:
-    every = math.ceil(len(labels) / MOST_TICKS)
+def _ticks(labels: list[str], title: str, most: int) -> dict[str, Any]:
+    every = math.ceil(len(labels) / most)
     return {
         "tickmode": "array",
         "tickvals": list(range(0, len(labels), every)),
-        "ticktext": [html.escape(_short(label)) for label in labels[::every]],
+        "ticktext": [escaped(_short(label)) for label in labels[::every]],
         "tickfont": {"size": 11 if len(labels) <= 32 else 9},
         "ticks": "",
         "automargin": True,
@@ -153,10 +156,15 @@ def _hover(view: HeadView, what: str) -> str:
     return f"<b>%{{y}}</b> looks at <b>%{{x}}</b><br>{what}<br>{score}<extra></extra>"
 
 
-def _names(labels: list[str], step: int) -> list[str]:
-    if step == 1:
-        return [f"{place}: {html.escape(label)}" for place, label in enumerate(labels)]
-    return [f"{n * step}–{(n + 1) * step - 1}: {html.escape(label)}" for n, label in enumerate(labels)]
+def _names(labels: list[str], first: int, step: int) -> list[str]:
+    starts = range(first, first + len(labels) * step, step)
+    places = [str(start) if step == 1 else f"{start}–{start + step - 1}" for start in starts]
+    return [f"{place}: {escaped(label)}" for place, label in zip(places, labels, strict=True)]
+
+
+def escaped(label: str) -> str:
+    """Plotly reads labels as a little HTML; it knows &lt;, &gt; and &amp; but no &quot;."""
+    return html.escape(label, quote=False)
 
 
 def _short(label: str) -> str:

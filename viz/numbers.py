@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from viz.heatmap import escaped
 from viz.palette import NOW, STANDARD
 
 TOP = 10
@@ -56,7 +57,7 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str) -> 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
-    names = [f"{place}: {html.escape(piece)}" for place, piece in enumerate(pieces)]
+    names = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
     figure = go.Figure(layout={"height": 290, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
     series = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("standard", standard, STANDARD)]
     for name, values, colour in series:
@@ -74,7 +75,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *,
         type="category",
         tickmode="array",
         tickvals=list(range(0, len(pieces), every)),
-        ticktext=[html.escape(piece[:12]) for piece in pieces[::every]],
+        ticktext=[escaped(piece[:12]) for piece in pieces[::every]],
         tickangle=-90,
         tickfont={"size": 10},
         range=[-0.5, len(pieces) - 0.5],

@@ -13,7 +13,8 @@ class HeadView:
 
     weights: float32 [Q,K], 0 to 1, blocked cells 0. scaled: float32 [Q,K], the scores before masking.
     blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
-    queries, keys: a label for each position. step: how many positions each row and column stands for.
+    queries, keys: a label for each position. first: the position of the first row and column. step: how many positions
+    each row and column stands for.
     """
 
     weights: np.ndarray
@@ -21,11 +22,25 @@ class HeadView:
     blocked: dict[str, np.ndarray]
     queries: list[str]
     keys: list[str]
+    first: int = 0
     step: int = 1
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
         return np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0)
+
+
+def cropped(view: HeadView, begin: int, end: int) -> HeadView:
+    """Rows and columns from position begin up to, without, end. The weights stay what they are."""
+    part = slice(begin, end)
+    return HeadView(
+        view.weights[part, part],
+        view.scaled[part, part],
+        {name: mask[part, part] for name, mask in view.blocked.items()},
+        view.queries[part],
+        view.keys[part],
+        first=begin,
+    )
 
 
 def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
@@ -42,6 +57,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
         blocked={name: np.asarray(patches(mask, step, True).all((1, 3))) for name, mask in view.blocked.items()},
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
+        first=view.first,
         step=step,
     )
 
