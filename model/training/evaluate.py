@@ -1,5 +1,7 @@
 """The numbers on a model card: bits per character on held-out text, induction and previous-token scores."""
 
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
@@ -7,6 +9,8 @@ from torch import Tensor
 
 from model import masks, measures
 from model.attention import attention_stages
+from model.gpt2 import load_transformer
+from model.training.tokenizer import FIRST_ID, START_ID
 from model.transformer import Transformer
 
 
@@ -53,6 +57,24 @@ def head_scores(
     induction = measures.induction(weights, span, torch.arange(ids.shape[1]) > span)
     previous = measures.previous_token(weights, after_start)
     return induction.mean(1), previous.mean(1)
+
+
+def report(folder: Path, held_out: list[str]) -> str:
+    """The measured numbers of the checkpoint in folder, as the card has them."""
+    model, tokenizer = load_transformer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    induction, previous = head_scores(model, START_ID, FIRST_ID)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    lines = [
+        f"size: {size / 2**20:.2f} MiB in all",
+        f"held-out text: {held_out_bits(model, tokenizer, START_ID, held_out):.4f} bits per character "
+        f"({sum(map(len, held_out)):,} characters)",
+        f"heads with an induction score of at least 0.5: {int((induction >= 0.5).sum())}",
+        f"heads with a previous-token score of at least 0.3: {int((previous >= 0.3).sum())}",
+    ]
+    for name, scores in (("induction", induction), ("previous-token", previous)):
+        layer, head = divmod(int(scores.argmax()), scores.shape[1])
+        lines.append(f"best {name} head: layer {layer}, head {head}: {scores.max():.3f}")
+    return "\n".join(lines)
 
 
 def _loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
