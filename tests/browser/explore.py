@@ -184,22 +184,34 @@ class Explore:
         ]
 
     def cut_off(self) -> list[str]:
-        """The words that do not fit their label, button or cell, and those of a chart that lie outside it."""
+        """The words hidden in part by what they stand in, labels broken over lines, and words outside their chart."""
         return self.page.evaluate(
             """() => {
                  const inside = (small, large) => small.left >= large.left - 1 && small.right <= large.right + 1
                    && small.top >= large.top - 1 && small.bottom <= large.bottom + 1;
-                 const words = [...document.querySelectorAll('label p, button p, h3, th, td:not(.token), .sentence')];
-                 const narrow = words.filter((word) => {
-                   const shown = word.getClientRects().length > 0;
-                   const hides = [word, word.parentElement, word.parentElement.parentElement].some(
-                     (at) => at && getComputedStyle(at).overflowX !== 'visible' && at.scrollWidth > at.clientWidth + 1);
-                   return shown && (hides || word.getBoundingClientRect().right > innerWidth);
-                 });
-                 const outside = [...document.querySelectorAll('.js-plotly-plot')].flatMap((chart) =>
+                 const around = (element) => {
+                   const words = document.createRange();
+                   words.selectNodeContents(element);
+                   return words;
+                 };
+                 const hidden = (element) => {
+                   const words = around(element).getBoundingClientRect();
+                   for (let at = element; at; at = at.parentElement) {
+                     const box = at.getBoundingClientRect();
+                     const sticksOut = words.left < box.left - 1 || words.right > box.right + 1;
+                     if (getComputedStyle(at).overflowX !== 'visible' && sticksOut) return true;
+                   }
+                   return words.right > innerWidth;
+                 };
+                 const broken = (element) => new Set([...around(element).getClientRects()].map((r) => r.top)).size > 1;
+                 const all = (selector) => [...document.querySelectorAll(selector)].filter(
+                   (element) => element.getBoundingClientRect().width > 0);
+                 const labels = 'label p, button p';
+                 const outside = all('.js-plotly-plot').flatMap((chart) =>
                    [...chart.querySelectorAll('.xtick text, .ytick text, .xtitle, .ytitle, .annotation-text')].filter(
                      (text) => !inside(text.getBoundingClientRect(), chart.getBoundingClientRect())));
-                 return [...narrow, ...outside].map((element) => element.textContent);
+                 return [...all(labels).filter(broken), ...all(labels + ', h3, th, td:not(.token)').filter(hidden),
+                   ...outside].map((element) => element.textContent);
                }"""
         )
 

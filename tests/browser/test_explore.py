@@ -65,7 +65,8 @@ class TestSwitches:
         assert_colours(page.cells()[freed], scale_colours(page.weights()[freed], self.shared_range(page)))
         moved = np.abs(page.cells()[freed].astype(int) - cells[freed]).max(-1)
         assert (moved > 20).mean() > 0.9, "a freed cell should look unlike a hatched one"
-        assert share_changed(page.thumbnails(), thumbnails) > 0.02
+        small = thumbnail(page, *page.head(), len(weights))
+        assert_colours(small[freed], palette_colours(page.weights()[freed]))
         assert page.next_tokens() != tokens
         assert page.leaks() != leaks
         assert not page.is_on(switch)
@@ -107,19 +108,8 @@ class TestPictures:
             seen = ~np.isnan(weights)
             np.testing.assert_array_equal(seen, np.tri(len(weights), dtype=bool))
             assert_colours(page.cells()[seen], scale_colours(weights[seen], colour_range(weights[seen])))
-            palette = np.frombuffer(table(255), np.uint8).reshape(-1, 3)
-            steps = np.rint(np.sqrt(weights[seen]) * 254).astype(int)
-            assert_colours(self.thumbnail(page, layer, head, len(weights))[seen], palette[steps])
-
-    @staticmethod
-    def thumbnail(page: Explore, layer: int, head: int, tokens: int) -> np.ndarray:
-        """uint8 [T,T,3]: the colours in the middle of a thumbnail's cells."""
-        gap = 3
-        pixels, middle = page.thumbnails(), page.place(layer, head)
-        size = page.place(0, 1)["x"] - page.place(0, 0)["x"]
-        steps = (np.arange(tokens) + 0.5) / tokens * (size - gap) - size / 2
-        rows, columns = ((middle[axis] + steps).astype(int) for axis in "yx")
-        return pixels[np.ix_(rows, columns)][..., :3]
+            small = thumbnail(page, layer, head, len(weights))
+            assert_colours(small[seen], palette_colours(weights[seen]))
 
 
 class TestChoosingAHead:
@@ -265,6 +255,22 @@ class TestTheWatch:
         assert watch.errors[-1] == "seen"
         watch.elsewhere.clear()
         watch.errors.clear()
+
+
+def palette_colours(weights: np.ndarray) -> np.ndarray:
+    """What the overview should make of them, in uint8 [..,3]: brightness is the square root of the weight."""
+    palette = np.frombuffer(table(255), np.uint8).reshape(-1, 3)
+    return palette[np.rint(np.sqrt(weights) * 254).astype(int)]
+
+
+def thumbnail(page: Explore, layer: int, head: int, tokens: int) -> np.ndarray:
+    """uint8 [T,T,3]: the colours in the middle of a thumbnail's cells, one for each weight of a short text."""
+    gap = 3
+    pixels, middle = page.thumbnails(), page.place(layer, head)
+    size = page.place(0, 1)["x"] - page.place(0, 0)["x"]
+    steps = (np.arange(tokens) + 0.5) / tokens * (size - gap) - size / 2
+    rows, columns = ((middle[axis] + steps).astype(int) for axis in "yx")
+    return pixels[np.ix_(rows, columns)][..., :3]
 
 
 def share_changed(one: np.ndarray, other: np.ndarray) -> float:
