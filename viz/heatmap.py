@@ -105,7 +105,8 @@ def empty_runs(view: HeadView) -> list[tuple[int, int]]:
 
 def colour_range(*weights: np.ndarray) -> float:
     """One upper end for all of these pictures: their largest weight, rounded up to hundredths."""
-    return max(math.ceil(max(float(w.max(initial=0.0)) for w in weights) * 100) / 100, 0.01)
+    largest = max(float(w.max(initial=0.0)) for w in weights)
+    return max(math.ceil(round(largest * 100, 3)) / 100, 0.01)  # float32's 0.3 is a little more, and no 0.31
 
 
 def colour_bar(title: str, **where: Any) -> dict[str, Any]:

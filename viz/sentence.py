@@ -11,6 +11,7 @@ class Scene:
 
     name: str  # the head's, "L3 H2"
     across: bool  # a target looks at its source
+    can_be_causal: bool  # False: no causal mask here, whatever the switch says
     causal: bool
     padding: bool
     window: bool  # False: the model has a window, and it is off
@@ -43,8 +44,9 @@ def sentence(scene: Scene) -> str:
 
 
 def _causal(scene: Scene) -> str:
-    if scene.across:
-        return "The causal mask is not for this attention: the target always sees the whole source."
+    if not scene.can_be_causal:
+        who = "the target always sees" if scene.across else "the encoder always reads"
+        return f"The causal mask is not for this attention: {who} the whole source."
     if scene.causal:
         return f"With a causal mask that this model never had in training, {scene.name} can only look back."
     share = percent(scene.leak.future)
@@ -60,7 +62,7 @@ def _padding(scene: Scene) -> str:
             "The padding mask is off, but this batch has no padding: "
             "add a second line of another length to see it matter."
         )
-    if scene.pad_side == "right" and scene.causal:
+    if scene.pad_side == "right" and scene.causal and scene.can_be_causal:
         return (
             "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask "
             "already hides it from them. Only the padding's own rows change."
@@ -90,6 +92,8 @@ def _habit(scene: Scene) -> str:
 def _next(scene: Scene) -> str:
     if scene.across:
         return "Rows are the target's tokens, columns the source's: what each was written from."
+    if not scene.can_be_causal:
+        return "The encoder reads its whole text at once: every token may look at every other."
     if scene.standard_causal:
         return "Switch Causal off to let every token see what comes later."
     return "Switch Causal on to see what is left when no token can look ahead."

@@ -46,15 +46,16 @@ def cropped(view: HeadView, begin: int, end: int) -> HeadView:
 def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
     """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells.
 
-    A patch is blocked by a mask only when that mask blocks all of it.
+    A patch is blocked only when all of its cells are: by every mask that blocks some of them.
     """
     step = -(-max(view.weights.shape) // most)
     if step == 1:
         return view
+    whole = patches(view.any_blocked(), step, True).all((1, 3))
     return HeadView(
         weights=patches(view.weights, step, 0.0).max((1, 3)),
         scaled=patches(view.scaled, step, -np.inf).max((1, 3)),
-        blocked={name: np.asarray(patches(mask, step, True).all((1, 3))) for name, mask in view.blocked.items()},
+        blocked={name: whole & patches(mask, step, False).any((1, 3)) for name, mask in view.blocked.items()},
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
         first=view.first,

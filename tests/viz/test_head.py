@@ -1,0 +1,267 @@
+"""The chosen head as plotly figures: their numbers, labels, colour ranges and blocked cells.
+
+python -m pytest tests/viz/test_head.py
+"""
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from PIL import Image
+
+from tests.viz.views import causal, padded, view_of
+from viz.head import comparison_figure, difference, head_figure, head_range
+from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, blocked_groups, colour_range, empty_runs
+from viz.view import MOST_CELLS, HeadView, coarser, cropped
+
+TOKENS = 7
+LABELS = ["<s>", "the", "·cat", "the", "&amp;", "<script>", '"']
+
+
+def labelled(labels: list[str], **blocked: np.ndarray) -> HeadView:
+    view = view_of((len(labels), len(labels)), **blocked)
+    return HeadView(view.weights, view.scaled, blocked, labels, labels)
+
+
+def trace_of(figure: go.Figure, name: str, xaxis: str = "x") -> Any:
+    (found,) = [trace for trace in figure.data if trace.name == name and trace.xaxis == xaxis]
+    return found
+
+
+def hatched(figure: go.Figure, xref: str) -> np.ndarray:
+    """bool [Q,K] of the picture that lies under the heatmap on this axis: where it has ink."""
+    (image,) = [image for image in figure.layout.images if image.xref == xref]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(image.source.partition(",")[2]))).convert("RGBA"))
+    rows, columns = int(image.sizey), int(image.sizex)
+    assert (image.x, image.y, image.sizing) == (-0.5, -0.5, "stretch")
+    cells = pixels[..., 3].reshape(rows, pixels.shape[0] // rows, columns, pixels.shape[1] // columns)
+    return cells.max((1, 3)) > 0
+
+
+class TestOneHead:
+    @pytest.mark.parametrize("blocked", [{}, {"causal": causal(TOKENS)}, {"padding": padded(TOKENS, 3)}])
+    def test_every_weight_is_there_and_nothing_in_blocked_cells(self, blocked: dict[str, np.ndarray]) -> None:
+        view = view_of((TOKENS, TOKENS), **blocked)
+        z = trace_of(head_figure(view, dark=False), "weights").z
+        union = view.any_blocked()
+        np.testing.assert_array_equal(np.isnan(z), union)
+        np.testing.assert_array_equal(z[~union], view.weights[~union])
+
+    def test_a_weight_of_0_is_drawn_and_is_not_blocked(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS))
+        view.weights[4, 2] = 0.0
+        z = trace_of(head_figure(view, dark=False), "weights").z
+        assert z[4, 2] == 0.0
+        assert np.isnan(z[2, 4])
+
+    def test_hatched_are_the_blocked_cells(self) -> None:
+        view = view_of((5, 9), causal=~np.tri(5, 9, dtype=bool), padding=np.arange(45).reshape(5, 9) % 9 < 2)
+        np.testing.assert_array_equal(hatched(head_figure(view, dark=False), "x"), view.any_blocked())
+
+    def test_without_a_mask_nothing_is_hatched(self) -> None:
+        figure = head_figure(view_of((4, 6)), dark=False)
+        assert not figure.layout.images
+        assert [trace.name for trace in figure.data] == ["weights"]
+
+    def test_colours_run_from_0_to_the_largest_weight_rounded_up(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS))
+        trace = trace_of(head_figure(view, dark=False), "weights")
+        assert trace.zmin == 0
+        assert view.weights.max() - 1e-4 <= trace.zmax < view.weights.max() + 0.01
+
+    def test_the_first_query_is_on_top_and_both_axes_are_named(self) -> None:
+        layout = head_figure(view_of((4, 6)), dark=False).layout
+        assert layout.yaxis.autorange == "reversed"
+        assert layout.xaxis.autorange != "reversed"
+        assert (layout.yaxis.title.text, layout.xaxis.title.text) == (QUERY_TITLE, KEY_TITLE)
+        assert "looks" in QUERY_TITLE
+        assert "looked at" in KEY_TITLE
+
+    def test_tokens_stand_at_their_rows_and_columns(self) -> None:
+        view = view_of((4, 6))
+        layout = head_figure(view, dark=False).layout
+        for axis, labels in ((layout.xaxis, view.keys), (layout.yaxis, view.queries)):
+            assert list(axis.tickvals) == list(range(len(labels)))
+            assert list(axis.ticktext) == labels
+
+    def test_a_token_that_comes_twice_keeps_two_columns(self) -> None:
+        figure = head_figure(labelled(LABELS), dark=False)
+        trace = trace_of(figure, "weights")
+        for names in (trace.x, trace.y):
+            assert len(set(names)) == len(LABELS)
+        assert figure.layout.xaxis.ticktext[1] == figure.layout.xaxis.ticktext[3] == "the"
+
+    def test_tokens_that_look_like_markup_are_escaped(self) -> None:
+        figure = head_figure(labelled(LABELS, causal=causal(len(LABELS))), dark=False)
+        expected = ["&lt;s&gt;", "the", "·cat", "the", "&amp;amp;", "&lt;script&gt;", '"']
+        assert list(figure.layout.xaxis.ticktext) == expected
+        assert list(figure.layout.yaxis.ticktext) == expected
+        for trace in figure.data:
+            assert [name.partition(": ")[2] for name in trace.x] == expected
+            assert [name.partition(": ")[2] for name in trace.y] == expected
+
+    def test_a_tooltip_gives_both_tokens_and_positions_the_weight_and_the_score(self) -> None:
+        view = labelled(["one", "two", "three"])
+        trace = trace_of(head_figure(view, dark=False), "weights")
+        assert list(trace.x) == list(trace.y) == ["0: one", "1: two", "2: three"]
+        for part in ("%{x}", "%{y}", "%{z", "%{customdata"):
+            assert part in trace.hovertemplate
+        np.testing.assert_array_equal(trace.customdata, view.scaled)
+
+    def test_a_part_of_a_text_keeps_its_positions(self) -> None:
+        part = cropped(view_of((9, 9), causal=causal(9)), 4, 8)
+        trace = trace_of(head_figure(part, dark=False), "weights")
+        assert list(trace.x) == ["4: k4", "5: k5", "6: k6", "7: k7"]
+        np.testing.assert_array_equal(np.isnan(trace.z), causal(4))
+
+    def test_long_texts_get_fewer_labels_at_their_right_places(self) -> None:
+        view = view_of((MOST_TICKS + 3, MOST_TICKS + 3))
+        axis = head_figure(view, dark=False).layout.xaxis
+        assert 2 <= len(axis.tickvals) <= MOST_TICKS
+        assert [view.keys[place] for place in axis.tickvals] == list(axis.ticktext)
+
+    @pytest.mark.parametrize("tokens", [MOST_CELLS + 1, 1024])
+    def test_very_long_texts_are_drawn_coarser(self, tokens: int) -> None:
+        view = view_of((tokens, tokens), causal=causal(tokens))
+        z = trace_of(head_figure(view, dark=False), "weights").z
+        assert max(z.shape) <= MOST_CELLS
+        assert np.nanmax(z) == view.weights.max()
+
+
+class TestWhatBlocksACell:
+    def test_each_combination_of_masks_says_its_own(self) -> None:
+        masks = {"causal": causal(TOKENS), "padding": padded(TOKENS, 2)}
+        groups = dict(blocked_groups(view_of((TOKENS, TOKENS), **masks)))
+        assert set(groups) == {"blocked by causal", "blocked by padding", "blocked by causal and padding"}
+        for text, cells in groups.items():
+            for name, mask in masks.items():
+                assert (mask[cells] == (name in text)).all()
+        np.testing.assert_array_equal(sum(cells.astype(int) for cells in groups.values()), view_union(masks))
+
+    def test_its_tooltip_is_there_at_those_cells_alone(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 2, "right"))
+        figure = head_figure(view, dark=False)
+        for text, cells in blocked_groups(view):
+            trace = trace_of(figure, text)
+            np.testing.assert_array_equal(~np.isnan(trace.z), cells)
+            assert text in trace.hovertemplate
+            assert not trace.hoverongaps
+            np.testing.assert_array_equal(trace.customdata, view.scaled)
+
+    def test_rows_with_nothing_to_attend_to_say_so(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 3))
+        assert empty_runs(view) == [(0, 2)]
+        figure = head_figure(view, dark=False)
+        (note,) = [note for note in figure.layout.annotations if "nothing" in note.text]
+        assert note.y == 1.0
+        assert np.isnan(trace_of(figure, "weights").z[:3]).all()
+
+    @pytest.mark.parametrize(
+        ("empty", "runs"), [([], []), ([0], [(0, 0)]), ([1, 2, 4], [(1, 2), (4, 4)]), ([5], [(5, 5)])]
+    )
+    def test_runs_of_empty_rows(self, empty: list[int], runs: list[tuple[int, int]]) -> None:
+        mask = np.zeros((6, 4), bool)
+        mask[empty] = True
+        assert empty_runs(view_of((6, 4), padding=mask)) == runs
+
+
+class TestComparison:
+    now, standard = view_of((TOKENS, TOKENS), 1), view_of((TOKENS, TOKENS), 1, causal=causal(TOKENS))
+
+    def test_both_sides_have_one_colour_range(self) -> None:
+        figure = comparison_figure(self.now, self.standard, dark=False)
+        left, right = trace_of(figure, "weights"), trace_of(figure, "weights", "x2")
+        assert left.zmin == right.zmin == 0
+        assert left.zmax == right.zmax == head_range(self.now, self.standard)
+        assert left.zmax >= max(self.now.weights.max(), self.standard.weights.max()) - 1e-4
+        assert left.colorscale == right.colorscale
+
+    def test_each_side_shows_its_own_weights_and_its_own_blocked_cells(self) -> None:
+        figure = comparison_figure(self.now, self.standard, dark=False)
+        np.testing.assert_array_equal(trace_of(figure, "weights").z, self.now.weights)
+        right = trace_of(figure, "weights", "x2").z
+        np.testing.assert_array_equal(np.isnan(right), causal(TOKENS))
+        np.testing.assert_array_equal(hatched(figure, "x2"), causal(TOKENS))
+        assert {image.xref for image in figure.layout.images} == {"x2"}
+
+    def test_the_difference_is_now_less_standard_on_a_scale_with_0_in_the_middle(self) -> None:
+        trace = trace_of(comparison_figure(self.now, self.standard, dark=False), "difference", "x3")
+        np.testing.assert_array_equal(trace.z, self.now.weights - self.standard.weights)
+        assert trace.zmin == -trace.zmax
+        assert trace.zmax == pytest.approx(np.abs(trace.z).max())
+        assert trace.colorscale[len(trace.colorscale) // 2][0] == 0.5
+
+    def test_cells_that_both_block_have_no_difference_and_cells_that_one_blocks_do(self) -> None:
+        one = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 2))
+        other = view_of((TOKENS, TOKENS), padding=padded(TOKENS, 2))
+        z = trace_of(comparison_figure(other, one, dark=True), "difference", "x3").z
+        np.testing.assert_array_equal(np.isnan(z), padded(TOKENS, 2))
+
+    def test_equal_heads_differ_by_0_and_the_scale_still_has_two_ends(self) -> None:
+        trace = trace_of(comparison_figure(self.now, self.now, dark=False), "difference", "x3")
+        assert (trace.z == 0).all()
+        assert trace.zmin < 0 < trace.zmax
+
+    def test_a_coarse_difference_is_the_patchs_change_of_largest_size_with_its_sign(self) -> None:
+        tokens = MOST_CELLS * 2
+        now, standard = view_of((tokens, tokens), 2), view_of((tokens, tokens), 3)
+        now.weights[10, 21], standard.weights[10, 21] = 0.1, 0.9
+        now.weights[11, 20], standard.weights[11, 20] = 0.9, 0.2
+        found = difference(now, standard)
+        assert found.shape == (MOST_CELLS, MOST_CELLS)
+        assert found[5, 10] == pytest.approx(-0.8)
+
+    def test_the_three_pictures_say_which_they_are_and_zoom_together(self) -> None:
+        layout = comparison_figure(self.now, self.standard, dark=False).layout
+        texts = " ".join(note.text for note in layout.annotations)
+        assert "now" in texts
+        assert "standard masks" in texts
+        assert "now − standard" in texts
+        assert {layout[f"{axis}axis{place}"].matches for axis in "xy" for place in (2, 3)} == {"x", "y"}
+
+
+class TestColourRange:
+    @pytest.mark.parametrize(
+        ("largest", "expected"), [(0.0, 0.01), (0.001, 0.01), (0.293, 0.3), (0.3, 0.3), (0.301, 0.31), (1.0, 1.0)]
+    )
+    def test_is_the_largest_weight_rounded_up_to_hundredths(self, largest: float, expected: float) -> None:
+        assert colour_range(np.zeros((2, 2), np.float32), np.array([[largest]], np.float32)) == expected
+
+    def test_a_softmax_that_is_a_little_more_than_1_ends_at_1(self) -> None:
+        assert colour_range(np.array([np.nextafter(np.float32(1), np.float32(2))])) == 1.0
+
+
+class TestCoarser:
+    def test_a_small_view_stays_what_it_is(self) -> None:
+        view = view_of((8, 6))
+        assert coarser(view, 8) is view
+
+    @pytest.mark.parametrize(("shape", "most"), [((12, 12), 5), ((13, 7), 4), ((7, 13), 6), ((9, 9), 1)])
+    def test_each_cell_is_the_largest_of_its_patch(self, shape: tuple[int, int], most: int) -> None:
+        view = view_of(shape, padding=padded(max(shape), 3)[: shape[0], : shape[1]])
+        small = coarser(view, most)
+        assert max(small.weights.shape) <= most
+        for row, column in np.ndindex(small.weights.shape):
+            patch = np.s_[row * small.step : (row + 1) * small.step, column * small.step : (column + 1) * small.step]
+            assert small.weights[row, column] == view.weights[patch].max()
+            assert small.scaled[row, column] == view.scaled[patch].max()
+            assert small.any_blocked()[row, column] == view.any_blocked()[patch].all()
+
+    def test_a_patch_that_masks_block_only_together_is_blocked_by_both(self) -> None:
+        left = np.array([[True, False], [True, False]])
+        small = coarser(view_of((2, 2), padding=left, window=~left), 1)
+        assert small.blocked["padding"].all()
+        assert small.blocked["window"].all()
+        assert coarser(view_of((2, 2), padding=left), 1).any_blocked().sum() == 0
+
+    def test_its_labels_name_the_positions_of_the_patch(self) -> None:
+        trace = trace_of(head_figure(view_of((MOST_CELLS * 2, 3)), dark=False), "weights")
+        assert trace.y[0] == "0–1: q0q1"
+        assert trace.y[-1] == f"{MOST_CELLS * 2 - 2}–{MOST_CELLS * 2 - 1}: q{MOST_CELLS * 2 - 2}q{MOST_CELLS * 2 - 1}"
+
+
+def view_union(masks: dict[str, np.ndarray]) -> np.ndarray:
+    return np.any(list(masks.values()), axis=0).astype(int)
