@@ -11,7 +11,7 @@ SEQUENTIAL = (
 
 MASK_COLOURS = {"causal": "#E69F00", "padding": "#56B4E9", "window": "#009E73"}
 
-NOW, STANDARD = "#CC79A7", "#4A90C2"  # series under the current and under the standard masks
+NOW, STANDARD = "#C0504D", "#4A90C2"  # series under the current and under the standard masks
 
 
 def diverging(dark: bool) -> list[list[float | str]]:

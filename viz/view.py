@@ -51,11 +51,13 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
     step = -(-max(view.weights.shape) // most)
     if step == 1:
         return view
-    whole = patches(view.any_blocked(), step, True).all((1, 3))
+    whole = np.asarray(patches(view.any_blocked(), step, True).all((1, 3)))
     return HeadView(
         weights=patches(view.weights, step, 0.0).max((1, 3)),
         scaled=patches(view.scaled, step, -np.inf).max((1, 3)),
-        blocked={name: whole & patches(mask, step, False).any((1, 3)) for name, mask in view.blocked.items()},
+        blocked={
+            name: whole & np.asarray(patches(mask, step, False).any((1, 3))) for name, mask in view.blocked.items()
+        },
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
         first=view.first,

@@ -1,0 +1,110 @@
+"""The packet of all heads: what a reader of its bytes finds in it, how large it is, and what counts as blocked.
+
+    python -m pytest tests/viz/test_overview.py
+
+The packet is read here as viz/components/overview.js reads it.
+"""
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from model.catalog import Model
+from model.masks import MaskSpec
+from viz.components import OVERVIEW_HTML, source
+from viz.overview import BLOCKED, blocked_thumbnail, overview_packet, thumbnail_size
+from viz.palette import table
+
+MOST_BYTES = 600_000
+TEXTS = ["the cat sat on the mat and the cat sat still on the mat", "a cat"]
+
+
+def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """The header, the palette uint8 [255,3] and the pixels uint8 [L,H,tall,wide]."""
+    (length,) = struct.unpack_from("<I", packet)
+    header = json.loads(packet[4 : 4 + length])
+    body = np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
+    shape = (header["layers"], header["heads"], header["tall"], header["wide"])
+    assert len(body) == 3 * 255 + np.prod(shape)
+    return header, body[: 3 * 255].reshape(255, 3), body[3 * 255 :].reshape(shape)
+
+
+class TestPacket:
+    def test_its_header_says_the_sizes_and_the_chosen_head(self) -> None:
+        packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
+        header, palette, _ = read(packet)
+        assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2}
+        assert palette.tobytes() == table(255)
+
+    def test_a_pixels_square_is_its_weight_to_within_half_a_step(self) -> None:
+        weights = np.random.default_rng(1).random((2, 3, 5, 7), np.float32)
+        _, _, pixels = read(overview_packet(weights, np.zeros((2, 5, 7), bool), layer=0, head=0))
+        assert pixels.max() < BLOCKED
+        assert np.abs(pixels / 254 - np.sqrt(weights)).max() <= 0.5 / 254 + 1e-6
+
+    def test_blocked_pixels_are_those_given_for_the_layer_and_no_weight_looks_blocked(self) -> None:
+        blocked = np.random.default_rng(2).random((2, 5, 7)) < 0.4
+        weights = np.where(blocked[:, None], 0.0, 1.0) * np.ones((2, 3, 5, 7))
+        _, _, pixels = read(overview_packet(weights, blocked, layer=0, head=0))
+        for head in range(3):
+            np.testing.assert_array_equal(pixels[:, head] == BLOCKED, blocked)
+
+    def test_weights_a_little_beyond_0_and_1_are_the_ends_of_the_scale(self) -> None:
+        weights = np.array([-1e-7, 1 + 1e-6]).reshape(1, 1, 1, 2)
+        _, _, pixels = read(overview_packet(weights, np.zeros((1, 1, 2), bool), layer=0, head=0))
+        assert pixels.ravel().tolist() == [0, 254]
+
+
+class TestSize:
+    @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (6, 6), (12, 12), (24, 16), (36, 20), (48, 25), (80, 64)])
+    def test_weights_that_cannot_be_compressed_take_at_most_600_000_bytes(self, layers: int, heads: int) -> None:
+        size = thumbnail_size(layers, heads)
+        assert size >= 4
+        weights = np.random.default_rng(3).random((layers, heads, size, size), np.float32)
+        packet = overview_packet(weights, np.zeros((layers, size, size), bool), layer=0, head=0)
+        assert len(packet) <= MOST_BYTES
+
+    def test_twelve_by_twelve_heads_get_64_pixels_a_side(self) -> None:
+        assert thumbnail_size(12, 12) == 64
+
+
+class TestBlocked:
+    @pytest.mark.parametrize(("tall", "wide"), [(5, 7), (16, 16), (11, 3), (1, 1), (4, 16)])
+    def test_a_pixel_is_blocked_where_torchs_patch_has_no_free_cell(self, tall: int, wide: int) -> None:
+        blocked = np.random.default_rng(tall).random((16, 16)) < 0.8
+        free = torch.from_numpy(~blocked).float()[None]
+        pooled = torch.nn.functional.adaptive_max_pool2d(free, (tall, wide))[0]
+        np.testing.assert_array_equal(blocked_thumbnail(blocked, tall, wide), pooled.numpy() == 0)
+
+    @pytest.mark.parametrize("size", [3, 5, 8, 64])
+    @pytest.mark.parametrize("spec", [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False)])
+    def test_in_a_run_only_blocked_pixels_lack_weight(self, tiny: Model, spec: MaskSpec, size: int) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, "left"), spec)
+        for row in range(2):
+            weights = trace.overview(row, size).numpy()
+            mask = ~trace.allowed(0, row).numpy()
+            small = blocked_thumbnail(mask, *weights.shape[2:])
+            assert (weights[:, :, small] == 0).all()
+            assert (weights[:, :, ~small] > 0).all()
+            _, _, pixels = read(overview_packet(weights, np.stack([small] * len(weights)), layer=0, head=0))
+            assert (pixels == BLOCKED).mean() == small.mean()
+
+
+class TestComponent:
+    def test_the_browsers_reader_agrees_on_the_numbers_of_the_format(self) -> None:
+        script = source("overview.js")
+        assert f"BLOCKED = {BLOCKED};" in script
+        assert "subarray(0, 3 * 255)" in script
+        assert "getUint32(0, true)" in script
+
+    def test_it_fetches_nothing_and_names_itself_before_its_data_comes(self) -> None:
+        for text in (source("overview.js"), source("overview.css"), OVERVIEW_HTML):
+            assert "http" not in text
+            assert "import" not in text
+        assert 'aria-label="' in OVERVIEW_HTML
+        assert 'tabindex="0"' in OVERVIEW_HTML

@@ -1,0 +1,126 @@
+"""The one sentence: each case says what is on the screen, and its share is the one that was measured.
+
+python -m pytest tests/viz/test_sentence.py
+"""
+
+import math
+import re
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from viz.numbers import Leak, percent
+from viz.sentence import Scene, sentence
+
+STANDARD = Scene(
+    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, standard_causal=True,
+    layer_only=False, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0), previous=0.1, first=0.1, induction=0.1,
+)  # fmt: skip
+SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
+
+
+def shares_in(words: str) -> list[str]:
+    return re.findall(r"(?:< )?\d+(?:\.\d+)? %", words)
+
+
+class TestStandardMasks:
+    @pytest.mark.parametrize(
+        ("habit", "words"), [("induction", "induction head"), ("previous", "just before"), ("first", "first token")]
+    )
+    @pytest.mark.parametrize("share", [0.25, 0.5, 0.873])
+    def test_the_strongest_habit_is_named_with_its_share(self, habit: str, words: str, share: float) -> None:
+        found = sentence(replace(STANDARD, **{habit: share}))
+        assert words in found
+        assert shares_in(found) == [percent(share)]
+        assert "L3 H2" in found
+
+    def test_of_two_habits_the_stronger(self) -> None:
+        assert "just before" in sentence(replace(STANDARD, previous=0.6, induction=0.5, first=0.55))
+
+    def test_a_head_without_a_habit_is_said_to_have_none(self) -> None:
+        found = sentence(replace(STANDARD, previous=0.2, induction=math.nan, first=0.24))
+        assert "spreads" in found
+        assert not shares_in(found)
+
+    @pytest.mark.parametrize(
+        "unmeasured", [("induction",), ("previous", "induction"), ("previous", "induction", "first")]
+    )
+    def test_what_was_not_measured_is_never_named(self, unmeasured: tuple[str, ...]) -> None:
+        found = sentence(replace(STANDARD, **{"first": 0.9} | dict.fromkeys(unmeasured, math.nan)))
+        assert "nan" not in found
+        assert ("first token" in found) == ("first" not in unmeasured)
+
+    @pytest.mark.parametrize(("causal", "next_step"), [(True, "Switch Causal off"), (False, "Switch Causal on")])
+    def test_it_says_what_to_try_next(self, causal: bool, next_step: str) -> None:
+        assert next_step in sentence(replace(STANDARD, causal=causal, standard_causal=causal))
+
+
+class TestLiftedMasks:
+    @pytest.mark.parametrize("share", SHARES)
+    def test_without_the_causal_mask_the_share_is_the_leak_to_later_tokens(self, share: float) -> None:
+        found = sentence(replace(STANDARD, causal=False, leak=Leak(share, 0.77)))
+        assert shares_in(found) == [percent(share)]
+        assert "later" in found
+
+    @pytest.mark.parametrize("share", SHARES)
+    @pytest.mark.parametrize(("side", "causal"), [("left", True), ("left", False), ("right", False)])
+    def test_without_the_padding_mask_the_share_is_the_leak_to_padding(
+        self, share: float, side: str, causal: bool
+    ) -> None:
+        found = sentence(replace(STANDARD, causal=causal, padding=False, pad_side=side, leak=Leak(0.77, share)))
+        assert shares_in(found)[-1] == percent(share)
+        assert len(shares_in(found)) == (1 if causal else 2)
+
+    def test_with_right_padding_the_causal_mask_hides_it_already(self) -> None:
+        found = sentence(replace(STANDARD, padding=False, pad_side="right"))
+        assert "already hides" in found
+        assert not shares_in(found)
+
+    @pytest.mark.parametrize("across", [True, False])
+    def test_but_not_where_there_is_no_causal_mask(self, across: bool) -> None:
+        scene = replace(STANDARD, across=across, can_be_causal=False, padding=False, pad_side="right")
+        found = sentence(replace(scene, leak=Leak(0.0, 0.3)))
+        assert "already hides" not in found
+        assert shares_in(found) == ["30.0 %"]
+
+    def test_a_batch_without_padding_says_how_to_get_some(self) -> None:
+        found = sentence(replace(STANDARD, padding=False, has_padding=False))
+        assert "no padding" in found
+        assert "second line" in found
+
+    def test_a_causal_mask_on_a_model_that_never_had_one(self) -> None:
+        found = sentence(replace(STANDARD, standard_causal=False))
+        assert "never had" in found
+
+    @pytest.mark.parametrize(("across", "who"), [(True, "target"), (False, "encoder")])
+    def test_where_no_causal_mask_can_be_the_switch_is_said_to_do_nothing(self, across: bool, who: str) -> None:
+        found = sentence(replace(STANDARD, causal=False, across=across, can_be_causal=False, leak=Leak(0.4, 0)))
+        assert "not for this attention" in found
+        assert who in found
+        assert not shares_in(found)
+
+    def test_a_window_that_is_off(self) -> None:
+        assert "window" in sentence(replace(STANDARD, window=False))
+        assert "window" not in sentence(STANDARD)
+
+    def test_this_layer_only_is_said(self) -> None:
+        assert "Only this picture" in sentence(replace(STANDARD, causal=False, layer_only=True))
+        assert "Only this picture" not in sentence(replace(STANDARD, causal=False))
+
+
+def test_every_scene_has_a_whole_sentence() -> None:
+    switches = [
+        "across",
+        "can_be_causal",
+        "causal",
+        "padding",
+        "window",
+        "standard_causal",
+        "layer_only",
+        "has_padding",
+    ]
+    for values in product([True, False], repeat=len(switches)):
+        for side in ("left", "right"):
+            found = sentence(replace(STANDARD, **dict(zip(switches, values, strict=True)), pad_side=side))
+            assert re.fullmatch(r"[A-Z].{20,}[.]", found), found
