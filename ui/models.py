@@ -36,7 +36,7 @@ def get_or_keep(name: str) -> Model:
         else:
             st.session_state.kept_model = name
             return model
-    st.error(f"{problem} Until then this page shows the {kept} model.", icon=":material/error:")
+    st.error(f"{problem.rstrip('.')}. Until then this page shows the {kept} model.", icon=":material/error:")
     if name:
         st.button("Try again", on_click=forget_failure)
     return get(kept)

@@ -2,13 +2,8 @@
 
     python -m pytest tests/viz/test_overview.py
 
-The packet is read here as viz/components/overview.js reads it.
+The packet is read as viz/components/overview.js reads it (tests/viz/packet.py).
 """
-
-import json
-import struct
-import zlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +11,13 @@ import torch
 
 from model.catalog import Model
 from model.masks import MaskSpec
+from tests.viz.packet import read
 from viz.components import OVERVIEW_HTML, source
 from viz.overview import BLOCKED, blocked_thumbnail, overview_packet, thumbnail_size
 from viz.palette import table
 
 MOST_BYTES = 600_000
 TEXTS = ["the cat sat on the mat and the cat sat still on the mat", "a cat"]
-
-
-def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """The header, the palette uint8 [255,3] and the pixels uint8 [L,H,tall,wide]."""
-    (length,) = struct.unpack_from("<I", packet)
-    header = json.loads(packet[4 : 4 + length])
-    body = np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
-    shape = (header["layers"], header["heads"], header["tall"], header["wide"])
-    assert len(body) == 3 * 255 + np.prod(shape)
-    return header, body[: 3 * 255].reshape(255, 3), body[3 * 255 :].reshape(shape)
 
 
 class TestPacket:

@@ -1,0 +1,394 @@
+"""Explore with the built-in model, without a browser: what each choice changes, and that no input breaks the page.
+
+python -m pytest tests/pages
+"""
+
+import json
+import re
+import shutil
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from model import catalog
+from tests.pages.explore import Explore, array
+from ui.examples import EXAMPLES, FIRST
+from viz.heatmap import MOST_TICKS
+from viz.overview import BLOCKED
+
+LINES = "Once upon a time\nThe little girl ran down the hill, over the bridge and through the wood."
+
+
+@pytest.fixture(scope="module")
+def story() -> catalog.Model:
+    return catalog.load("story")
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, equal_nan=True)
+
+
+class TestFirstView:
+    def test_is_not_empty_and_nothing_is_wrong(self, story: catalog.Model) -> None:
+        page = Explore()
+        tokens = story.encode([FIRST]).ids.shape[1]
+        assert same(np.isnan(page.weights()), ~np.tri(tokens, dtype=bool))
+        np.testing.assert_allclose(np.nansum(page.weights(), 1), 1, atol=1e-5)
+        header, pixels = page.packet()
+        assert pixels.shape[:2] == (header["layers"], header["heads"]) == (story.num_layers, story.num_heads)
+        assert (header["layer"], header["head"]) == (page["layer"], page["head"]) == catalog.first_head(story)
+        assert len(page.candidates()) == 10
+        assert set(page.figures()) == {"head_figure", "loss_figure"}
+        assert len(page.sentence()) > 40
+        assert not page.said("error") + page.said("warning") + page.said("info")
+
+    def test_shows_what_the_model_computes(self, story: catalog.Model) -> None:
+        page = Explore(text=LINES, row="2", layer="2", head="1", causal="false", pad="right")
+        batch = story.encode(LINES.split("\n"), "right")
+        spec = catalog.MaskSpec(causal=False)
+        weights = story.run(batch, spec).weights(2, 1, row=1).numpy()
+        np.testing.assert_allclose(np.nan_to_num(page.weights()), weights, atol=1e-6)
+        np.testing.assert_allclose(
+            np.nan_to_num(page.weights("x2")), story.run(batch).weights(2, 1, row=1).numpy(), atol=1e-6
+        )
+        likeliest = story.run(batch, spec).next_token(1).argmax()
+        assert page.candidates()[0][0] == story.label(int(likeliest))
+
+    @pytest.mark.parametrize("chart", ["head_figure", "loss_figure"])
+    def test_charts_have_an_alternative_text(self, chart: str) -> None:
+        found = [one.proto.alt for one in Explore().app.get("plotly_chart") if one.proto.id.endswith(chart)]
+        assert len(found) == 1
+        assert len(found[0]) > 40
+
+
+class TestMasks:
+    @pytest.mark.parametrize("name", ["causal", "padding"])
+    def test_a_switch_changes_the_heatmap_the_overview_and_the_next_tokens_and_back(self, name: str) -> None:
+        page = Explore(text=LINES)
+        weights, (_, pixels), candidates = page.weights(), page.packet(), page.candidates()
+        page.switch(name, False)
+        assert np.isnan(weights).sum() > np.isnan(page.weights()).sum()
+        assert (page.packet()[1] == BLOCKED).sum() < (pixels == BLOCKED).sum()
+        assert page.candidates()[::2] != candidates
+        assert page.candidates()[1::2] == candidates
+        assert same(page.weights("x2"), weights)
+        assert page.url[name] == "false"
+        page.switch(name, True)
+        assert same(page.weights(), weights)
+        assert page.candidates() == candidates
+        assert name not in page.url
+
+    def test_this_layer_only_keeps_the_models_run(self) -> None:
+        rerun = Explore().switch("causal", False)
+        alone = Explore(scope="layer").switch("causal", False)
+        assert alone.candidates()[::2] == alone.candidates()[1::2]
+        assert rerun.candidates()[::2] != rerun.candidates()[1::2]
+        assert not same(alone.weights(), rerun.weights())
+        assert same(alone.weights("x2"), rerun.weights("x2"))
+
+    @pytest.mark.parametrize("scope", ["model", "layer"])
+    def test_the_sentences_share_is_the_tables(self, scope: str) -> None:
+        page = Explore(text=LINES, causal="false", padding="false", scope=scope)
+        (later, _), (padding, _) = page.leaks()[:2]
+        assert later not in ("0 %", padding)
+        assert re.findall(r"(?:≤ )?[\d.]+ %", page.sentence()) == [later, padding]
+
+    def test_the_difference_is_between_the_two_pictures(self) -> None:
+        page = Explore(causal="false")
+        (trace,) = [one for one in page.figures()["head_figure"]["data"] if one["name"] == "difference"]
+        expected = page.weights() - np.nan_to_num(page.weights("x2"))
+        np.testing.assert_allclose(array(trace["z"]), expected, atol=1e-6)
+
+    def test_with_right_padding_the_padding_switch_changes_padding_rows_alone(self) -> None:
+        page = Explore(text=LINES, row="1", pad="right")
+        real = np.array([label != "<pad>" for label in page.labels()])
+        before, candidates = page.weights(), page.candidates()
+        page.switch("padding", False)
+        np.testing.assert_allclose(np.nan_to_num(page.weights())[real], np.nan_to_num(before)[real], atol=1e-5)
+        assert not same(page.weights()[~real], before[~real])
+        assert page.candidates()[::2] == candidates
+        assert "already hides" in page.sentence()
+
+    def test_rows_with_nothing_to_attend_to_say_so_and_no_number_is_missing(self) -> None:
+        page = Explore(text=LINES, row="1", pad="left")
+        empty = np.isnan(page.weights()).all(1)
+        assert [label == "<pad>" for label in page.labels()] == empty.tolist()
+        notes = [note["text"] for note in page.figures()["head_figure"]["layout"]["annotations"]]
+        assert any("nothing to attend to" in note for note in notes)
+        assert "nan" not in "".join(page.html()).lower()
+
+
+class TestChoices:
+    def test_select_boxes_choose_the_head(self) -> None:
+        page = Explore()
+        page.choose(layer=1, head=2)
+        assert (page.packet()[0]["layer"], page.packet()[0]["head"]) == (1, 2)
+        assert same(page.weights(), Explore(layer="1", head="2").weights())
+        assert "L1 H2" in "".join(one.value for one in page.app.markdown)
+        assert (page.url["layer"], page.url["head"]) == ("1", "2")
+
+    def test_another_head_keeps_the_predictions(self) -> None:
+        page = Explore(causal="false")
+        candidates = page.candidates()
+        weights = page.weights()
+        page.choose(layer=0, head=0)
+        assert page.candidates() == candidates
+        assert not same(page.weights(), weights)
+
+    def test_row_and_pad_side(self) -> None:
+        page = Explore(text=LINES)
+        assert page.labels()[0] == "<pad>"
+        assert page.labels()[-1] == "·time"
+        page.app.radio(key="pad").set_value("right")
+        page.run()
+        assert page.labels()[-1] == "<pad>"
+        assert page.url["pad"] == "right"
+        page.choose(row=2)
+        assert "<pad>" not in page.labels()
+        assert "·girl" in page.labels()
+        assert page.url["row"] == "2"
+
+    @pytest.mark.parametrize("name", EXAMPLES)
+    def test_an_example_replaces_the_text(self, name: str) -> None:
+        page = Explore(text="Something else")
+        page.choose(example=name)
+        assert page["text"] == page.app.text_area(key="text").value == EXAMPLES[name]
+        assert page["example"] is None, "the box is ready for the next"
+        assert not page.said("warning")
+        assert same(page.weights(), Explore(text=EXAMPLES[name]).weights())
+
+    def test_part_of_a_long_text_is_shown_large_and_the_numbers_are_of_all_of_it(self) -> None:
+        text = "the old mill by the river and " * 15
+        page = Explore(text=text)
+        whole, sentence = page.weights(), page.sentence()
+        assert len(whole) > MOST_TICKS
+        page.app.slider(key="positions").set_value((10, 30))
+        page.run()
+        assert same(page.weights(), whole[10:30, 10:30])
+        assert [name.partition(":")[0] for name in page.names()] == [str(place) for place in range(10, 30)]
+        assert page.sentence() == sentence
+        assert same(Explore(**page.url | {"text": text}).weights(), page.weights())
+
+    def test_a_typed_text_is_not_in_the_address_and_a_linked_one_stays(self) -> None:
+        assert "text" not in Explore().type("Something private").url
+        assert Explore(text="Something shared").switch("causal", False).url["text"] == "Something shared"
+        assert "text" not in Explore(text="Something shared").type("Something private").url
+
+
+class TestHandEditedAddress:
+    @pytest.mark.parametrize(
+        ("query", "choice", "expected"),
+        [
+            ({"layer": "99"}, "layer", -1),
+            ({"head": "99"}, "head", -1),
+            ({"head": "-3"}, "head", 0),
+            ({"head": "nonsense"}, "head", 0),
+            ({"layer": "2.4"}, "layer", 2),
+            ({"layer": "1e999"}, "layer", 0),
+            ({"layer": "nan"}, "layer", 0),
+            ({"row": "7"}, "row", 1),
+            ({"row": "7", "text": LINES}, "row", 2),
+            ({"row": "0", "text": LINES}, "row", 1),
+            ({"causal": "maybe"}, "causal", True),
+            ({"pad": "middle", "text": LINES}, "pad", "left"),
+            ({"scope": "everything"}, "scope", "model"),
+            ({"attention": "cross"}, "attention", "self"),
+            ({"nothing": "of this name"}, "causal", True),
+        ],
+    )
+    def test_gives_the_nearest_view(
+        self, story: catalog.Model, query: dict[str, str], choice: str, expected: object
+    ) -> None:
+        page = Explore(**query)
+        if expected == -1:
+            expected = {"layer": story.num_layers, "head": story.num_heads}[choice] - 1
+        assert page[choice] == expected
+        assert len(page.weights()) > 1
+        assert not page.said("error")
+
+    @pytest.mark.parametrize(
+        ("begin", "end"), [("5", "500"), ("500", "5"), ("-4", "nonsense"), ("9", "9"), ("70", "0"), ("0", "1")]
+    )
+    def test_a_part_that_is_none_gives_one_that_is(self, begin: str, end: str) -> None:
+        page = Explore(text="the old mill by the river and " * 15, begin=begin, end=end)
+        assert len(page.weights()) >= 1
+
+    def test_a_model_that_is_none_gives_the_story_model_and_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        page = Explore(model="nonsense")
+        assert len(page.said("error")) == 1
+        assert "nonsense" in page.said("error")[0]
+        assert same(page.weights(), Explore().weights())
+
+
+class TestTexts:
+    @pytest.mark.parametrize("text", ["", " ", "\n\n \t\n"])
+    def test_an_empty_one_says_what_to_type_and_draws_nothing(self, text: str) -> None:
+        page = Explore().type(text)
+        assert len(page.said("info")) == 1
+        assert not page.figures()
+        assert not page.app.get("bidi_component")
+        page.type("Once upon a time")
+        assert len(page.weights()) > 3
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "\x00\x07\x1b[31m red \x7f\x85",
+            "👩‍👩‍👧 👍🏽 🦊",
+            "从前有一只狐狸",
+            "كان يا ما كان \u202eabc\u202c שלום",
+            "e\u0301 \u200b\ufeff \u2028",
+            "<script>alert(1)</script> <img src=x onerror=alert(1)>",
+            "<|endoftext|> <pad> <start>",
+            "**bold** [link](http://example.org) $x^2$ :red[x] :material/home:",
+            "a",
+            "-- ; DROP TABLE & % # + ?",
+        ],
+    )
+    def test_an_odd_one_is_shown_as_text(self, story: catalog.Model, text: str) -> None:
+        page = Explore().type(text)
+        expected = story.encode([line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]).pieces[0]
+        assert [name.partition(": ")[2] for name in page.names()] == list(expected)
+        assert len(page.weights()) == len(expected)
+        assert "�" not in expected
+        shown = "".join(page.html() + [one.value for one in page.app.markdown])
+        assert not re.search(r"<(script|img)", shown)
+        page.switch("causal", False)
+        assert not np.isnan(page.weights()).any()
+
+    def test_a_typed_end_of_text_is_no_special_token(self) -> None:
+        page = Explore().type("one <|endoftext|> two")
+        assert "<|endoftext|>" not in page.labels()
+        assert "<|endoftext|>" in "".join(page.labels())
+
+    def test_a_too_long_one_says_the_limit_and_what_was_cut_and_shows_the_rest(self, story: catalog.Model) -> None:
+        text = " ".join(f"word{number}" for number in range(story.context))
+        (cut,) = story.encode([text]).cut
+        assert cut
+        page = Explore().type(text)
+        (warning,) = page.said("warning")
+        assert str(story.context) in warning
+        assert f"{len(cut):,}" in warning
+        assert " ".join(cut.split())[:30] in warning
+        assert len(array(page.figures()["loss_figure"]["data"][0]["y"])) == story.context
+
+    @pytest.mark.parametrize("piece", ["Once upon a time ", "a", "狐"])
+    def test_a_hundred_thousand_characters_are_answered_within_a_second(self, piece: str) -> None:
+        page = Explore()
+        text = (piece * 100_000)[:100_000]
+        begin = time.process_time()  # of this process: others on the machine do not count
+        page.type(text)
+        assert time.process_time() - begin < 1
+        assert len(page.said("warning")) == 1
+
+    def test_fifty_lines_show_the_first_and_say_how_many_are_left_out(self) -> None:
+        page = Explore().type("\n".join(f"line {number}" for number in range(50)))
+        shown = len(page.app.selectbox(key="row").options)
+        assert shown == catalog.MOST_ROWS
+        (warning,) = page.said("warning")
+        assert str(shown) in warning
+        assert str(50 - shown) in warning
+
+    def test_a_row_that_is_gone_gives_the_last_one(self) -> None:
+        page = Explore(text="one\ntwo\nthree", row="3")
+        assert page["row"] == 3
+        page.type("one\ntwo")
+        assert page["row"] == 2
+
+
+class TestModels:
+    def test_gpt2_without_a_network_says_within_two_seconds_how_to_get_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+        page = Explore()
+        weights = page.weights()
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        close_session()
+        begin = time.monotonic()
+        page.choose(model="gpt2")
+        assert time.monotonic() - begin < 2
+        (error,) = page.said("error")
+        assert "hf download" in error
+        assert "gpt2" in error
+        assert same(page.weights(), weights), "the page goes on with the story model"
+        page.switch("causal", False)
+        assert len(page.said("error")) == 1
+        assert not same(page.weights(), weights)
+
+    @pytest.mark.parametrize(
+        ("damage", "named"),
+        [
+            ("truncated", "model.safetensors"),
+            ("other shapes", "model.safetensors"),
+            ("no weights", "model.safetensors"),
+            ("no json", "config.json"),
+            ("no tokenizer", "tokenizer.json"),
+            ("a damaged tokenizer", "tokenizer"),
+            ("nothing at all", "config.json"),
+        ],
+    )
+    def test_a_damaged_folder_is_named_and_the_page_goes_on(
+        self, tiny_folder: Path, tmp_path: Path, damage: str, named: str
+    ) -> None:
+        folder = tmp_path / "mine"
+        shutil.copytree(tiny_folder, folder)
+        weights, config, tokenizer = (folder / name for name in ("model.safetensors", "config.json", "tokenizer.json"))
+        if damage == "truncated":
+            weights.write_bytes(weights.read_bytes()[:-1000])
+        elif damage == "other shapes":
+            config.write_text(json.dumps(json.loads(config.read_text()) | {"n_embd": 24}))
+        elif damage == "no weights":
+            weights.unlink()
+        elif damage == "no json":
+            config.write_text("{")
+        elif damage == "no tokenizer":
+            tokenizer.unlink()
+        elif damage == "a damaged tokenizer":
+            tokenizer.write_text("{}")
+        else:
+            shutil.rmtree(folder)
+            folder.mkdir()
+        page = self.with_folder(folder)
+        (error,) = page.said("error")
+        assert named in error
+        assert str(folder) in error
+        assert same(page.weights(), Explore().weights())
+
+    def test_a_folder_that_is_whole_is_shown(self, tiny_folder: Path, tiny: catalog.Model) -> None:
+        page = self.with_folder(tiny_folder)
+        assert not page.said("error")
+        assert page.packet()[1].shape[:2] == (tiny.num_layers, tiny.num_heads)
+        expected = tiny.run(tiny.encode([FIRST])).weights(page["layer"], page["head"]).numpy()
+        np.testing.assert_allclose(np.nan_to_num(page.weights()), expected, atol=1e-6)
+        page.choose(model="story")
+        assert same(page.weights(), Explore().weights())
+
+    def test_a_folder_that_is_mended_is_shown_after_trying_again(self, tiny_folder: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "mine"
+        shutil.copytree(tiny_folder, folder)
+        (folder / "config.json").rename(folder / "elsewhere")
+        page = self.with_folder(folder)
+        assert page.said("error")
+        (folder / "elsewhere").rename(folder / "config.json")
+        (button,) = [one for one in page.app.button if one.label == "Try again"]
+        button.click()
+        page.run()
+        assert not page.said("error")
+
+    @staticmethod
+    def with_folder(folder: Path) -> Explore:
+        page = Explore()
+        page.choose(model="another")
+        page.app.text_input(key="other").set_value(str(folder))
+        return page.run()

@@ -1,0 +1,18 @@
+"""The overview's packet, read as viz/components/overview.js reads it."""
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+
+def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """The header, the palette uint8 [255,3] and the pixels uint8 [L,H,tall,wide]."""
+    (length,) = struct.unpack_from("<I", packet)
+    header = json.loads(packet[4 : 4 + length])
+    body = np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
+    shape = (header["layers"], header["heads"], header["tall"], header["wide"])
+    assert len(body) == 3 * 255 + np.prod(shape)
+    return header, body[: 3 * 255].reshape(255, 3), body[3 * 255 :].reshape(shape)
