@@ -10,11 +10,15 @@ from collections.abc import Callable
 
 from tests.benchmarks.forward import traced_forward
 from tests.benchmarks.memory import trace_memory
+from tests.benchmarks.page import first_page, flipped_mask, overview_bytes
 from tests.benchmarks.report import Ratio, machine, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "forward": traced_forward,
     "memory": trace_memory,
+    "overview": overview_bytes,
+    "flip": flipped_mask,
+    "start": first_page,
 }
 
 

@@ -4,65 +4,30 @@ Chromium is the system's (/usr/bin/chromium, or `chromium` on the path), else pl
 (`python -m playwright install chromium`). Without either every test here fails and says so.
 """
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 from tests.browser.explore import Explore
-
-ROOT = Path(__file__).parents[2]
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-START_SECONDS = 90
+from tests.browser.running import chromium, running
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the running app. It has no network to use, and no error may be in its log at the end."""
     folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     log = folder / "log.txt"
-    command = [
-        sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true",
-        "--server.address", "127.0.0.1", "--server.port", str(port),
-    ]  # fmt: skip
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as output:
-        process = _start(command, environment, output)
-        try:
-            address = f"http://127.0.0.1:{port}"
-            _wait(address, process, log)
-            yield address
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with running("app.py", log, HF_HUB_OFFLINE="1", HF_HOME=str(folder), OMP_NUM_THREADS="1") as address:
+        yield address
     assert "Traceback" not in log.read_text(errors="replace"), log.read_text(errors="replace")[-3000:]
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(playwright), args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -125,28 +90,3 @@ class Watch:
     def _refuse(self, route: Route) -> None:
         self.elsewhere.append(route.request.url)
         route.abort()
-
-
-def find_chromium(playwright: Playwright) -> str:
-    """The path of a Chromium. Fails the test where there is none."""
-    candidates = ("/usr/bin/chromium", shutil.which("chromium"), playwright.chromium.executable_path)
-    for path in candidates:
-        if path and Path(path).is_file():
-            return path
-    pytest.fail(f"no Chromium at {', '.join(filter(None, candidates))}: run `python -m playwright install chromium`")
-
-
-def _start(command: list[str], environment: dict[str, str], output: IO[bytes]) -> subprocess.Popen:
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-
-
-def _wait(address: str, process: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urlopen(f"{address}/_stcore/health", timeout=2) as answer:
-                if answer.read() == b"ok":
-                    return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the app did not start within {START_SECONDS} seconds:\n{log.read_text(errors='replace')[-3000:]}")

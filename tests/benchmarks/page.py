@@ -1,0 +1,114 @@
+"""What a reader waits for: the overview's bytes, a flipped mask, the first page. In a real Chromium."""
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from urllib.parse import quote
+
+import numpy as np
+from playwright.sync_api import Browser, Page
+
+from model import catalog
+from tests.benchmarks.report import Ratio
+from tests.browser.running import chromium, running
+from viz.overview import overview_packet, thumbnail_size
+
+EMPTY_PAGE = "import streamlit as st\nimport torch\nst.write('ready', torch.__version__)\n"
+STARTS, FLIPS = 5, 7
+WORDS = "the king and his old horse went down to the green wood where a wise bird sang of snow and fire"
+
+PICTURES = """() => {
+  const heatmap = document.querySelector('.js-plotly-plot .heatmaplayer image');
+  const canvas = [...document.querySelectorAll('*')].map(one => one.shadowRoot?.querySelector('canvas')).find(Boolean);
+  return heatmap && canvas ? [heatmap.getAttribute('href') || heatmap.href.baseVal, canvas.toDataURL()] : null;
+}"""
+SETTLED = "() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'"
+
+
+def overview_bytes() -> list[Ratio]:
+    """The packet of 12 × 12 heads that no compression helps: noise, at 64 and at 1024 tokens the same size."""
+    size = thumbnail_size(12, 12)
+    noise = np.random.default_rng(0).random((12, 12, size, size), dtype=np.float32)
+    packet = overview_packet(noise, np.zeros((12, size, size), bool), layer=0, head=0)
+    detail = f"{len(packet):,} bytes of noise ÷ 1,000,000"
+    return [Ratio("bytes to the browser for the overview, MB", len(packet) / 1e6, 0.6, detail)]
+
+
+def flipped_mask() -> list[Ratio]:
+    """From the click on Causal to new pixels in both pictures ÷ a rerun that changes nothing; each on a new text."""
+    flips, reruns = [], []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running("app.py", Path(folder, "log")) as address,
+        chromium() as browser,
+    ):
+        for number in range(FLIPS):
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page.goto(f"{address}/?text={quote(_text_of_64_tokens(number))}")
+            page.wait_for_function(PICTURES)
+            page.wait_for_function(SETTLED)
+            page.wait_for_timeout(1500)
+            reruns.append(_rerun(page))
+            flips.append(_flip(page))
+            page.close()
+    flip, rerun = median(flips[1:]), median(reruns[1:])  # the first of each warms the server up
+    detail = f"{1000 * flip:.0f} ms ÷ {1000 * rerun:.0f} ms, medians of {FLIPS - 1}"
+    return [Ratio("flip a mask → new pixels ÷ a rerun with nothing changed, 64 tokens", flip / rerun, 2, detail)]
+
+
+def first_page() -> list[Ratio]:
+    """From the start of the process to the first heatmap ÷ to the text of an empty page with torch, in turns."""
+    ours, empty = [], []
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        script = Path(folder, "empty.py")
+        script.write_text(EMPTY_PAGE)
+        for _ in range(STARTS):
+            ours.append(_start("app.py", PICTURES, browser, Path(folder, "ours")))
+            ready = "() => document.body.innerText.includes('ready')"
+            empty.append(_start(str(script), ready, browser, Path(folder, "empty")))
+    detail = f"{median(ours):.2f} s ÷ {median(empty):.2f} s, medians of {STARTS}"
+    return [Ratio("app start → first heatmap ÷ an empty page", median(ours) / median(empty), 1.5, detail)]
+
+
+def _start(script: str, ready: str, browser: Browser, log: Path) -> float:
+    began = time.perf_counter()
+    with running(script, log) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(address)
+        page.wait_for_function(ready, polling=10)
+        took = time.perf_counter() - began
+        page.close()
+    return took
+
+
+def _flip(page: Page) -> float:
+    before = page.evaluate(PICTURES)
+    changed = f"before => {{ const now = ({PICTURES})(); return now && now[0] !== before[0] && now[1] !== before[1]; }}"
+    began = time.perf_counter()
+    page.get_by_text("Causal", exact=True).click()
+    page.wait_for_function(changed, arg=before, polling=5)
+    return time.perf_counter() - began
+
+
+def _rerun(page: Page) -> float:
+    """Another way to apply switches that are all as they were: the script runs, and draws what it drew before."""
+    page.evaluate(
+        """() => { const app = document.querySelector('[data-testid=stApp]'); window.ran = false;
+        new MutationObserver(() => { if (app.dataset.testScriptState !== 'notRunning') window.ran = true; })
+          .observe(app, { attributes: true }); }"""
+    )
+    began = time.perf_counter()
+    page.get_by_text("this layer only", exact=True).click()
+    page.wait_for_function(f"() => window.ran && ({SETTLED})()", polling=5)
+    took = time.perf_counter() - began
+    page.get_by_text("re-run the model", exact=True).click()
+    page.wait_for_timeout(1000)
+    return took
+
+
+def _text_of_64_tokens(number: int) -> str:
+    model = catalog.load("story")
+    words = np.random.default_rng(number).choice(WORDS.split(), 80).tolist()
+    texts = (" ".join(words[:count]) for count in range(80, 1, -1))
+    return next(text for text in texts if model.encode([text]).ids.shape[1] <= 64)
