@@ -6,6 +6,7 @@ A mask (`allowed`) is boolean and True means "may attend".
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -143,8 +144,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> None:
         raise ValueError(f"expected a boolean mask (True = may attend), got {allowed.dtype}")
     scores = (*q.shape[:-1], k.shape[-2])
     try:
-        fits = torch.broadcast_shapes(allowed.shape, scores) == scores
-    except RuntimeError:
+        fits = np.broadcast_shapes(allowed.shape, scores) == scores  # torch's own takes a second to import
+    except ValueError:
         fits = False
     if not fits:
         raise ValueError(f"expected a mask that broadcasts to {list(scores)}, got {list(allowed.shape)}")

@@ -3,13 +3,14 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from model import folders, hub, masks
+from model import masks
 from model.description import Description
 from model.gpt2 import AS_WE_DO, CheckpointError, load_transformer
 from model.masks import MaskSpec
@@ -17,6 +18,9 @@ from model.settings import Settings
 from model.text import Encoder, TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, positions_of
+
+if TYPE_CHECKING:
+    from model.hub import Progress
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 MOST_ROWS = 16
@@ -113,7 +117,7 @@ def offered(settings: Settings | None = None) -> tuple[str, ...]:
     return (settings or Settings.from_environment()).models or tuple(ENTRIES)
 
 
-def fetch(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> Path:
+def fetch(name: str, progress: "Progress | None" = None, settings: Settings | None = None) -> Path:
     """The folder with the model's files, downloaded first where they are not on this machine.
 
     Raises hub.NotAvailable when they cannot be had; CheckpointError (a ValueError) for a name that means nothing or is
@@ -124,25 +128,30 @@ def fetch(name: str, progress: hub.Progress | None = None, settings: Settings | 
     ships = entry is not None and entry.repo is None
     if settings.models and name not in settings.models and not ships:
         raise CheckpointError(f"{name} is not offered here. Choose one of {', '.join(settings.models)}.")
-    if entry is None:
-        return folders.fetch(name, progress, settings)
-    if entry.repo is None:
+    if ships:
         return CHECKPOINTS / name
+    from model import folders, hub  # the hub's client takes a while to import, and the first page does without
+
+    if entry is None or entry.repo is None:
+        return folders.fetch(name, progress, settings)
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
 
 
-def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> Model:
+def load(name: str, progress: "Progress | None" = None, settings: Settings | None = None) -> Model:
     """A model by its catalog name, by its id on the hub, or from a folder.
 
     Raises what fetch raises, and CheckpointError when the files cannot be used.
     """
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
-    if _entry(name) is not None or (folders.is_path(name) and _is_ours(folder)):
-        return _from_folder(name, folder)
-    from model import huggingface  # takes seconds to import, so only when such a model is chosen
+    if _entry(name) is None:
+        from model import folders
 
-    return huggingface.from_folder(name, folder, settings)
+        if not (folders.is_path(name) and _is_ours(folder)):
+            from model import huggingface  # takes seconds to import, so only when such a model is chosen
+
+            return huggingface.from_folder(name, folder, settings)
+    return _from_folder(name, folder)
 
 
 def first_head(model: Model) -> tuple[int, int]:

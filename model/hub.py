@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in
 Answer = TypeVar("Answer")
 
 
-class NotAvailable(RuntimeError):
+class NotAvailable(OSError):
     """A repository's files cannot be had; the message says why and what to do."""
 
 

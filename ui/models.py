@@ -6,7 +6,6 @@ import streamlit as st
 
 from model import catalog
 from model.catalog import Model
-from model.hub import NotAvailable
 from model.settings import Settings
 
 
@@ -31,7 +30,7 @@ def get_or_keep(name: str) -> Model:
     if problem is None:
         try:
             model = get(name)
-        except (NotAvailable, ValueError, MemoryError, OSError) as error:
+        except (ValueError, MemoryError, OSError) as error:  # OSError: the files cannot be had
             problem = st.session_state.failure = str(error) or type(error).__name__
         else:
             st.session_state.kept_model = name
