@@ -3,6 +3,7 @@
 import streamlit as st
 
 from ui import controls, explain, look, models, overview, page
+from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
@@ -29,7 +30,7 @@ try:
     with st.spinner(f"Reading with {explain.title_of(model)} …", show_time=True):
         reading = look.read(model, text, st.session_state.pad, targets)
 except ValueError as error:
-    st.error(f"{error}.")
+    st.error(f"{escaped(str(error))}.")
     st.stop()
 batch = reading.batch
 with st.sidebar:

@@ -1,7 +1,6 @@
 """The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
 
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from model import measures
 from model.catalog import MOST_ROWS, Model, Reading
 from model.text import TokenBatch
 from ui.look import Look
+from ui.markdown import escaped
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
@@ -28,11 +28,6 @@ def title_of(model: Model) -> str:
     return escaped(Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name)
 
 
-def escaped(text: str) -> str:
-    """Text for st.markdown, shown as it is."""
-    return re.sub(r"([\\`*_{}\[\]()#+.!:|<>$~-])", r"\\\1", text)
-
-
 def size(batch: TokenBatch, row: int) -> str:
     """How long the row is."""
     real = int(batch.keep[row].sum())
@@ -46,8 +41,8 @@ def limits(model: Model, reading: Reading) -> list[str]:
     for number, cut in enumerate(reading.batch.cut, 1):
         if cut:
             notes.append(
-                f"{model.name} reads at most {model.context:,} tokens. Row {number} shows the first {model.context:,}; "
-                f"its last {len(cut):,} characters are cut, from “{_beginning(cut)}” on."
+                f"{title_of(model)} reads at most {model.context:,} tokens. Row {number} shows the first {model.context:,}; "
+                f"its last {len(cut):,} characters are cut, from “{escaped(_beginning(cut))}” on."
             )
     if reading.rows_left_out:
         notes.append(

@@ -7,16 +7,17 @@ import streamlit as st
 from model import catalog
 from model.catalog import Model
 from model.settings import Settings
+from ui.markdown import escaped
 
 
 def get(name: str) -> Model:
     """The model, loaded once; shows progress while it comes. Raises what catalog.load raises."""
-    with st.spinner(f"Loading {name} …", show_time=True):
+    with st.spinner(f"Loading {escaped(name)} …", show_time=True):
         bar = st.empty()
 
         def show(file: str, done: int, total: int) -> None:
             share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, f"{name}: {file}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
         catalog.fetch(name, show)
         bar.empty()
