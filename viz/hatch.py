@@ -9,13 +9,13 @@ from PIL import Image
 from viz.palette import MASK_COLOURS, rgb
 
 PERIOD, STROKE = 6, 2  # pixels from line to line, and of each line
-WIDEST = 512  # pixels
+LARGE, SMALL = 512, 192  # pixels, of a picture that is shown large or small: much larger, its lines would run together
 
 
-def hatch_png(blocked: dict[str, np.ndarray], dark: bool) -> bytes:
+def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -> bytes:
     """A PNG of the [Q,K] cells that any mask blocks, transparent elsewhere. Row 0 is at the top."""
     shape = next(iter(blocked.values())).shape
-    scale = max(WIDEST // max(shape), 2)
+    scale = max(widest // max(shape), 1)
     down, across = np.indices((shape[0] * scale, shape[1] * scale), dtype=np.int16)
     lines = {"causal": across + down, "padding": across - down, "window": across}
     pixels = np.zeros((*down.shape, 4), np.uint8)

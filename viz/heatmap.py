@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.hatch import data_uri, hatch_png
+from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.palette import sequential
 from viz.view import HeadView
 
@@ -49,7 +49,7 @@ def add_blocked(figure: go.Figure, view: HeadView, *, dark: bool, place: str = "
         return
     rows, columns = view.weights.shape
     figure.add_layout_image(
-        source=data_uri(hatch_png(view.blocked, dark)),
+        source=data_uri(hatch_png(view.blocked, dark, SMALL if place else LARGE)),
         xref="x" + place,
         yref="y" + place,
         x=-0.5,

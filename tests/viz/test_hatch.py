@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.viz.views import causal, padded
-from viz.hatch import data_uri, hatch_png
+from viz.hatch import SMALL, data_uri, hatch_png
 from viz.palette import MASK_COLOURS, rgb
 
 
@@ -32,6 +32,14 @@ def test_ink_where_a_mask_blocks_and_none_elsewhere(shape: tuple[int, int], dark
     union = blocked["causal"] | blocked["padding"]
     assert alpha[union].min() > 0
     assert alpha[~union].max() == 0
+
+
+@pytest.mark.parametrize("tokens", [3, 23, 100, 256])
+def test_a_small_picture_has_pixels_for_every_cell_and_no_more_than_it_is_shown_with(tokens: int) -> None:
+    picture = Image.open(io.BytesIO(hatch_png({"causal": causal(tokens)}, False, SMALL)))
+    assert max(tokens, SMALL / 2) <= picture.width <= max(tokens, SMALL)
+    alpha = cells(hatch_png({"causal": causal(tokens)}, False, SMALL), (tokens, tokens))[..., 3]
+    np.testing.assert_array_equal(alpha.max((2, 3)) > 0, causal(tokens))
 
 
 def test_row_0_is_on_top_and_column_0_on_the_left() -> None:
