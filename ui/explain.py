@@ -41,8 +41,9 @@ def limits(model: Model, reading: Reading) -> list[str]:
     for number, cut in enumerate(reading.batch.cut, 1):
         if cut:
             notes.append(
-                f"{title_of(model)} reads at most {model.context:,} tokens. Row {number} shows the first {model.context:,}; "
-                f"its last {len(cut):,} characters are cut, from “{escaped(_beginning(cut))}” on."
+                f"{title_of(model)} reads at most {model.context:,} tokens. "
+                f"Row {number} shows the first {model.context:,}; its last {len(cut):,} characters are cut, "
+                f"from “{escaped(_beginning(cut))}” on."
             )
     if reading.rows_left_out:
         notes.append(
