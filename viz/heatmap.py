@@ -147,7 +147,7 @@ def _ticks(labels: list[str], title: str, most: int) -> dict[str, Any]:
         "tickfont": {"size": 11 if len(labels) <= 32 else 9},
         "ticks": "",
         "automargin": True,
-        "title": {"text": title, "standoff": 8},
+        "title": {"text": title, "standoff": 18},
     }
 
 

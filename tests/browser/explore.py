@@ -184,7 +184,7 @@ class Explore:
         ]
 
     def cut_off(self) -> list[str]:
-        """The words hidden in part by what they stand in, labels broken over lines, and words outside their chart."""
+        """Words hidden in part, labels broken over lines, words outside their chart, axis titles that touch a label."""
         return self.page.evaluate(
             """() => {
                  const inside = (small, large) => small.left >= large.left - 1 && small.right <= large.right + 1
@@ -210,8 +210,14 @@ class Explore:
                  const outside = all('.js-plotly-plot').flatMap((chart) =>
                    [...chart.querySelectorAll('.xtick text, .ytick text, .xtitle, .ytitle, .annotation-text')].filter(
                      (text) => !inside(text.getBoundingClientRect(), chart.getBoundingClientRect())));
-                 return [...all(labels).filter(broken), ...all(labels + ', h3, th, td:not(.token)').filter(hidden),
-                   ...outside].map((element) => element.textContent);
+                 const touches = (one, other) => one.left < other.right + 2 && other.left < one.right + 2
+                   && one.top < other.bottom + 2 && other.top < one.bottom + 2;
+                 const crowded = all('.js-plotly-plot').flatMap((chart) =>
+                   [...chart.querySelectorAll('.xtitle, .ytitle')].filter((title) =>
+                     [...chart.querySelectorAll('.xtick text, .ytick text')].some((label) =>
+                       touches(title.getBoundingClientRect(), label.getBoundingClientRect()))));
+                 return [...crowded, ...outside, ...all(labels).filter(broken),
+                   ...all(labels + ', h3, th, td:not(.token)').filter(hidden)].map((element) => element.textContent);
                }"""
         )
 
