@@ -68,8 +68,10 @@ with right:
     figure = draw(*views, dark=page.is_dark())
     st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(model, head)))
+    with st.expander("How a cell is computed"):
+        st.markdown(explain.FORMULA)
 
-tokens, losses, leaks = st.columns([1.15, 1.3, 1])
+tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 if predictions is None or standard_predictions is None:
     tokens.info(explain.NO_PREDICTIONS)
 else:
@@ -80,7 +82,7 @@ else:
         st.caption(explain.loss_caption(*curves, changed=changed))
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
 head_leaks = (survey.leak(layer, head), standard_survey.leak(layer, head))
-leaks.html(leak_table(head_leaks, (survey.mean_leak(), standard_survey.mean_leak()), name))
+leaks.html(leak_table(head_leaks, (survey.mean_leak(), standard_survey.mean_leak()), name, changed=changed))
 
 with st.sidebar:
     controls.share(wanted, model)

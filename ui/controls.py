@@ -101,8 +101,9 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
             st.session_state[name] = getattr(model.standard, name)
         switch.toggle(name.capitalize(), key=name, help=SWITCHES[name])
     scope.segmented_control(
-        "What a switch does", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True,
-        label_visibility="collapsed",
+        "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True,
+        help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
+        "standard run, the weights redone; predictions stay.",
     )  # fmt: skip
     chosen = {name: st.session_state[name] for name in names}
     return replace(model.standard, **chosen), st.session_state.scope
@@ -127,8 +128,9 @@ def choose_positions(longest: int) -> tuple[int, int]:
     if longest <= MOST_TICKS:
         return 0, longest
     st.session_state.positions = (begin, end)
-    label = f"Tokens shown large (of up to {MOST_CELLS}, each gets its own cell)"
-    st.slider(label, 0, longest, key="positions", on_change=_take_positions)
+    label = "Part of the text shown large"
+    help_text = f"Up to {MOST_CELLS} tokens get a cell each; of more, every cell is the largest of several."
+    st.slider(label, 0, longest, key="positions", on_change=_take_positions, help=help_text)
     return st.session_state.positions
 
 
@@ -137,6 +139,8 @@ def share(name: str, model: Model) -> None:
     text = st.session_state.text
     kept = text if text == st.session_state.linked_text else None
     chosen = {field: st.session_state.get(field) for field in link.View.model_fields}
+    if len(model.attentions) == 1:
+        chosen["attention"] = None
     standard = {mask: None for mask in MASK_NAMES if chosen[mask] == getattr(model.standard, mask)}
     view = link.View.model_validate(chosen | standard | {"model": name or "story", "text": kept})
     link.write(view)

@@ -19,14 +19,15 @@ STYLE = """
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
-  table.numbers td.number { text-align: right; }
-  table.numbers td.track { width: 22%; padding-left: 0; }
+  table.numbers .number { text-align: right; }
+  table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
   table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
   .swatch, .st-key-causal label::before, .st-key-padding label::before, .st-key-window label::before {
     content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
     align-self: center; vertical-align: -.05em; }
-  p.sentence { font-size: 1.05rem; line-height: 1.5; margin: 0 0 .3rem; border-radius: 4px; animation: changed 1.2s; }
+  p.sentence { min-height: 3em; font-size: 1.05rem; line-height: 1.5; margin: 0 0 .3rem; border-radius: 4px;
+    animation: changed 1.2s; }
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }

@@ -7,12 +7,12 @@ from viz.heatmap import add_head, axis_names, colour_bar, colour_range, style_ax
 from viz.palette import diverging
 from viz.view import HeadView, coarser, patches
 
-ALONE, COMPARED = 620, 520  # pixels high
+HEIGHT = 600  # pixels, the same for both, so that the page stands still when a mask is lifted
 
 
 def head_figure(now: HeadView, *, dark: bool) -> go.Figure:
     """One heatmap, as large as it gets."""
-    figure = _empty_figure(ALONE, top=28)
+    figure = _empty_figure()
     view = coarser(now)
     add_head(figure, view, head_range(now), dark=dark)
     return figure
@@ -20,7 +20,7 @@ def head_figure(now: HeadView, *, dark: bool) -> go.Figure:
 
 def comparison_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Figure:
     """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together."""
-    figure = _empty_figure(COMPARED, top=52)  # room for plotly's buttons above the titles
+    figure = _empty_figure()
     zmax = head_range(now, standard)
     add_head(figure, coarser(now), zmax, dark=dark)
     add_head(figure, coarser(standard), zmax, dark=dark, place="2")
@@ -85,5 +85,6 @@ def _add_difference(figure: go.Figure, now: HeadView, standard: HeadView, *, dar
     style_axes(figure, view, "3", tokens=False)
 
 
-def _empty_figure(height: int, top: int) -> go.Figure:
-    return go.Figure(layout={"height": height, "margin": {"l": 8, "r": 8, "t": top, "b": 8}, "hovermode": "closest"})
+def _empty_figure() -> go.Figure:
+    margin = {"l": 8, "r": 8, "t": 52, "b": 8}  # on top, room for plotly's buttons above the titles
+    return go.Figure(layout={"height": HEIGHT, "margin": margin, "hovermode": "closest"})

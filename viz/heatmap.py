@@ -125,30 +125,40 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 def style_axes(figure: go.Figure, view: HeadView, place: str = "", *, tokens: bool = True) -> None:
     """The first query on top; tokens and titles along both axes, and square cells, or none of that."""
     style: dict[str, Any] = {"type": "category", "showgrid": False, "zeroline": False}
-    axes = {"x": style | {"anchor": "y" + place}, "y": style | {"anchor": "x" + place, "autorange": "reversed"}}
-    most = MOST_TICKS if view.step == 1 else MOST_TICKS // 3
+    axes = {
+        "x": style | {"anchor": "y" + place, "constraintoward": "left"},
+        "y": style | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"},
+    }
     if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
-        square = {"constrain": "domain", "scaleanchor": "x" + place, "constraintoward": "top"}
-        axes["x"] |= {"tickangle": -90, "constrain": "domain", "constraintoward": "left"} | _ticks(
-            view.keys, KEY_TITLE, most
-        )
-        axes["y"] |= square | _ticks(view.queries, QUERY_TITLE, most)
+        square = {"constrain": "domain", "scaleanchor": "x" + place}
+        axes["x"] |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, KEY_TITLE, view)
+        axes["y"] |= square | _ticks(view.queries, QUERY_TITLE, view)
     else:
         axes = {letter: axis | {"showticklabels": False, "ticks": ""} for letter, axis in axes.items()}
     figure.update_layout({f"{letter}axis{place}": axis for letter, axis in axes.items()})
 
 
-def _ticks(labels: list[str], title: str, most: int) -> dict[str, Any]:
-    every = math.ceil(len(labels) / most)
+def _ticks(labels: list[str], title: str, view: HeadView) -> dict[str, Any]:
+    """A label for every token; where that is too many, for every so many with its position."""
+    every = math.ceil(len(labels) / (MOST_TICKS if view.step == 1 else MOST_TICKS // 3))
+    places = range(0, len(labels), every)
+    alone = every == 1 and view.step == 1
+    texts = [
+        _short(labels[place]) if alone else _placed(place * view.step + view.first, labels[place]) for place in places
+    ]
     return {
         "tickmode": "array",
-        "tickvals": list(range(0, len(labels), every)),
-        "ticktext": [escaped(_short(label)) for label in labels[::every]],
+        "tickvals": list(places),
+        "ticktext": [escaped(text) for text in texts],
         "tickfont": {"size": 11 if len(labels) <= 32 else 9},
         "ticks": "",
         "automargin": True,
         "title": {"text": title, "standoff": 18},
     }
+
+
+def _placed(position: int, label: str) -> str:
+    return f"{position} {_short(label)}"
 
 
 def _hover(view: HeadView, what: str) -> str:

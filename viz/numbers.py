@@ -39,20 +39,23 @@ class Leak:
     padding: float
 
 
-def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str) -> str:
-    """head and model are (now, standard) each; name is the head's, "L3 H2"."""
+def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, changed: bool) -> str:
+    """head and model are (now, standard) each; name is the head's, "L3 H2". One column while nothing is changed."""
     rows = [
-        (f"{name}: on later tokens", head[0].future, head[1].future),
-        (f"{name}: on padding", head[0].padding, head[1].padding),
-        ("all heads: on later tokens", model[0].future, model[1].future),
-        ("all heads: on padding", model[0].padding, model[1].padding),
+        (f"{name}: on later tokens", [leak.future for leak in head]),
+        (f"{name}: on padding", [leak.padding for leak in head]),
+        ("all heads: on later tokens", [leak.future for leak in model]),
+        ("all heads: on padding", [leak.padding for leak in model]),
     ]
+    columns = ["now", "standard"] if changed else ["leak"]
+    title = "".join(f'<th class="number">{column}</th>' for column in columns)
     body = "".join(
-        f'<tr><td>{html.escape(what)}</td><td class="number">{percent(now)}</td>'
-        f'<td class="number">{percent(standard)}</td></tr>'
-        for what, now, standard in rows
+        f"<tr><td>{html.escape(what)}</td>"
+        + "".join(f'<td class="number">{percent(share)}</td>' for share in shares[: len(columns)])
+        + "</tr>"
+        for what, shares in rows
     )
-    return f'<table class="numbers"><tr><th>attention</th><th>now</th><th>standard</th></tr>{body}</table>'
+    return f'<table class="numbers"><tr><th>attention</th>{title}</tr>{body}</table>'
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool) -> go.Figure:

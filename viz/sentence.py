@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from viz.numbers import Leak, percent
 
+MUCH = 0.25  # a share of attention that makes a habit
+LITTLE = 0.02  # a share of attention below which nobody would speak of a leak
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -50,10 +53,8 @@ def _causal(scene: Scene) -> str:
     if scene.causal:
         return f"With a causal mask that this model never had in training, {scene.name} can only look back."
     share = percent(scene.leak.future)
-    return (
-        f"Without the causal mask, {share} of this head's attention goes to tokens that come later: "
-        "the model reads the answer."
-    )
+    so = "the model reads the answer" if scene.leak.future >= LITTLE else "this head hardly looks ahead, others may"
+    return f"Without the causal mask, {share} of this head's attention goes to tokens that come later: {so}."
 
 
 def _padding(scene: Scene) -> str:
@@ -68,25 +69,26 @@ def _padding(scene: Scene) -> str:
             "already hides it from them. Only the padding's own rows change."
         )
     share = percent(scene.leak.padding)
-    return (
-        f"Without the padding mask, {share} of this head's attention goes to padding: "
-        "it spends itself on tokens nobody wrote."
+    so = (
+        "it spends itself on tokens nobody wrote" if scene.leak.padding >= LITTLE else "hardly any, others may do worse"
     )
+    return f"Without the padding mask, {share} of this head's attention goes to padding: {so}."
 
 
 def _habit(scene: Scene) -> str:
+    """The first habit that is strong enough. The first token comes last: there heads look that look for nothing."""
     habits = [
         (
             scene.induction,
-            "{} of {}'s attention goes to the token that followed its word last time: an induction head.",
+            "Where a token came up before, {} of {}'s attention is on what followed it: an induction head.",
         ),
         (scene.previous, "{} of {}'s attention goes to the token just before."),
         (scene.first, "{} of {}'s attention rests on the first token, where a head looks that has found nothing."),
     ]
-    share, words = max(habits, key=lambda habit: habit[0] if habit[0] == habit[0] else -1.0)
-    if not share >= 0.25:
-        return f"{scene.name} spreads its attention: no one place gets a quarter of it."
-    return words.format(percent(share), scene.name)
+    for share, words in habits:
+        if share >= MUCH:  # never so for NaN
+            return words.format(percent(share), scene.name)
+    return f"{scene.name} spreads its attention: no one place gets a quarter of it."
 
 
 def _next(scene: Scene) -> str:

@@ -87,7 +87,7 @@ class Explore:
     def leaks(self) -> list[tuple[str, str]]:
         """(now, standard) of the head's leak to later tokens and to padding, then of all heads'."""
         (table,) = [one for one in self.html() if 'class="numbers"' in one]
-        return re.findall(r'class="number">(.*?)</td><td class="number">(.*?)</td>', table)
+        return re.findall(r'<td class="number">(.*?)</td><td class="number">(.*?)</td>', table)
 
     def sentence(self) -> str:
         """The one sentence about what is seen."""

@@ -121,7 +121,7 @@ class TestOneHead:
         view = view_of((MOST_TICKS + 3, MOST_TICKS + 3))
         axis = head_figure(view, dark=False).layout.xaxis
         assert 2 <= len(axis.tickvals) <= MOST_TICKS
-        assert [view.keys[place] for place in axis.tickvals] == list(axis.ticktext)
+        assert [f"{place} {view.keys[place]}" for place in axis.tickvals] == list(axis.ticktext)
 
     @pytest.mark.parametrize("tokens", [MOST_CELLS + 1, 1024])
     def test_very_long_texts_are_drawn_coarser(self, tokens: int) -> None:

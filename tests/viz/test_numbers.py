@@ -84,7 +84,7 @@ class TestNextTokens:
 def test_leaks_stand_in_their_rows_and_columns() -> None:
     head = (Leak(0.11, 0.12), Leak(0.13, 0.14))
     model = (Leak(0.21, 0.22), Leak(0.23, math.nan))
-    rows = Rows(leak_table(head, model, "L3 <b>")).rows
+    rows = Rows(leak_table(head, model, "L3 <b>", changed=True)).rows
     assert rows[0][1:] == ["now", "standard"]
     assert [row[1:] for row in rows[1:]] == [
         ["11.0 %", "13.0 %"], ["12.0 %", "14.0 %"], ["21.0 %", "23.0 %"], ["22.0 %", "–"],
@@ -92,6 +92,11 @@ def test_leaks_stand_in_their_rows_and_columns() -> None:
     assert rows[1][0].startswith("L3 <b>")
     assert ["later" in row[0] for row in rows[1:]] == [True, False, True, False]
     assert ["padding" in row[0] for row in rows[1:]] == [False, True, False, True]
+
+
+def test_leaks_have_one_column_while_nothing_is_changed() -> None:
+    rows = Rows(leak_table((Leak(0.1, 0.2),) * 2, (Leak(0.3, 0.4),) * 2, "L3 H2", changed=False)).rows
+    assert [row[1:] for row in rows[1:]] == [["10.0 %"], ["20.0 %"], ["30.0 %"], ["40.0 %"]]
 
 
 class TestLoss:

@@ -35,8 +35,9 @@ class TestStandardMasks:
         assert shares_in(found) == [percent(share)]
         assert "L3 H2" in found
 
-    def test_of_two_habits_the_stronger(self) -> None:
-        assert "just before" in sentence(replace(STANDARD, previous=0.6, induction=0.5, first=0.55))
+    def test_of_two_habits_the_rarer(self) -> None:
+        assert "induction head" in sentence(replace(STANDARD, previous=0.6, induction=0.5, first=0.55))
+        assert "just before" in sentence(replace(STANDARD, previous=0.3, induction=0.2, first=0.7))
 
     def test_a_head_without_a_habit_is_said_to_have_none(self) -> None:
         found = sentence(replace(STANDARD, previous=0.2, induction=math.nan, first=0.24))
