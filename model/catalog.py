@@ -41,7 +41,7 @@ class Entry:
 ENTRIES = {
     entry.name: entry
     for entry in (
-        Entry(name="story", title="story (built in)", first_head=(4, 4)),
+        Entry(name="story", title="story (built in)", first_head=(4, 0)),
         Entry(name="distilgpt2", title="DistilGPT-2", repo="distilbert/distilgpt2", megabytes=353),
         Entry(name="gpt2", title="GPT-2", repo="openai-community/gpt2", megabytes=548, first_head=(5, 1)),
         Entry(name="gpt2-medium", title="GPT-2 medium", repo="openai-community/gpt2-medium", megabytes=1520),

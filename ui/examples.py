@@ -2,7 +2,7 @@
 
 EXAMPLES = {
     "A phrase that comes again": (
-        "The wicked witch flew over the green hill. When the sun went down, the wicked witch flew over the green"
+        "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, and Peter blew his silver"
     ),
     "A pronoun": "The princess gave the old woman her bread, because she was hungry and had walked all day.",
     "A list": "In the basket there were apples, pears, plums, cherries, nuts, a cake and a bottle of milk.",
