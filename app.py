@@ -2,7 +2,11 @@
 
 import streamlit as st
 
-from ui import controls, explain, look, models, overview, page
+from ui import page
+
+page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
+
+from ui import controls, explain, look, models, overview
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -10,7 +14,6 @@ from viz.overview import overview_packet
 from viz.sentence import sentence
 from viz.view import cropped
 
-page.set_up("Explore")
 controls.seed()
 
 with st.sidebar:

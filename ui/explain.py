@@ -19,13 +19,13 @@ from viz.view import MOST_CELLS, HeadView
 NO_PREDICTIONS = (
     "This model predicts no next token: an encoder reads a whole text at once. Its attention is all there is."
 )
-FORMULA = r"""
-A query $q$ and a key $k$, $d$ numbers each, come from the two tokens' states.
+FORMULA = """
+A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 
-1. **scaled score**: $q \cdot k \,/\, \sqrt d$ (some models cap it or add a bias for the distance)
-2. **mask**: a blocked cell's score becomes $-\infty$
-3. **weight**: softmax along the row, $e^{\text{score}} / \sum e^{\text{score}}$: a row's weights sum to 1 (less where
-   a model has sinks) and a blocked cell's is exactly 0. A row whose every cell is blocked gets no weight at all.
+1. **scaled score**: q · k / √d (some models cap it or add a bias for the distance)
+2. **mask**: a blocked cell's score becomes −∞
+3. **weight**: softmax along the row, e^score / Σ e^score: a row's weights sum to 1 (less where a model has sinks)
+   and a blocked cell's is exactly 0. A row whose every cell is blocked gets no weight at all.
 
 The head's output for a token is the sum of all tokens' values, each times its weight.
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)

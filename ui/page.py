@@ -1,5 +1,6 @@
 """What every page begins with: its title and its style."""
 
+import json
 from pathlib import Path
 
 import streamlit as st
@@ -45,6 +46,20 @@ def set_up(title: str) -> None:
         f".st-key-{name} label::before {{ background: {colour}; }}" for name, colour in MASK_COLOURS.items()
     )
     st.html(STYLE.replace("</style>", swatches + "</style>"))
+    _fetch_early("PlotlyChart")
+
+
+def _fetch_early(part: str) -> None:
+    """Let the browser fetch and compile a part of Streamlit's own page while the server still imports torch.
+
+    Plotly's is 5 MB of JavaScript, asked for otherwise only once a chart arrives. Does nothing where a later Streamlit
+    keeps its parts elsewhere.
+    """
+    scripts = Path(st.__file__).parent / "static" / "static" / "js"
+    for path in sorted(scripts.glob(f"{part}.*.js")):
+        address = json.dumps(f"static/js/{path.name}")
+        script = f"<script>import(new URL({address}, document.baseURI)).catch(() => {{}})</script>"
+        st.html(script, unsafe_allow_javascript=True)
 
 
 def is_dark() -> bool:

@@ -95,8 +95,12 @@ class Explore:
         return re.sub("<.*?>", "", found)
 
     def html(self) -> list[str]:
-        """Every piece of HTML on the page."""
-        return [one.proto.body for one in self.app.get("html")]
+        """Every piece of HTML on the page that streamlit sanitizes."""
+        return [one.proto.body for one in self.app.get("html") if not one.proto.unsafe_allow_javascript]
+
+    def scripts(self) -> list[str]:
+        """The pieces that it does not, for they are ours to run."""
+        return [one.proto.body for one in self.app.get("html") if one.proto.unsafe_allow_javascript]
 
     def said(self, kind: str) -> list[str]:
         """The texts of all boxes of a kind: error, warning or info."""

@@ -252,7 +252,10 @@ class TestTexts:
         ],
     )
     def test_an_odd_one_is_shown_as_text(self, story: catalog.Model, text: str) -> None:
-        page = Explore().type(text)
+        page = Explore()
+        ours = page.scripts()
+        page.type(text)
+        assert page.scripts() == ours  # whatever is typed
         expected = story.encode([line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]).pieces[0]
         assert [name.partition(": ")[2] for name in page.names()] == list(expected)
         assert len(page.weights()) == len(expected)
