@@ -89,12 +89,14 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *,
 
 
 def percent(share: float) -> str:
-    """0.4132 -> "41.3 %"; exactly 0 -> "0 %"; less than 0.001 -> "≤ 0.1 %"; NaN -> "–"."""
+    """0.4132 -> "41.3 %"; 0.00042 -> "0.042 %"; exactly 0 -> "0 %"; less than 1e-5 -> "≤ 0.001 %"; NaN -> "–"."""
     if math.isnan(share):
         return "–"
     if share == 0:
         return "0 %"
-    return "≤ 0.1 %" if share < 0.001 else f"{share * 100:.1f} %"
+    if share < 1e-5:
+        return "≤ 0.001 %"
+    return f"{share * 100:.3f} %" if share < 0.001 else f"{share * 100:.1f} %"
 
 
 def _candidate(one: Candidate, colour: str) -> str:

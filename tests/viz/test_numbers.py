@@ -46,7 +46,15 @@ class Rows(HTMLParser):
 class TestPercent:
     @pytest.mark.parametrize(
         ("share", "words"),
-        [(0, "0 %"), (0.4132, "41.3 %"), (1, "100.0 %"), (0.001, "0.1 %"), (1e-9, "≤ 0.1 %"), (math.nan, "–")],
+        [
+            (0, "0 %"),
+            (0.4132, "41.3 %"),
+            (1, "100.0 %"),
+            (0.001, "0.1 %"),
+            (0.00042, "0.042 %"),
+            (1e-9, "≤ 0.001 %"),
+            (math.nan, "–"),
+        ],
     )
     def test_words(self, share: float, words: str) -> None:
         assert percent(share) == words
