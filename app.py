@@ -42,7 +42,7 @@ notes = st.container()
 for note in explain.limits(model, reading):
     notes.warning(note)
 
-title, switches = st.columns([1, 1.6], vertical_alignment="center")
+title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
 sentence_place = st.container()

@@ -95,16 +95,16 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     native = model.describe().masks
     names = [name for name in MASK_NAMES if name != "window" or name in native]
-    *switches, scope = st.columns([1.1] * len(names) + [2], vertical_alignment="center")
-    for switch, name in zip(switches, names, strict=True):
-        if st.session_state[name] is None:
-            st.session_state[name] = getattr(model.standard, name)
-        switch.toggle(name.capitalize(), key=name, help=SWITCHES[name])
-    scope.segmented_control(
-        "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True,
-        help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-        "standard run, the weights redone; predictions stay.",
-    )  # fmt: skip
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
+        for name in names:
+            if st.session_state[name] is None:
+                st.session_state[name] = getattr(model.standard, name)
+            st.toggle(name.capitalize(), key=name, help=SWITCHES[name], width="content")
+        st.segmented_control(
+            "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True, width="content",
+            help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
+            "standard run, the weights redone; predictions stay.",
+        )  # fmt: skip
     chosen = {name: st.session_state[name] for name in names}
     return replace(model.standard, **chosen), st.session_state.scope
 

@@ -72,9 +72,11 @@ def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
     weights = torch.from_numpy(view.weights)
     future, padding = measures.leak(weights, keep, real)
     across = now.trace.name == "cross"
-    later = real.clone()
+    begin = queries.real(row).start
+    later, much_later = real.clone(), real.clone()
     if not across:
-        later[queries.real(row).start] = False  # the first token has nothing but itself to look at
+        later[begin] = False  # the first token has nothing but itself to look at
+        much_later[begin : begin + 2] = False  # to the second, the token before is the first
     return Scene(
         name=name,
         across=across,
@@ -87,7 +89,7 @@ def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
         has_padding=not bool(keys.keep.all()),
         pad_side=keys.pad_side,
         leak=Leak(float(future), float(padding)),
-        previous=NOT_MEASURED if across else float(measures.previous_token(weights, later)),
+        previous=NOT_MEASURED if across else float(measures.previous_token(weights, much_later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
         induction=NOT_MEASURED if across else float(measures.induction_in(weights, keys.ids[row], later)),
     )

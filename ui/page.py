@@ -14,7 +14,7 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 STYLE = """
 <style>
   .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
-  .st-key-early { display: none; }
+  div:has(> .st-key-early) { display: none; }
   [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }

@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import add_head, axis_names, colour_bar, colour_range, style_axes
+from viz.heatmap import add_hatching, add_head, axis_names, colour_bar, colour_range, style_axes
 from viz.palette import diverging
 from viz.view import HeadView, coarser, patches
 
@@ -68,6 +68,9 @@ def difference(now: HeadView, standard: HeadView) -> np.ndarray:
 
 def _add_difference(figure: go.Figure, now: HeadView, standard: HeadView, *, dark: bool) -> None:
     view, change = coarser(now), difference(now, standard)
+    both = {name: mask & np.isnan(change) for name, mask in coarser(standard).blocked.items()}
+    if np.isnan(change).any():
+        add_hatching(figure, both, dark=dark, place="3")
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
     figure.add_heatmap(
         z=change,

@@ -48,17 +48,7 @@ def add_blocked(figure: go.Figure, view: HeadView, *, dark: bool, place: str = "
     if not view.any_blocked().any():
         return
     rows, columns = view.weights.shape
-    figure.add_layout_image(
-        source=data_uri(hatch_png(view.blocked, dark, SMALL if place else LARGE)),
-        xref="x" + place,
-        yref="y" + place,
-        x=-0.5,
-        y=-0.5,
-        sizex=columns,
-        sizey=rows,
-        sizing="stretch",
-        layer="below",
-    )
+    add_hatching(figure, view.blocked, dark=dark, place=place)
     for text, cells in blocked_groups(view):
         figure.add_heatmap(
             z=np.where(cells, 0.0, np.nan).astype(np.float32),
@@ -83,6 +73,22 @@ def add_blocked(figure: go.Figure, view: HeadView, *, dark: bool, place: str = "
             font={"size": 11},
             bgcolor="rgba(27,31,39,.85)" if dark else "rgba(255,255,255,.85)",
         )
+
+
+def add_hatching(figure: go.Figure, blocked: dict[str, np.ndarray], *, dark: bool, place: str) -> None:
+    """Hatch cells, bool [Q,K] for each mask, where the heatmap above has none."""
+    rows, columns = next(iter(blocked.values())).shape
+    figure.add_layout_image(
+        source=data_uri(hatch_png(blocked, dark, SMALL if place else LARGE)),
+        xref="x" + place,
+        yref="y" + place,
+        x=-0.5,
+        y=-0.5,
+        sizex=columns,
+        sizey=rows,
+        sizing="stretch",
+        layer="below",
+    )
 
 
 def blocked_groups(view: HeadView) -> list[tuple[str, np.ndarray]]:
