@@ -32,7 +32,7 @@ with st.sidebar:
 try:
     with st.spinner(f"Reading with {explain.title_of(model)} …", show_time=True):
         reading = look.read(model, text, st.session_state.pad, targets)
-except ValueError as error:
+except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
 batch = reading.batch
@@ -49,10 +49,14 @@ sentence_place = st.container()
 left, right = st.columns([1, 2.6])
 with left:
     attention = controls.choose_attention(model)
-with sentence_place, st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-    now, standard = look.looks(model, batch, spec, scope, row, attention)
-    survey, standard_survey = now.survey(), standard.survey()
-    predictions, standard_predictions = now.predictions(), standard.predictions()
+try:
+    with sentence_place, st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
+        now, standard = look.looks(model, batch, spec, scope, row, attention)
+        survey, standard_survey = now.survey(), standard.survey()
+        predictions, standard_predictions = now.predictions(), standard.predictions()
+except models.TROUBLE as error:
+    st.error(f"{escaped(str(error))}.")
+    st.stop()
 with left:
     layer, head = controls.choose_head(model, now.trace.num_layers, now.trace.num_heads)
 name = f"L{layer} H{head}"
@@ -65,18 +69,18 @@ with left:
     overview.show(overview_packet(survey.thumbnails, survey.blocked, layer=layer, head=head))
     st.caption(explain.OVERVIEW)
 with right:
-    part = controls.choose_positions(max(views[0].weights.shape))
+    part = controls.choose_positions(*views[0].weights.shape)
     views = [cropped(view, *part) for view in views]
     draw = comparison_figure if changed else head_figure
     figure = draw(*views, dark=page.is_dark())
     st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
-    st.html(explain.key(views, head_range(*views), sharing=explain.sharing(model, head)))
+    st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
 
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 if predictions is None or standard_predictions is None:
-    tokens.info(explain.NO_PREDICTIONS)
+    tokens.info(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"]))
 else:
     tokens.html(next_token_table(predictions.candidates, standard_predictions.candidates, changed=changed))
     with losses:

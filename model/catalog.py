@@ -9,6 +9,7 @@ from uuid import uuid4
 import torch
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
+from torch import Tensor
 
 from model import masks
 from model.description import Description
@@ -109,7 +110,11 @@ class Model:
         allowed = masks.combine(masks.build(spec, batch.keep, length))
         states, qkvs = self._network(batch.ids, positions_of(batch.keep), allowed)
         layers = tuple(LayerRecord(q, k, v, batch.keep) for q, k, v in qkvs)
-        return Trace(batch, spec, layers, states, self._network.logits)
+        return Trace(batch, spec, layers, states, self.readout)
+
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]."""
+        return self._network.logits(states)
 
 
 def offered(settings: Settings | None = None) -> tuple[str, ...]:
@@ -134,6 +139,7 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
 
     if entry is None or entry.repo is None:
         return folders.fetch(name, progress, settings)
+    folders.check_memory(name, entry.megabytes * 1e6)  # chosen here by name, so the limit for others is not theirs
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
 
 
@@ -151,6 +157,7 @@ def load(name: str, progress: "Progress | None" = None, settings: Settings | Non
             from model import huggingface  # takes seconds to import, so only when such a model is chosen
 
             return huggingface.from_folder(name, folder, settings)
+        folders.check_limits(name, folder, settings)
     return _from_folder(name, folder)
 
 
@@ -170,7 +177,8 @@ class Reading:
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes, about."""
-        return 100 * self.batch.ids.numel()
+        characters = sum(map(len, self.rows)) + sum(map(len, self.batch.cut))
+        return 4 * characters + 100 * self.batch.ids.numel()
 
 
 def read(model: Model, text: str, pad_side: str, targets: list[str] | None = None) -> Reading:
@@ -180,7 +188,7 @@ def read(model: Model, text: str, pad_side: str, targets: list[str] | None = Non
     ValueError where no line holds anything.
     """
     rows, left_out = rows_of(text, MOST_ROWS)
-    batch = model.encode(rows, pad_side, targets)
+    batch = model.encode(rows, pad_side, targets and targets[: len(rows)])
     room = max(model.most_cells // batch.ids.shape[1], 1)
     if room < len(rows):
         left_out += len(rows) - room

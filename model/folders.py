@@ -19,14 +19,10 @@ from model.settings import Settings
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-TOKENIZERS = (  # each of them is a tokenizer
+TOKENIZERS = (  # each of them is a tokenizer; sentencepiece's own files (.spm, .model) are none that can be read here
     ("tokenizer.json",),
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
-    ("tokenizer.model",),
-    ("spiece.model",),
-    ("sentencepiece.bpe.model",),
-    ("source.spm", "target.spm", "vocab.json"),
 )
 EXTRAS = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -78,8 +74,8 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     weights = weight_files(name, files)
     if not any(all(part in files for part in tokenizer) for tokenizer in TOKENIZERS):
         raise CheckpointError(
-            f"{name} has no tokenizer (tokenizer.json or the like), so no text can be turned into its tokens. "
-            "Save its tokenizer beside its weights."
+            f"{name} has no tokenizer that can be read (tokenizer.json or the like; sentencepiece's .spm and "
+            ".model files cannot). Save its fast tokenizer beside its weights, or choose another repository."
         )
     wanted = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
     return (*sorted(wanted & set(files)), *weights)
@@ -156,18 +152,23 @@ def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) 
 
     in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
     """
+    wanted = needed(name, local_files(folder))
+    check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
+    config = read_config(name, folder)
+    _check_index(name, folder, wanted)
+    check_memory(name, sum(_bytes_as_float32(name, folder / file) for file in wanted if file.endswith(".safetensors")))
+    return config
+
+
+def check_limits(name: str, folder: Path, settings: Settings) -> None:
+    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too many weights."""
     files = local_files(folder)
-    wanted = needed(name, files)
-    if in_root and settings.model_root is not None:
+    if settings.model_root is not None:
         root = settings.model_root.expanduser().resolve()
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
             raise CheckpointError(f"{name}: {outside[0]} is a link to outside the folder that models are loaded from.")
     check_size(name, files, settings)
-    config = read_config(name, folder)
-    _check_index(name, folder, wanted)
-    check_memory(name, sum(_bytes_as_float32(name, folder / file) for file in wanted if file.endswith(".safetensors")))
-    return config
 
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:

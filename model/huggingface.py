@@ -4,7 +4,6 @@ Import this only when such a model is chosen: transformers takes seconds to load
 Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,6 +25,7 @@ from model.trace import Attention, Trace
 
 TRACE_BYTES = 256 * 2**20  # what one run may keep
 LEAST_CONTEXT = 512  # allowed whatever a run keeps
+MOST_POSITIONS = 4096  # one head's stages are several squares of this size
 MOST_WRITTEN = 40  # tokens of a target that the model writes itself
 
 
@@ -55,7 +55,7 @@ class HuggingFaceModel(Model):
         self.num_layers = len(places)
         self.num_heads, shared = findings.heads[places[0]]
         self.key_value_heads = tuple(head * shared // self.num_heads for head in range(self.num_heads))
-        most = max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token)
+        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), MOST_POSITIONS)
         self.context = min(stacks.context(), most)
         self.most_cells = max(self.context, most)
         self._tokens = tokens_of(stacks.network, tokenizer, self.context)
@@ -120,7 +120,7 @@ class HuggingFaceModel(Model):
         ids, keep = self._on_device(batch)
         run = Recording(self._findings.sites, spec, {"self": keep})
         states = stack.states(run, ids, keep)
-        return Trace(batch, spec, run.layers()["self"], states, self._readout())
+        return Trace(batch, spec, run.layers()["self"], states, self.readout)
 
     def _run_both(self, stacks: TwoStacks, batch: TokenBatch, spec: MaskSpec) -> Trace:
         source = _source_of(self.name, batch)
@@ -135,7 +135,7 @@ class HuggingFaceModel(Model):
             "decoder": Attention(layers["decoder"], batch, batch),
             "cross": Attention(layers["cross"], batch, source),
         }
-        return Trace(batch, spec, layers["decoder"], states, self._readout(), "decoder", parts)
+        return Trace(batch, spec, layers["decoder"], states, self.readout, "decoder", parts)
 
     @torch.inference_mode()
     def _write(self, source: TokenBatch) -> list[list[int]]:
@@ -164,16 +164,13 @@ class HuggingFaceModel(Model):
                 break
         return [_until(row, len(begin), tokens.ends) for row in rows.tolist()]
 
-    def _readout(self) -> Callable[[Tensor], Tensor]:
-        if self.predicts:
-            return self._stacks.logits
-
-        def none(_: Tensor) -> Tensor:
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]. Raises NotSupported for a model that has none."""
+        if not self.predicts:
             raise NotSupported(
                 f"{self.name} was saved without a language-model head: it has attention to show, but predicts no tokens"
             )
-
-        return none
+        return self._stacks.logits(states)
 
     def _on_device(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         if batch.ids.shape[1] > self.context:

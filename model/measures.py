@@ -59,6 +59,11 @@ def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     return _mean_over_rows(_on(weights, 1), weights, _and(queries, _positions(weights) >= 1))
 
 
+def own_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on the query's own position: [.., T, T] -> [..]."""
+    return _mean_over_rows(_on(weights, 0), weights, queries)
+
+
 def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tensor:
     """Mean weight, 0 to 1, on one key, the first token for example: [.., Q, K] -> [..]."""
     return _mean_over_rows(weights[..., key], weights, queries)
@@ -81,8 +86,9 @@ def induction_in(weights: Tensor, ids: Tensor, queries: Tensor | None = None) ->
     position = torch.arange(len(ids), device=weights.device)
     same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,K]
     last = torch.where(same_before, position[None, :], -1).amax(-1)  # [Q], -1 = never
-    after = (position[None, :] == last[:, None] + 1) & (last >= 0)[:, None]
-    return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, last >= 0))
+    seen = (last >= 0) & (last + 1 < position)  # right after the last time stands the query itself: nothing to learn
+    after = (position[None, :] == last[:, None] + 1) & seen[:, None]
+    return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, seen))
 
 
 def repeated_tokens(rows: int, span: int, ids: range, start: int | None, generator: torch.Generator) -> Tensor:

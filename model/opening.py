@@ -94,6 +94,7 @@ def read_tokenizer(name: str, folder: Path) -> Tokenizer:
         else:
             built = AutoTokenizer.from_pretrained(folder, **SAFE)
             tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
+        tokenizer.encode("a")  # one that refuses a letter would refuse most texts
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(
             f"{name}: its tokenizer cannot be read ({_first_line(error)}). It needs a tokenizer.json that is whole."

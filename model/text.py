@@ -112,8 +112,15 @@ class Encoder:
         return ids, text[read:]
 
     def _encoding(self, text: str) -> Encoding:
+        """Raises ValueError for a text that the tokenizer has no tokens for."""
         # a lone surrogate cannot be encoded; nothing a keyboard types, but a URL can hold one
-        return self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"), add_special_tokens=False)
+        clean = text.encode("utf-8", "replace").decode("utf-8")
+        try:
+            return self._tokenizer.encode(clean, add_special_tokens=False)
+        except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+            raise ValueError(
+                f"expected a text of tokens that the tokenizer knows, got one that it refuses ({error})"
+            ) from None
 
 
 def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:

@@ -17,6 +17,7 @@ from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
 OTHER = "another"
+MOST_CHARACTERS = 200_000  # more than any model here reads; a page that takes anything can be made to keep anything
 SCOPES = {"model": "re-run the model", "layer": "this layer only"}
 SWITCHES = {
     "causal": "On: no token sees a later one. Off: every token sees the whole text.",
@@ -29,6 +30,9 @@ OF_THE_MODEL = ("layer", "head", "attention", *MASK_NAMES)  # choices that anoth
 def seed() -> None:
     """Once a session, from the URL: put every choice where its widget will find it."""
     if "seeded" in st.session_state:
+        for name in (*link.View.model_fields, "other"):
+            if name in st.session_state:  # streamlit forgets a widget's value once it is not drawn; said anew, it stays
+                st.session_state[name] = st.session_state[name]
         return
     view = link.read()
     known = view.model in catalog.offered()
@@ -58,7 +62,9 @@ def choose_model() -> str:
 
 def choose_text() -> str:
     """The text, one row a line."""
-    st.text_area("Text, one sequence a line", key="text", height=140, on_change=_show_all_positions)
+    st.text_area(
+        "Text, one sequence a line", key="text", height=140, max_chars=MOST_CHARACTERS, on_change=_show_all_positions
+    )
     st.selectbox("Examples", EXAMPLES, index=None, key="example", placeholder="Examples", label_visibility="collapsed",
                  on_change=_take_example)  # fmt: skip
     return st.session_state.text
@@ -78,7 +84,10 @@ def choose_target(model: Model) -> list[str] | None:
     """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
     if model.kind != "encoder-decoder":
         return None
-    st.text_area("Target text, one a line", key="target", height=80, placeholder="left empty, the model writes it")
+    st.text_area(
+        "Target text, one a line", key="target", height=80, max_chars=link.LONGEST_TARGET,
+        placeholder="left empty, the model writes it",
+    )  # fmt: skip
     return [line for line in st.session_state.target.splitlines() if line.strip()] or None
 
 
@@ -121,11 +130,15 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     return st.session_state.layer, st.session_state.head
 
 
-def choose_positions(longest: int) -> tuple[int, int]:
-    """The part of a long text that is shown large, from the first position up to, without, the second."""
+def choose_positions(rows: int, columns: int) -> tuple[int, int]:
+    """The part of a long text that is shown large, from the first position up to, without, the second.
+
+    All of a short one, and of a rectangle, whose rows and columns are different texts.
+    """
+    longest = max(rows, columns)
     end = min(max(st.session_state.end or longest, 2), longest)
     begin = min(st.session_state.begin or 0, max(end - 2, 0))
-    if longest <= MOST_TICKS:
+    if longest <= MOST_TICKS or rows != columns:
         return 0, longest
     st.session_state.positions = (begin, end)
     label = "Part of the text shown large"

@@ -16,9 +16,10 @@ from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
 from viz.view import MOST_CELLS, HeadView
 
-NO_PREDICTIONS = (
-    "This model predicts no next token: an encoder reads a whole text at once. Its attention is all there is."
-)
+NO_PREDICTIONS = {
+    "encoder": "An encoder predicts no next token: it reads a whole text at once. Its attention is all there is.",
+    "decoder": "This model was saved without the layer that predicts tokens. Its attention is all there is.",
+}
 FORMULA = """
 A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 
@@ -48,20 +49,26 @@ def size(batch: TokenBatch, row: int) -> str:
 
 def limits(model: Model, reading: Reading) -> list[str]:
     """A sentence for everything of the text that is not shown."""
-    notes = []
-    for number, cut in enumerate(reading.batch.cut, 1):
-        if cut:
-            notes.append(
-                f"{title_of(model)} reads at most {model.context:,} tokens. "
-                f"Row {number} shows the first {model.context:,}; its last {len(cut):,} characters are cut, "
-                f"from “{escaped(_beginning(cut))}” on."
-            )
+    batch = reading.batch
+    notes = _cuts(model, batch.cut, "Row") if batch.source is None else []
+    if batch.source is not None:
+        notes = _cuts(model, batch.source.cut, "Source row") + _cuts(model, batch.cut, "Target row")
     if reading.rows_left_out:
         notes.append(
             f"Shown are the first {len(reading.rows):,} lines, {reading.rows_left_out:,} more are left out: "
             f"the page takes {MOST_ROWS} lines at the most, fewer when they are long."
         )
     return notes
+
+
+def _cuts(model: Model, cuts: tuple[str, ...], what: str) -> list[str]:
+    return [
+        f"{title_of(model)} reads at most {model.context:,} tokens. "
+        f"{what} {number} shows the first {model.context:,}; its last {len(cut):,} characters are cut, "
+        f"from “{escaped(_beginning(cut))}” on."
+        for number, cut in enumerate(cuts, 1)
+        if cut
+    ]
 
 
 def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
@@ -86,10 +93,12 @@ def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
         window=now.masks.window or "window" not in model.describe().masks,
         standard_causal=model.standard.causal,
         layer_only=scope == "layer",
-        has_padding=not bool(keys.keep.all()),
+        only_attention=now.trace.attentions == ("self",),
+        has_padding=not bool(keep.all()),
         pad_side=keys.pad_side,
         leak=Leak(float(future), float(padding)),
         previous=NOT_MEASURED if across else float(measures.previous_token(weights, much_later)),
+        itself=NOT_MEASURED if across else float(measures.own_token(weights, later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
         induction=NOT_MEASURED if across else float(measures.induction_in(weights, keys.ids[row], later)),
     )
@@ -116,11 +125,12 @@ def model_found(model: Model) -> str:
     return f"{title_of(model)}: {what}, {layers} layers, {heads}, {context}. Masks: {masks}."
 
 
-def sharing(model: Model, head: int) -> str:
+def sharing(look: Look, layer: int, head: int) -> str:
     """Which query heads share the chosen one's keys and values; nothing where none does."""
-    shared = model.key_value_heads
-    others = [str(other) for other, key in enumerate(shared) if key == shared[head] and other != head]
-    return f"Head {head} reads key-value head {shared[head]}, as do {', '.join(others)}. " if others else ""
+    record = look.trace.layers[layer]
+    heads, group = record.q.shape[1], record.q.shape[1] // record.k.shape[1]
+    others = [str(other) for other in range(heads) if other // group == head // group and other != head]
+    return f"Head {head} reads key-value head {head // group}, as do {', '.join(others)}. " if others else ""
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:
@@ -129,9 +139,10 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
     masks = " and ".join(view.blocked) or "no mask"
     beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
+    largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first + key} ({view.keys[key]})"
     return (
         f"Attention of {name}, {view.weights.shape[0]} queries by {view.weights.shape[1]} keys. The largest weight, "
-        f"{view.weights.max():.2f}, is that of query {query} ({view.queries[query]}) on key {key} ({view.keys[key]}). "
+        f"{view.weights.max():.2f}, is that of {largest}. "
         f"{percent(float(blocked.mean()))} of the cells are blocked, by {masks}.{beside}"
     )
 

@@ -7,6 +7,7 @@ import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 LONGEST_TEXT = 2_000  # characters of a link; browsers and chat programs cut longer ones
+LONGEST_TARGET = 10_000
 
 
 def _whole(value: Any) -> int:
@@ -37,7 +38,7 @@ class View(BaseModel):
     padding: bool | None = None
     window: bool | None = None
     scope: Literal["model", "layer"] = "model"
-    target: Annotated[str, BeforeValidator(lambda value: str(value)[:10_000])] = ""
+    target: Annotated[str, BeforeValidator(lambda value: str(value)[:LONGEST_TARGET])] = ""
     text: Annotated[str, BeforeValidator(lambda value: str(value)[:100_000])] | None = None
 
 
@@ -53,8 +54,7 @@ def read() -> View:
 
 def write(view: View) -> None:
     """Put the view into the URL, defaults and texts that nobody asked to share left out."""
-    shown = view if view.text is not None else view.model_copy(update={"target": ""})
-    st.query_params.from_dict(_parameters(shown))
+    st.query_params.from_dict(_parameters(view))
 
 
 def address(view: View) -> str:
@@ -64,7 +64,10 @@ def address(view: View) -> str:
 
 
 def _parameters(view: View) -> dict[str, str]:
+    """What differs from the defaults; of the texts both or neither."""
+    shared = view if view.text is not None else view.model_copy(update={"target": ""})
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in view.model_dump(exclude_defaults=True).items()
+        for name, value in shared.model_dump(exclude_defaults=True).items()
+        if value is not None
     }

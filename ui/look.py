@@ -1,9 +1,11 @@
 """What the reader looks at: one row of a batch, under the chosen and under the standard masks."""
 
+import hashlib
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from model import catalog, measures
 from model.catalog import Model, Reading
@@ -91,10 +93,12 @@ class Look:
         trace = self.trace
         size = thumbnail_size(trace.num_layers, trace.num_heads)
         thumbnails = trace.overview(self.row, size, self.masks).numpy()
-        blocked = [~trace.allowed(layer, self.row, self.masks).numpy() for layer in range(trace.num_layers)]
-        small = np.stack([blocked_thumbnail(mask, *thumbnails.shape[2:]) for mask in blocked])
+        small = np.stack([self._blocked(layer, *thumbnails.shape[2:]) for layer in range(trace.num_layers)])
         future, padding = measures.leak_by_head(trace, self.row, self.masks)
         return Survey(thumbnails, small, future.numpy(), padding.numpy())
+
+    def _blocked(self, layer: int, tall: int, wide: int) -> np.ndarray:
+        return blocked_thumbnail(~self.trace.allowed(layer, self.row, self.masks).numpy(), tall, wide)
 
     def _predictions(self) -> Predictions:
         top = self.trace.next_token(self.row).topk(TOP)
@@ -105,7 +109,8 @@ class Look:
 
 def read(model: Model, text: str, pad_side: str, targets: list[str] | None) -> Reading:
     """The text as the model reads it; remembered, for a model may have written its target itself."""
-    key = ("reading", model.key, text, pad_side, tuple(targets or ()))
+    whole = "\0".join([text, *(targets or [])])
+    key = ("reading", model.key, hashlib.sha256(whole.encode("utf-8", "replace")).digest(), pad_side, targets is None)
     return memory.shared().get(key, lambda: catalog.read(model, text, pad_side, targets))
 
 
@@ -114,10 +119,15 @@ def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int,
 
     def under(run: MaskSpec, masks: MaskSpec) -> Look:
         key = ("run", model.key, _key_of(batch), run)
-        trace = memory.shared().get(key, lambda: model.run(batch, run))
-        return Look(model, trace.select(attention), masks, row, key)
+        # what is remembered holds no model: a model that leaves the memory of models must be free to go
+        kept = memory.shared().get(key, lambda: replace(model.run(batch, run), readout=_of_no_model))
+        return Look(model, replace(kept, readout=model.readout).select(attention), masks, row, key)
 
     return under(model.standard if scope == "layer" else spec, spec), under(model.standard, model.standard)
+
+
+def _of_no_model(states: Tensor) -> Tensor:
+    raise NotImplementedError("expected a trace with its model's readout")
 
 
 def _key_of(batch: TokenBatch | None) -> Hashable:

@@ -2,7 +2,9 @@
 
 import re
 
+ACTIVE = re.compile(r"[\\`*{}\[\]<>$|~&]|:(?=\S)|^[#+-]|(?<!\w)_|_(?!\w)")  # what markdown would act upon
+
 
 def escaped(text: str) -> str:
-    """Text for st.markdown, shown as it is."""
-    return re.sub(r"([\\`*_{}\[\]()#+.!:|<>$~-])", r"\\\1", text)
+    """Text for st.markdown and its like, shown as it is, on one line."""
+    return ACTIVE.sub(r"\\\g<0>", " ".join(text.split()))

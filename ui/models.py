@@ -9,6 +9,8 @@ from model.catalog import Model
 from model.settings import Settings
 from ui.markdown import escaped
 
+TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
+
 
 def get(name: str) -> Model:
     """The model, loaded once; shows progress while it comes. Raises what catalog.load raises."""
@@ -26,20 +28,30 @@ def get(name: str) -> Model:
 
 def get_or_keep(name: str) -> Model:
     """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
-    kept = st.session_state.setdefault("kept_model", "story")
     problem = st.session_state.get("failure") if name else "Name a model: its id on the Hugging Face hub, or a folder."
     if problem is None:
         try:
             model = get(name)
-        except (ValueError, MemoryError, OSError) as error:  # OSError: the files cannot be had
+        except TROUBLE as error:
             problem = st.session_state.failure = str(error) or type(error).__name__
         else:
             st.session_state.kept_model = name
             return model
-    st.error(f"{problem.rstrip('.')}. Until then this page shows the {kept} model.", icon=":material/error:")
+    kept = _kept()
+    words = escaped(problem.rstrip("."))
+    st.error(f"{words}. Until then this page shows the {escaped(kept.name)} model.", icon=":material/error:")
     if name:
         st.button("Try again", on_click=forget_failure)
-    return get(kept)
+    return kept
+
+
+def _kept() -> Model:
+    """The model that was shown last; where its files are gone, the one that ships."""
+    try:
+        return get(st.session_state.setdefault("kept_model", "story"))
+    except TROUBLE:
+        st.session_state.kept_model = "story"
+        return get("story")
 
 
 def forget_failure() -> None:

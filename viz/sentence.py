@@ -20,10 +20,12 @@ class Scene:
     window: bool  # False: the model has a window, and it is off
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
-    has_padding: bool
+    only_attention: bool  # the model has no other through which padding could come in
+    has_padding: bool  # the row's keys hold some
     pad_side: str
     leak: Leak
     previous: float  # share of the head's attention on the position before
+    itself: float  # on the query's own token
     first: float  # on the first real token
     induction: float  # on the token after the previous occurrence; NaN where nothing repeats
 
@@ -40,9 +42,7 @@ def sentence(scene: Scene) -> str:
     if not scene.padding:
         parts.append(_padding(scene))
     if scene.layer_only:
-        parts.append(
-            "Only this picture is redone: queries and keys are those of the standard run, and so is the output."
-        )
+        parts.append("Every layer's weights are redone from the standard run's queries and keys; predictions stay.")
     return " ".join(parts)
 
 
@@ -60,10 +60,11 @@ def _causal(scene: Scene) -> str:
 def _padding(scene: Scene) -> str:
     if not scene.has_padding:
         return (
-            "The padding mask is off, but this batch has no padding: "
-            "add a second line of another length to see it matter."
+            "The padding mask is off, but this row has no padding: "
+            "look at a shorter row, or add a second line of another length."
         )
-    if scene.pad_side == "right" and scene.causal and scene.can_be_causal:
+    untouched = scene.only_attention or scene.layer_only
+    if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
         return (
             "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask "
             "already hides it from them. Only the padding's own rows change."
@@ -83,12 +84,13 @@ def _habit(scene: Scene) -> str:
             "Where a token came up before, {} of {}'s attention is on what followed it: an induction head.",
         ),
         (scene.previous, "{} of {}'s attention goes to the token just before."),
+        (scene.itself, "{} of {}'s attention stays on the token itself."),
         (scene.first, "{} of {}'s attention rests on the first token, where a head looks that has found nothing."),
     ]
     for share, words in habits:
         if share >= MUCH:  # never so for NaN
             return words.format(percent(share), scene.name)
-    return f"{scene.name} spreads its attention: no one place gets a quarter of it."
+    return f"{scene.name} spreads its attention, or keeps it for places that have no simple name."
 
 
 def _next(scene: Scene) -> str:

@@ -18,8 +18,10 @@ from tokenizers import Tokenizer
 
 from model import catalog, hub
 from model.catalog import ENTRIES, FILES, MOST_ROWS, Model
+from model.folders import TooLarge
 from model.gpt2 import CheckpointError
 from model.masks import MaskSpec
+from model.settings import Settings
 from model.training.tokenizer import train_tokenizer
 from tests.conftest import TINY, TINY_ENTRIES
 from tests.model.fake_hub import FakeHub, cache, no_network
@@ -216,3 +218,17 @@ def test_an_entry_cannot_change() -> None:
 
 def test_the_tiny_tokenizer_has_fewer_entries_than_its_model(tiny_folder: Path) -> None:
     assert Tokenizer.from_file(str(tiny_folder / "tokenizer.json")).get_vocab_size() == TINY_ENTRIES < TINY.vocabulary
+
+
+class TestLimits:
+    def test_limits_hold_for_our_own_layout_too(self, tiny_folder: Path) -> None:
+        with pytest.raises(TooLarge, match="UNMASK_MAX_WEIGHTS_GB"):
+            catalog.load(str(tiny_folder), settings=Settings(max_weights_gb=1e-6))
+
+    def test_a_link_does_not_climb_out_of_the_root(self, tiny_folder: Path, tmp_path: Path) -> None:
+        inside = tmp_path / "root" / "model"
+        inside.mkdir(parents=True)
+        for path in tiny_folder.iterdir():
+            (inside / path.name).symlink_to(path)
+        with pytest.raises(CheckpointError, match="link to outside"):
+            catalog.load(str(inside), settings=Settings(model_root=tmp_path / "root"))

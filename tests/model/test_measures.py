@@ -156,3 +156,14 @@ def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
     if spec == MaskSpec(causal=False, padding=False):
         assert (measures.leak_by_head(trace, 0, spec)[0] > 0).all()
         assert (measures.leak_by_head(trace, 0, spec)[1] > 0).all()
+
+
+def test_what_follows_the_last_time_is_not_the_query_itself() -> None:
+    """In "no no no" the token after the last one is the query: looking at oneself is no induction."""
+    weights = torch.eye(5)[None].expand(2, 5, 5)
+    assert torch.isnan(measures.induction_in(weights, torch.tensor([7, 7, 7, 7, 7]))).all()
+    assert torch.isnan(measures.induction_in(weights, torch.tensor([3, 5, 7, 11, 13]))).all()
+    copies = torch.zeros(5, 5)
+    copies[3, 1] = copies[4, 2] = 0.75  # 7 5 11 7 5: the second 7 looks at what followed the first, and so on
+    assert float(measures.induction_in(copies, torch.tensor([7, 5, 11, 7, 5]))) == 0.75
+    assert float(measures.own_token(weights[0])) == 1.0

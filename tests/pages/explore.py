@@ -103,8 +103,8 @@ class Explore:
         return [one.proto.body for one in self.app.get("html") if one.proto.unsafe_allow_javascript]
 
     def said(self, kind: str) -> list[str]:
-        """The texts of all boxes of a kind: error, warning or info."""
-        return [box.value for box in getattr(self.app, kind)]
+        """The texts of all boxes of a kind, error, warning or info, without markdown's backslashes."""
+        return [re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in getattr(self.app, kind)]
 
 
 def array(typed: Any) -> np.ndarray:

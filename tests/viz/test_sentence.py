@@ -15,7 +15,8 @@ from viz.sentence import Scene, sentence
 
 STANDARD = Scene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, standard_causal=True,
-    layer_only=False, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0), previous=0.1, first=0.1, induction=0.1,
+    layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0), previous=0.1,
+    itself=0.1, first=0.1, induction=0.1,
 )  # fmt: skip
 SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
@@ -26,7 +27,13 @@ def shares_in(words: str) -> list[str]:
 
 class TestStandardMasks:
     @pytest.mark.parametrize(
-        ("habit", "words"), [("induction", "induction head"), ("previous", "just before"), ("first", "first token")]
+        ("habit", "words"),
+        [
+            ("induction", "induction head"),
+            ("previous", "just before"),
+            ("first", "first token"),
+            ("itself", "token itself"),
+        ],
     )
     @pytest.mark.parametrize("share", [0.25, 0.5, 0.873])
     def test_the_strongest_habit_is_named_with_its_share(self, habit: str, words: str, share: float) -> None:
@@ -106,8 +113,8 @@ class TestLiftedMasks:
         assert "window" not in sentence(STANDARD)
 
     def test_this_layer_only_is_said(self) -> None:
-        assert "Only this picture" in sentence(replace(STANDARD, causal=False, layer_only=True))
-        assert "Only this picture" not in sentence(replace(STANDARD, causal=False))
+        assert "predictions stay" in sentence(replace(STANDARD, causal=False, layer_only=True))
+        assert "predictions stay" not in sentence(replace(STANDARD, causal=False))
 
 
 def test_every_scene_has_a_whole_sentence() -> None:
@@ -125,3 +132,10 @@ def test_every_scene_has_a_whole_sentence() -> None:
         for side in ("left", "right"):
             found = sentence(replace(STANDARD, **dict(zip(switches, values, strict=True)), pad_side=side))
             assert re.fullmatch(r"[A-Z].{20,}[.]", found), found
+
+
+def test_right_padding_reaches_real_tokens_through_another_attention() -> None:
+    scene = replace(STANDARD, padding=False, pad_side="right", leak=Leak(0.0, 0.3))
+    assert "do not notice" in sentence(scene)
+    assert "do not notice" not in sentence(replace(scene, only_attention=False))
+    assert "do not notice" in sentence(replace(scene, only_attention=False, layer_only=True))

@@ -1,0 +1,112 @@
+"""Explore with models that are not built in, and the choices that one model has and another has not.
+
+python -m pytest tests/pages/test_other_models.py
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.model.families import save
+
+APP = str(Path(__file__).parents[2] / "app.py")
+TEXT = "the cat sat on a mat and then it saw the cat"
+
+
+def opened(**query: str) -> AppTest:
+    app = AppTest.from_file(APP, default_timeout=120)
+    for name, value in query.items():
+        app.query_params[name] = value
+    return healthy(app.run())
+
+
+def healthy(app: AppTest) -> AppTest:
+    assert not app.exception, app.exception[0].value
+    return app
+
+
+def said(app: AppTest) -> str:
+    return " ".join(box.value for box in [*app.error, *app.warning, *app.info])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("t5", "bert", "mistral")}
+
+
+def test_from_two_lines_to_one_and_on() -> None:
+    """A widget that is not drawn loses its value; the choice stays."""
+    app = opened(text="the cat\nthe cat sat on a mat", pad="right")
+    app.text_area(key="text").set_value("one line alone")
+    for _ in range(3):
+        healthy(app.run())
+    app.text_area(key="text").set_value("two lines\nof another length than this")
+    assert healthy(app.run()).radio(key="pad").value == "right"
+
+
+def test_from_an_encoder_decoder_to_the_story_model_and_on(folders: dict[str, str]) -> None:
+    app = opened(model=folders["t5"], text=TEXT, attention="cross", target="on a mat")
+    app.selectbox(key="model").set_value("story")
+    for _ in range(3):
+        healthy(app.run())
+    assert app.selectbox(key="model").value == "story"
+
+
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
+def test_every_attention_of_a_long_source_and_a_short_target(folders: dict[str, str], attention: str) -> None:
+    opened(model=folders["t5"], text="the cat " * 40, target="on a mat", attention=attention, begin="50", end="70")
+
+
+def test_a_source_that_does_not_fit_is_said_to_be_cut(folders: dict[str, str]) -> None:
+    app = opened(model=folders["t5"], text="the cat " * 400, target="on a mat")
+    assert "Source row 1" in said(app)
+
+
+def test_a_links_own_text_and_target_are_left_out_together(folders: dict[str, str]) -> None:
+    app = opened(model=folders["t5"], text=TEXT)
+    app.text_area(key="target").set_value("on a mat")
+    healthy(app.run())
+    without, with_both = (code.value for code in app.code)
+    assert "mat" not in without
+    assert "target=on+a+mat" in with_both
+
+
+def test_an_encoder_has_a_causal_switch_that_starts_off(folders: dict[str, str]) -> None:
+    app = opened(model=folders["bert"], text=TEXT)
+    assert app.toggle(key="causal").value is False
+    app.toggle(key="causal").set_value(True)
+    healthy(app.run())
+
+
+def test_a_window_has_a_switch_of_its_own(folders: dict[str, str]) -> None:
+    app = opened(model=folders["mistral"], text=TEXT)
+    before = app.get("plotly_chart")[0].proto.spec
+    app.toggle(key="window").set_value(False)
+    assert healthy(app.run()).get("plotly_chart")[0].proto.spec != before
+
+
+def test_a_model_whose_folder_goes_away_gives_way_to_the_story_model(tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "llama")
+    app = opened(model=str(folder), text=TEXT)
+    shutil.rmtree(folder)
+    healthy(app.run())
+    assert "story model" in said(app)
+
+
+def test_a_name_from_a_link_is_not_markdown() -> None:
+    app = opened(model="![x](https://example.org/p.png) [log in](https://example.org)")
+    assert "![x](" not in said(app)
+    assert "[log in](" not in said(app)
+
+
+def test_a_word_that_a_tokenizer_refuses_is_a_sentence(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    folder = save("llama", tmp_path / "llama")
+    words = Tokenizer(models.WordLevel({"the": 0, "cat": 1, "sat": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    assert "tokenizer" in said(opened(model=str(folder), text="the dog"))
