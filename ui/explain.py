@@ -121,7 +121,8 @@ def model_found(model: Model) -> str:
     context = f"context {found.context:,}" + (
         f", {model.context:,} of it here" if model.context < found.context else ""
     )
-    what = f"a {found.kind} of {size} ({found.architecture})"
+    article = "an" if found.kind.startswith("e") else "a"
+    what = f"{article} {found.kind} of {size} ({found.architecture})"
     return f"{title_of(model)}: {what}, {layers} layers, {heads}, {context}. Masks: {masks}."
 
 
