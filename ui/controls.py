@@ -17,7 +17,6 @@ from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
 OTHER = "another"
-MOST_CHARACTERS = 200_000  # more than any model here reads; a page that takes anything can be made to keep anything
 SCOPES = {"model": "re-run the model", "layer": "this layer only"}
 SWITCHES = {
     "causal": "On: no token sees a later one. Off: every token sees the whole text.",
@@ -62,9 +61,7 @@ def choose_model() -> str:
 
 def choose_text() -> str:
     """The text, one row a line."""
-    st.text_area(
-        "Text, one sequence a line", key="text", height=140, max_chars=MOST_CHARACTERS, on_change=_show_all_positions
-    )
+    st.text_area("Text, one sequence a line", key="text", height=140, on_change=_show_all_positions)
     st.selectbox("Examples", EXAMPLES, index=None, key="example", placeholder="Examples", label_visibility="collapsed",
                  on_change=_take_example)  # fmt: skip
     return st.session_state.text
