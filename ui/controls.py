@@ -81,10 +81,7 @@ def choose_target(model: Model) -> list[str] | None:
     """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
     if model.kind != "encoder-decoder":
         return None
-    st.text_area(
-        "Target text, one a line", key="target", height=80, max_chars=link.LONGEST_TARGET,
-        placeholder="left empty, the model writes it",
-    )  # fmt: skip
+    st.text_area("Target text, one a line", key="target", height=80, placeholder="left empty, the model writes it")
     return [line for line in st.session_state.target.splitlines() if line.strip()] or None
 
 
