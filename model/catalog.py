@@ -11,14 +11,13 @@ from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 from torch import Tensor
 
-from model import masks
 from model.description import Description
 from model.gpt2 import AS_WE_DO, CheckpointError, load_transformer
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Place
 from model.settings import Settings
 from model.text import Encoder, TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
-from model.transformer import Transformer, positions_of
+from model.transformer import Transformer, positions_under
 
 if TYPE_CHECKING:
     from model.hub import Progress
@@ -104,12 +103,21 @@ class Model:
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
-        """One forward pass under the masks of spec, the standard ones unless given."""
+        """One forward pass under the masks of spec, the standard ones unless given.
+
+        Raises ValueError for a spec of layers or heads that are not there.
+        """
         spec = spec or self.standard
+        spec.check_scope(self.num_layers, self.num_heads)
         length = batch.ids.shape[1]
-        allowed = masks.combine(masks.build(spec, batch.keep, length))
-        states, qkvs = self._network(batch.ids, positions_of(batch.keep), allowed)
-        layers = tuple(LayerRecord(q, k, v, batch.keep) for q, k, v in qkvs)
+        places = [
+            Place(batch.keep, length, self.num_heads, layer, standard=self.standard, documents=batch.documents)
+            for layer in range(self.num_layers)
+        ]
+        made: dict = {}  # layers under the same masks share them
+        allowed = [place.allowed(spec, made) for place in places]
+        states, qkvs = self._network(batch.ids, positions_under(spec, batch), allowed)
+        layers = tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
         return Trace(batch, spec, layers, states, self.readout)
 
     def readout(self, states: Tensor) -> Tensor:

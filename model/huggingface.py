@@ -22,6 +22,7 @@ from model.routing import NotSupported, Recording
 from model.settings import Settings
 from model.text import TokenBatch
 from model.trace import Attention, Trace
+from model.transformer import positions_under
 
 TRACE_BYTES = 256 * 2**20  # what one run may keep
 LEAST_CONTEXT = 512  # allowed whatever a run keeps
@@ -88,9 +89,15 @@ class HuggingFaceModel(Model):
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
         """One forward pass under the masks of spec (the standard ones unless given).
 
-        Raises NotSupported, with the model's name, should an attention of the network not have come through ours.
+        Raises NotSupported, with the model's name, should an attention of the network not have come through ours;
+        ValueError for a spec of layers or heads that are not there, or of positions that the network does not take.
         """
         spec = self.standard if spec is None else spec
+        spec.check_scope(self.num_layers, self.num_heads)
+        if spec.positions != "counted" and not self._stacks.takes_positions:
+            raise ValueError(
+                f"{self.name} works out its positions by itself: expected counted ones, got {spec.positions}"
+            )
         try:
             if isinstance(self._stacks, TwoStacks):
                 return self._run_both(self._stacks, batch, spec)
@@ -118,7 +125,10 @@ class HuggingFaceModel(Model):
 
     def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec) -> Trace:
         ids, keep = self._on_device(batch)
-        run = Recording(self._findings.sites, spec, {"self": keep})
+        documents = {"self": batch.documents}
+        run = Recording(self._findings.sites, spec, {"self": keep}, standard=self.standard, documents=documents)
+        if stack.takes_positions:
+            run.positions = positions_under(spec, batch).to(self._device)
         states = stack.states(run, ids, keep)
         return Trace(batch, spec, run.layers()["self"], states, self.readout)
 
@@ -126,7 +136,9 @@ class HuggingFaceModel(Model):
         source = _source_of(self.name, batch)
         ids, keep = self._on_device(batch)
         source_ids, source_keep = self._on_device(source)
-        run = Recording(self._findings.sites, spec, {"encoder": source_keep, "decoder": keep, "cross": source_keep})
+        keeps = {"encoder": source_keep, "decoder": keep, "cross": source_keep}
+        documents = {"encoder": source.documents, "decoder": batch.documents}
+        run = Recording(self._findings.sites, spec, keeps, standard=self.standard, documents=documents)
         memory = stacks.memory(run, source_ids, source_keep)
         states = stacks.states(run, ids, keep, memory, source_keep)
         layers = run.layers()

@@ -56,8 +56,9 @@ class OneStack:
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
 
     def states(self, run: Run, ids: Tensor, keep: Tensor) -> Tensor:
-        """ids and keep [B,T] -> states [B,T,W]. Positions are counted over real tokens."""
-        options: dict[str, Any] = {"position_ids": positions_of(keep)} if self.takes_positions else {}
+        """ids and keep [B,T] -> states [B,T,W]. Positions are the run's, or else counted over real tokens."""
+        positions = positions_of(keep) if run.positions is None else run.positions
+        options: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
         if _takes(self.stack, "use_cache"):
             options["use_cache"] = False
         with going_on(run):
@@ -86,7 +87,9 @@ class OneStack:
 
 
 class TwoStacks:
-    """An encoder-decoder."""
+    """An encoder-decoder. Positions are always counted over real tokens."""
+
+    takes_positions = False
 
     def __init__(self, network: PreTrainedModel) -> None:
         self.network = network

@@ -7,7 +7,8 @@ needs. The run travels in a ContextVar and the model is never changed, so that t
 Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from model import masks
 from model.attention import ScoreTerms, attend
 from model.gpt2 import CheckpointError
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Place
+from model.spec import STANDARD
 from model.trace import LayerRecord
 
 NAME = "unmask"
@@ -49,13 +51,10 @@ class Site:
 
     @property
     def available(self) -> frozenset[str]:
-        """What a reader can switch here. An encoder-decoder's encoder and cross attention are never causal."""
-        names = {"padding"}
-        if self.part in ("self", "decoder"):
-            names.add("causal")
-        if self.window is not None:
-            names.add("window")
-        return frozenset(names)
+        """The masks that a reader can have here. A target sees all of its source; a source is read as a whole."""
+        if self.part == "cross":
+            return frozenset({"padding"})
+        return frozenset(masks.MASK_NAMES) - ({"causal"} if self.part == "encoder" else set())
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +136,22 @@ class Probe:
 class Recording:
     """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
 
-    def __init__(self, sites: tuple[Site, ...], spec: MaskSpec, keeps: dict[str, Tensor]) -> None:
-        """keeps: for each part, which of its keys are real: bool [B,K]."""
+    def __init__(
+        self,
+        sites: tuple[Site, ...],
+        spec: MaskSpec,
+        keeps: dict[str, Tensor],
+        *,
+        standard: MaskSpec = STANDARD,
+        documents: Mapping[str, Callable[[str], Tensor]] | None = None,
+    ) -> None:
+        """keeps: for each part, which of its keys are real: bool [B,K]; documents: for a part, see masks.build."""
         self.records: list[LayerRecord] = []
         self.positions: Tensor | None = None
         self._sites, self._spec, self._keeps = sites, spec, keeps
-        self._allowed: dict[tuple[str, int | None], Tensor | None] = {}
+        self._standard, self._documents = standard, documents or {}
+        self._layers: Counter[str] = Counter()
+        self._made: dict[str, dict] = defaultdict(dict)  # of each part, the masks that its layers share
 
     def mask(self, arguments: dict[str, Any]) -> Tensor | None:
         """None: the masks are built where they are used, from what the reader chose."""
@@ -152,18 +161,10 @@ class Recording:
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or site.module is not call.module:
             raise NotSupported("its attentions do not come in the order in which they came when it was loaded")
-        record = LayerRecord(
-            call.q,
-            call.k,
-            call.v,
-            self._keeps[site.part],
-            scale=call.scale,
-            terms=call.terms,
-            window=site.window,
-            available=site.available,
-        )
-        self.records.append(record)
-        return attend(call.q, call.k, call.v, self._mask_of(site, record), scale=call.scale, terms=call.terms)
+        place = self._place(site, call)
+        self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=call.terms))
+        allowed = place.allowed(self._spec, self._made[site.part])
+        return attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=call.terms)
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""
@@ -175,11 +176,19 @@ class Recording:
         pairs = list(zip(self._sites, self.records, strict=True))
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
 
-    def _mask_of(self, site: Site, record: LayerRecord) -> Tensor | None:
-        key = (site.part, site.window)
-        if key not in self._allowed:  # the same for every layer with the same window
-            self._allowed[key] = masks.combine(record.masks(self._spec))
-        return self._allowed[key]
+    def _place(self, site: Site, call: Call) -> Place:
+        layer = self._layers[site.part]
+        self._layers[site.part] += 1
+        return Place(
+            self._keeps[site.part],
+            call.q.shape[2],
+            call.q.shape[1],
+            layer,
+            window=site.window,
+            available=site.available,
+            standard=self._standard,
+            documents=self._documents.get(site.part),
+        )
 
 
 def _attention(

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from tokenizers import Encoding, Regex, Tokenizer
@@ -24,6 +24,8 @@ class TokenBatch:
     ids: int64 [B,T]. keep: bool [B,T], True = a real token, False = padding.
     pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
     source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
+    texts: [B] what the tokens were read from, and ends: [B][T] where each token ends in it, in characters; both empty
+    where no text was read.
     """
 
     ids: Tensor
@@ -32,11 +34,24 @@ class TokenBatch:
     pad_side: str = "right"
     cut: tuple[str, ...] = ()
     source: "TokenBatch | None" = None
+    texts: tuple[str, ...] = ()
+    ends: tuple[tuple[int, ...], ...] = ()
 
     def real(self, row: int) -> slice:
         """Where the row's real tokens are, among its T positions."""
         where = self.keep[row].nonzero()
         return slice(int(where[0]), int(where[-1]) + 1)
+
+    def documents(self, separator: str) -> Tensor:
+        """int64 [B,T]: how many separators came before each token; a token that holds more than one's end is after it.
+
+        The separator is looked for in the texts. All 0 where it is not found, or where no text was read.
+        """
+        numbers = torch.zeros_like(self.ids, device="cpu")
+        for row, (text, ends) in enumerate(zip(self.texts, self.ends, strict=True)):
+            after = [found.end() for found in re.finditer(re.escape(separator), text)] if separator else []
+            numbers[row] = torch.searchsorted(torch.tensor(after, dtype=torch.long), torch.tensor(ends))
+        return numbers
 
 
 class Encoder:
@@ -74,8 +89,10 @@ class Encoder:
         empty = [number for number, text in enumerate(texts) if not text or not encoded[number][0]]
         if empty:
             raise ValueError(f"expected text in every row, got none in row {empty[0]}")
-        rows = [[*self.start, *ids, *self.end] for ids, _ in encoded]
-        return self.batch(rows, pad_side, tuple(cut for _, cut in encoded))
+        rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
+        batch = self.batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
+        ends = tuple(self._row_ends(batch, row, ends) for row, (_, ends, _) in enumerate(encoded))
+        return replace(batch, texts=tuple(texts), ends=ends)
 
     def batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...] = ()) -> TokenBatch:
         """Rows of ids, padded on one side to the longest, with what to show for each."""
@@ -96,8 +113,14 @@ class Encoder:
         """What to show for an id."""
         return self._label(token)
 
-    def _ids(self, text: str) -> tuple[list[int], str]:
-        """The ids that fit into the context beside the start and the end, and the text behind them.
+    def _row_ends(self, batch: TokenBatch, row: int, ends: list[int]) -> tuple[int, ...]:
+        """Where each position's token ends in the row's text: at 0 before it, at its end behind it."""
+        here, last = batch.real(row), ends[-1]
+        before = [0] * (here.start + len(self.start))
+        return (*before, *ends, *[last] * (batch.ids.shape[1] - len(before) - len(ends)))
+
+    def _ids(self, text: str) -> tuple[list[int], list[int], str]:
+        """The ids that fit into the context beside the start and the end, where each ends, and the text behind them.
 
         Reads no more of a long text than it takes to fill the context.
         """
@@ -109,7 +132,7 @@ class Encoder:
             encoding = self._encoding(text[:size])
         ids = encoding.ids[:room]
         read = len(text[:size]) if len(encoding.ids) <= room else encoding.offsets[room][0]
-        return ids, text[read:]
+        return ids, [end for _, end in encoding.offsets[:room]], text[read:]
 
     def _encoding(self, text: str) -> Encoding:
         """Raises ValueError for a text that the tokenizer has no tokens for."""

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model import masks
 from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Place
 from model.text import TokenBatch
 
 BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a whole layer is reduced
@@ -23,23 +22,15 @@ BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a who
 class LayerRecord:
     """One attention of one run: H query heads over Hkv key-value heads.
 
-    q [B,H,Q,D]; k and v [B,Hkv,K,D]; keep bool [B,K], True = a real key; scale None means 1/sqrt(D).
-    available: the masks this attention can have; window: its native sliding window in positions, or None.
+    q [B,H,Q,D]; k and v [B,Hkv,K,D]; place: what its masks are made of; scale None means 1/sqrt(D).
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    keep: Tensor
+    place: Place
     scale: float | None = None
     terms: ScoreTerms = NO_TERMS
-    window: int | None = None
-    available: frozenset[str] = frozenset({"causal", "padding"})
-
-    def masks(self, spec: MaskSpec) -> dict[str, Tensor]:
-        """The masks that spec turns on here, by name, each broadcastable to [B,1,Q,K]."""
-        possible = replace(spec, **{name: False for name in masks.MASK_NAMES if name not in self.available})
-        return masks.build(possible, self.keep, self.q.shape[-2], window_size=self.window)
 
     def weights(self, spec: MaskSpec, row: int, queries: slice) -> Tensor:
         """The weights [H, queries, K] of every head, float32."""
@@ -55,9 +46,10 @@ class LayerRecord:
         group = self.q.shape[1] // self.k.shape[1]
         some = torch.arange(self.q.shape[1])[heads]
         shared = some // group  # the key-value head of each query head
-        allowed = masks.combine(self.masks(spec))
+        allowed = self.place.allowed(spec)
         if allowed is not None:
-            allowed = allowed.expand(self.q.shape[0], 1, self.q.shape[2], self.k.shape[2])[row][:, queries]
+            allowed = allowed.expand(self.q.shape[0], -1, self.q.shape[2], self.k.shape[2])[row]  # [1 or H,Q,K]
+            allowed = allowed[heads if len(allowed) > 1 else slice(None), queries]
         return attention_stages(
             self.q[row, heads, queries].float(),
             self.k[row, shared].float(),
@@ -161,17 +153,22 @@ class Trace:
             result[here.start + 1 : here.stop] = torch.cat(parts).cpu()
         return result
 
-    def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
-        """bool [Q,K], True = may attend; under the run's masks unless others are given."""
-        on = self._masks(layer, row, masks)
+    def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0) -> Tensor:
+        """bool [Q,K], True = may attend; under the run's masks unless others are given.
+
+        head matters only under a spec whose masks hold for some heads.
+        """
+        on = self._masks(layer, row, masks, head)
         result = torch.ones(self._shape(layer), dtype=torch.bool)
         for mask in on.values():
             result &= mask.cpu()
         return result
 
-    def blocked_by(self, layer: int, row: int = 0, masks: MaskSpec | None = None) -> dict[str, Tensor]:
+    def blocked_by(
+        self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0
+    ) -> dict[str, Tensor]:
         """For each mask that is on: bool [Q,K], True = this mask blocks the cell. A cell may have several."""
-        return {name: ~mask.cpu() for name, mask in self._masks(layer, row, masks).items()}
+        return {name: ~mask.cpu() for name, mask in self._masks(layer, row, masks, head).items()}
 
     def weights(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
         """[Q,K] float32, blocked cells exactly 0, under the run's masks or (this layer alone) others."""
@@ -224,11 +221,12 @@ class Trace:
         record = self.layers[layer]
         return record.q.shape[2], record.k.shape[2]
 
-    def _masks(self, layer: int, row: int, spec: MaskSpec | None) -> dict[str, Tensor]:
+    def _masks(self, layer: int, row: int, spec: MaskSpec | None, head: int) -> dict[str, Tensor]:
         """The masks of one row of the batch, by name, each [Q,K]."""
-        self._check(layer, 0, row)
-        shape = (self.layers[layer].q.shape[0], 1, *self._shape(layer))
-        return {name: mask.expand(shape)[row, 0] for name, mask in self.layers[layer].masks(spec or self.spec).items()}
+        self._check(layer, head, row)
+        record = self.layers[layer]
+        shape = (record.q.shape[0], 1, *self._shape(layer))
+        return {name: mask.expand(shape)[row, 0] for name, mask in record.place.masks(spec or self.spec, head).items()}
 
     def _check(self, layer: int, head: int, row: int) -> None:
         for name, value, count in (

@@ -1,6 +1,7 @@
 """Our own decoder-only Transformer, compatible with GPT-2 (Radford et al. 2019): learned positions, normalisation
 before each sub-layer, GELU in its tanh form, tied or untied output."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.attention import MultiHeadAttention
+from model.spec import MaskSpec
+from model.text import TokenBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,18 +61,19 @@ class Transformer(nn.Module):
             self.unembedding.weight = self.token_embedding.weight
 
     def forward(
-        self, ids: Tensor, positions: Tensor, allowed: Tensor | None
+        self, ids: Tensor, positions: Tensor, allowed: Tensor | Sequence[Tensor | None] | None
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor, Tensor]]]:
-        """ids and positions [B,T] or positions [T]; allowed bool, broadcastable to [B,H,T,T].
+        """ids and positions [B,T] or positions [T]; allowed bool, broadcastable to [B,H,T,T], or one for each layer.
 
         Returns the states [B,T,W] that `logits` reads, and for each layer q, k, v, each [B,H,T,D].
         Raises ValueError for more positions than the context or ids outside the vocabulary.
         """
         self._check(ids)
         x = self.token_embedding(ids) + self.position_embedding(positions)  # [B,T,W]
+        masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         qkvs = []
-        for block in self.blocks:
-            x, qkv = block(x, allowed)
+        for block, mask in zip(self.blocks, masks, strict=True):
+            x, qkv = block(x, mask)
             qkvs.append(qkv)
         return self.norm(x), qkvs
 
@@ -97,3 +101,15 @@ def _embedding(entries: int, width: int) -> nn.Embedding:
 def positions_of(keep: Tensor) -> Tensor:
     """keep bool [B,T] -> positions [B,T]: counted over real tokens, so that left padding shifts no position."""
     return (keep.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
+    """The positions [B,T] that a spec asks for: of real tokens, of all cells, or anew in each document."""
+    counted = positions_of(batch.keep)
+    if spec.positions == "cells":
+        return torch.arange(batch.ids.shape[1]).expand_as(counted)
+    if spec.positions == "documents" and spec.documents:
+        number = batch.documents(spec.documents)
+        first = torch.full_like(counted, batch.ids.shape[1]).scatter_reduce(-1, number, counted, "amin")
+        return counted - first.gather(-1, number)
+    return counted

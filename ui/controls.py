@@ -9,7 +9,7 @@ import streamlit as st
 
 from model import catalog
 from model.catalog import Model
-from model.masks import MASK_NAMES, MaskSpec
+from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
 from ui import link, models
 from ui.examples import EXAMPLES, FIRST
@@ -23,7 +23,7 @@ SWITCHES = {
     "padding": "On: no token looks at the padding that evens out short lines.",
     "window": "On: in some layers a token sees only its neighbourhood, as this model was trained.",
 }
-OF_THE_MODEL = ("layer", "head", "attention", *MASK_NAMES)  # choices that another model starts anew
+OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
 
 
 def seed() -> None:
@@ -97,7 +97,7 @@ def choose_attention(model: Model) -> str:
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     native = model.describe().masks
-    names = [name for name in MASK_NAMES if name != "window" or name in native]
+    names = [name for name in NATIVE if name != "window" or name in native]
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         for name in names:
             if st.session_state[name] is None:
@@ -148,7 +148,7 @@ def share(name: str, model: Model) -> None:
     chosen = {field: st.session_state.get(field) for field in link.View.model_fields}
     if len(model.attentions) == 1:
         chosen["attention"] = None
-    standard = {mask: None for mask in MASK_NAMES if chosen[mask] == getattr(model.standard, mask)}
+    standard = {mask: None for mask in NATIVE if chosen[mask] == getattr(model.standard, mask)}
     view = link.View.model_validate(chosen | standard | {"model": name or "story", "text": kept})
     link.write(view)
     with st.popover("Link to this view", icon=":material/link:", width="stretch"):

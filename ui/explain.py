@@ -87,7 +87,7 @@ def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
     return Scene(
         name=name,
         across=across,
-        can_be_causal="causal" in now.trace.layers[0].available,
+        can_be_causal="causal" in now.trace.layers[0].place.available,
         causal=now.masks.causal,
         padding=now.masks.padding,
         window=now.masks.window or "window" not in model.describe().masks,

@@ -21,7 +21,7 @@ from model import masks
 from model.attention import attend, attention_stages
 from model.catalog import Model
 from model.gpt2 import CheckpointError, load_transformer, read_config, save_transformer
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Place
 from model.text import Encoder, TokenBatch
 from model.trace import LayerRecord, Trace
 from model.training.tokenizer import train_tokenizer
@@ -283,7 +283,9 @@ class TestRecordedScoresOfGpt2:
         length = raw.shape[-1]
         units = torch.eye(length).expand(1, 12, length, length)
         keep = torch.ones(1, length, dtype=torch.bool)
-        layers = tuple(LayerRecord(raw[layer][None], units, units, keep, scale=1 / 8) for layer in range(12))
+        layers = tuple(
+            LayerRecord(raw[layer][None], units, units, Place(keep, length, 12), scale=1 / 8) for layer in range(12)
+        )
         batch = TokenBatch(torch.zeros(1, length, dtype=torch.long), keep, ())
         trace = Trace(batch, MaskSpec(), layers, torch.zeros(1, length, 1), lambda states: states)
         for layer, head in product(range(12), range(12)):

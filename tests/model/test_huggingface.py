@@ -201,7 +201,7 @@ WINDOWS = {  # the native window of each layer, in positions
 def test_a_sliding_window_is_a_mask_of_the_layers_that_have_it(decoder: Family) -> None:
     windows = WINDOWS.get(decoder.name, (None, None, None))
     trace = decoder.run()
-    assert tuple(layer.window for layer in trace.layers) == windows
+    assert tuple(layer.place.window for layer in trace.layers) == windows
     positions = torch.arange(trace.batch.ids.shape[1])
     for layer, size in enumerate(windows):
         blocked = trace.blocked_by(layer)

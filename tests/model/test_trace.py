@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention import ScoreTerms, attention_stages
+from model.attention import NO_TERMS, ScoreTerms, attention_stages
 from model.catalog import Model
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Place
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 from tests.near import assert_near, largest_difference
@@ -278,14 +278,17 @@ class TestMemory:
         assert sum(storages.values()) == trace.nbytes()
 
 
-def other_record(queries: int = 13, keys: int = 13, **more: object) -> LayerRecord:
+def other_record(
+    queries: int = 13, keys: int = 13, *, window: int | None = None, terms: ScoreTerms = NO_TERMS
+) -> LayerRecord:
     """An attention that is not GPT-2's: 6 query heads over 2 key-value heads, and its own scale."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(3, 6, queries, 5, generator=generator)
     k, v = (torch.randn(3, 2, keys, 5, generator=generator) for _ in range(2))
     keep = torch.arange(keys) < torch.tensor([[keys], [keys - 4], [keys - 1]])
     available = frozenset({"padding"} if queries != keys else {"causal", "padding", "window"})
-    return LayerRecord(q, k, v, keep, scale=0.3, available=available, **more)  # type: ignore[arg-type]
+    place = Place(keep, queries, 6, available=available, window=window)
+    return LayerRecord(q, k, v, place, scale=0.3, terms=terms)
 
 
 def trace_of(record: LayerRecord) -> Trace:

@@ -1,0 +1,144 @@
+"""MaskSpec: which masks a reader asked for, where, and at which positions. Plain data, strictly typed."""
+
+import json
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+MOST_POSITIONS = 1_000_000  # more than any text here has
+MOST_STROKES = 20_000  # of a drawing
+LONGEST_SEPARATOR = 40  # characters
+MOST_BYTES = 1_000_000  # of JSON
+
+StrokeKind = Literal["block", "open", "erase"]
+Positions = Literal["counted", "cells", "documents"]
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A rectangle drawn by hand, its first and its last query and key included. Positions count a row's real tokens.
+
+    "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks.
+    """
+
+    kind: StrokeKind
+    query: int
+    key: int
+    last_query: int
+    last_key: int
+
+    def __post_init__(self) -> None:
+        _expect(self.kind in get_args(StrokeKind), "a stroke", "block, open or erase", self.kind)
+        for first, last in ((self.query, self.last_query), (self.key, self.last_key)):
+            _expect(_is_count(first) and _is_count(last) and first <= last, "a stroke",
+                    f"a first and a last position from 0 to {MOST_POSITIONS}", (first, last))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MaskSpec:
+    """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
+
+    causal, padding, window: the masks that models are trained with; window is the model's own.
+    padding_queries: padding sees nothing either. sliding: a window of the reader's, in positions; 0 = off.
+    stride: only every stride-th position back is seen; 0 or 1 = off. documents: a separator that splits the text,
+    nobody looks across; "" = off. prefix: the first so many tokens see each other. sinks: everybody sees the first so many.
+    drawn: rectangles, of which the last one on a cell counts.
+    positions: "counted" over real tokens, "cells": padding is counted too, "documents": from 0 in each document.
+    layers, heads: where all these masks hold; () = everywhere. Elsewhere the model's standard masks do.
+    Raises ValueError for anything that is none of this.
+    """
+
+    causal: bool = True
+    padding: bool = True
+    window: bool = True
+    padding_queries: bool = False
+    sliding: int = 0
+    stride: int = 0
+    documents: str = ""
+    prefix: int = 0
+    sinks: int = 0
+    drawn: tuple[Stroke, ...] = ()
+    positions: Positions = "counted"
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("causal", "padding", "window", "padding_queries"):
+            _expect(isinstance(getattr(self, name), bool), name, "true or false", getattr(self, name))
+        for name in ("sliding", "stride", "prefix", "sinks"):
+            most = f"a whole number from 0 (off) to {MOST_POSITIONS}"
+            _expect(_is_count(getattr(self, name)), name, most, getattr(self, name))
+        short = isinstance(self.documents, str) and len(self.documents) <= LONGEST_SEPARATOR
+        _expect(short, "documents", f"a separator of at most {LONGEST_SEPARATOR} characters", self.documents)
+        _expect(self.positions in get_args(Positions), "positions", "counted, cells or documents", self.positions)
+        drawn = isinstance(self.drawn, tuple) and all(type(stroke) is Stroke for stroke in self.drawn)
+        _expect(drawn, "drawn", "a tuple of strokes", self.drawn)
+        few = f"at most {MOST_STROKES:,} strokes"
+        _expect(len(self.drawn) <= MOST_STROKES, "drawn", few, f"{len(self.drawn):,} of them")
+        for name in ("layers", "heads"):
+            some = getattr(self, name)
+            numbers = isinstance(some, tuple) and all(map(_is_count, some)) and len(set(some)) == len(some)
+            _expect(numbers, name, "a tuple of different whole numbers from 0", some)
+
+    def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
+        """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
+        here = (not self.layers or layer in self.layers) and (not self.heads or head in self.heads)
+        return replace(self, layers=(), heads=()) if here else replace(standard, positions=self.positions)
+
+    def check_scope(self, layers: int, heads: int) -> None:
+        """Raises ValueError for a layer or head that a model of so many does not have."""
+        for name, some, count in (("layers", self.layers, layers), ("heads", self.heads, heads)):
+            _expect(all(one < count for one in some), name, f"numbers from 0 to {count - 1}", some)
+
+    def to_json(self) -> str:
+        """Every field by its name; a stroke is a list [kind, query, key, last_query, last_key]."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(data | {"drawn": [astuple(stroke) for stroke in self.drawn]}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "MaskSpec":
+        """What to_json wrote; fields that are not there get their defaults.
+
+        Raises ValueError, saying what was expected, for anything else and for more than MOST_BYTES of it.
+        """
+        _expect(len(text) <= MOST_BYTES, "a mask", f"at most {MOST_BYTES:,} bytes of JSON", f"{len(text):,}")
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"expected a mask as JSON, got text that is none ({str(error)[:100]})") from None
+        return cls._from_data(data)
+
+    @classmethod
+    def _from_data(cls, data: Any) -> "MaskSpec":
+        _expect(isinstance(data, dict), "a mask", "a JSON object", data)
+        names = {field.name for field in fields(cls)}
+        unknown = sorted(set(data) - names)
+        _expect(not unknown, "a mask", f"no fields but {', '.join(sorted(names))}", unknown)
+        plain = dict(data)
+        for name in {"layers", "heads", "drawn"} & set(data):
+            _expect(isinstance(data[name], list), name, "a list", data[name])
+            plain[name] = tuple(data[name])
+        if "drawn" in plain:
+            _expect(
+                len(plain["drawn"]) <= MOST_STROKES, "drawn", f"at most {MOST_STROKES:,} strokes", len(plain["drawn"])
+            )
+            plain["drawn"] = tuple(map(_stroke, plain["drawn"]))
+        return cls(**plain)
+
+
+def _stroke(data: Any) -> Stroke:
+    _expect(isinstance(data, list) and len(data) == 5, "a stroke", "a list of a kind and four positions", data)
+    return Stroke(*data)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST_POSITIONS
+
+
+def _expect(right: bool, name: str, expected: str, got: Any) -> None:
+    if not right:
+        shown = repr(got)
+        raise ValueError(f"{name}: expected {expected}, got {shown if len(shown) <= 80 else shown[:80] + '…'}")
+
+
+STANDARD = MaskSpec()  # of most models; an encoder's has no causal mask
+OFF = MaskSpec(causal=False, padding=False, window=False)  # nothing is blocked
