@@ -4,7 +4,7 @@ Every refusal is one or two sentences that say what was found and what to do.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,17 @@ from model.settings import Settings
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-TOKENIZERS = (  # each of them is a tokenizer; sentencepiece's own files (.spm, .model) are none that can be read here
+TOKENIZER_CONFIG = "tokenizer_config.json"
+MARIAN = ("source.spm", "target.spm", "vocab.json")  # before others: these two cut targets otherwise than texts
+LONE = ("tokenizer.model", "spiece.model")
+TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
+    MARIAN,
     ("tokenizer.json",),
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
+    *((file,) for file in LONE),
 )
-EXTRAS = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weights get once they are float32
 
@@ -72,13 +77,25 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
             "Choose a repository or a folder that holds one, as save_pretrained writes it."
         )
     weights = weight_files(name, files)
-    if not any(all(part in files for part in tokenizer) for tokenizer in TOKENIZERS):
-        raise CheckpointError(
-            f"{name} has no tokenizer that can be read (tokenizer.json or the like; sentencepiece's .spm and "
-            ".model files cannot). Save its fast tokenizer beside its weights, or choose another repository."
-        )
-    wanted = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
+    wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
     return (*sorted(wanted & set(files)), *weights)
+
+
+def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
+    """Those of these files that its tokenizer is read from. Raises CheckpointError where there is none."""
+    for tokenizer in TOKENIZERS:
+        if all(part in files for part in tokenizer):
+            return tokenizer
+    lacking = [part for part in MARIAN if part not in files]
+    if "source.spm" in files or "target.spm" in files:
+        raise CheckpointError(
+            f"{name} has no {' and no '.join(lacking)}, and Marian's tokenizer is {', '.join(MARIAN)} together. "
+            "Fetch the files again, or choose another repository."
+        )
+    raise CheckpointError(
+        f"{name} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). "
+        "Save its fast tokenizer beside its weights, or choose another repository."
+    )
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -173,7 +190,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:
     """config.json as a dictionary. Raises CheckpointError when it is none, or names no architecture."""
-    config = _json(name, folder / CONFIG)
+    config = read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(f"{name}: config.json has no model_type, so its architecture is unknown.")
     if config.get("quantization_config"):
@@ -181,6 +198,17 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
             f"{name} is stored quantised, which this program cannot read. Choose the repository with the whole weights."
         )
     return config
+
+
+def read_json(name: str, path: Path) -> dict[str, Any]:
+    """Raises CheckpointError for a file that is no JSON object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: {path.name} cannot be read ({error}). Fetch the file again.") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{name}: {path.name} is not a JSON object. Fetch the file again.")
+    return content
 
 
 def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
@@ -194,20 +222,10 @@ def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
 def _shards(name: str, folder: Path) -> list[str]:
     if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
         return []
-    weight_map = _json(name, folder / INDEX).get("weight_map")
+    weight_map = read_json(name, folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict):
         raise CheckpointError(f"{name}: {INDEX} has no weight_map. Fetch the files again.")
     return [str(shard) for shard in weight_map.values()]
-
-
-def _json(name: str, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{name}: {path.name} cannot be read ({error}). Fetch the file again.") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{name}: {path.name} is not a JSON object. Fetch the file again.")
-    return content
 
 
 def _bytes_as_float32(name: str, path: Path) -> float:

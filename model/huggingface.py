@@ -16,7 +16,7 @@ from model.catalog import Model
 from model.description import Description
 from model.masks import MaskSpec
 from model.networks import OneStack, Stacks, TwoStacks, device_of
-from model.opening import check_type, check_vocabulary, read_network, read_tokenizer, refusal, tokens_of
+from model.opening import check_type, check_vocabulary, read_network, read_tokenizers, refusal, tokens_of
 from model.proving import Findings, examine
 from model.routing import NotSupported, Recording
 from model.settings import Settings
@@ -31,7 +31,7 @@ MOST_WRITTEN = 40  # tokens of a target that the model writes itself
 
 
 class HuggingFaceModel(Model):
-    """A network with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one.
+    """A network with its tokenizers. Read-only: a run leaves nothing in it, so many threads may share one.
 
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes.
     key_value_heads: for each query head of a layer, the key-value head it reads. predicts: whether there are logits; an
@@ -39,7 +39,16 @@ class HuggingFaceModel(Model):
     that a fresh trace shows.
     """
 
-    def __init__(self, name: str, stacks: Stacks, findings: Findings, tokenizer: Tokenizer, *, predicts: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        stacks: Stacks,
+        findings: Findings,
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        *,
+        predicts: bool,
+    ) -> None:
+        """tokenizers: of the texts, and of an encoder-decoder's targets."""
         self.name = name
         self.key = uuid4().hex  # of these weights as loaded: what a cache of runs tells models apart by
         self.predicts = predicts
@@ -59,7 +68,7 @@ class HuggingFaceModel(Model):
         most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), MOST_POSITIONS)
         self.context = min(stacks.context(), most)
         self.most_cells = max(self.context, most)
-        self._tokens = tokens_of(stacks.network, tokenizer, self.context)
+        self._tokens = tokens_of(stacks.network, tokenizers, self.context)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """One row a text, padded on pad_side, with the tokens that the model was trained to see around every text.
@@ -116,6 +125,7 @@ class HuggingFaceModel(Model):
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
             key_value_heads=len(set(self.key_value_heads)),
+            heads_by_part={site.part: heads for site, heads in zip(sites, self._findings.heads, strict=True)},
             context=self._stacks.context(),
             masks=(*causal, "padding", *(["window"] if windows else [])),
             window=windows[0] if windows else None,
@@ -204,9 +214,9 @@ def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel
     """The model in a folder that `folders.fetch` gave. Raises CheckpointError and its kinds."""
     config = folders.check_folder(name, folder, settings, in_root=folders.is_path(name))
     check_type(name, config)
-    tokenizer = read_tokenizer(name, folder)
+    tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, missing = read_network(name, folder)
-    check_vocabulary(name, network, tokenizer)
+    check_vocabulary(name, network, tokenizers[0])
     try:
         stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
         findings = examine(stacks)
@@ -215,7 +225,7 @@ def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
         why = f"it cannot be run on its own ({type(error).__name__}: {error})"
         raise refusal(name, config["model_type"], why) from None
-    return HuggingFaceModel(name, stacks, findings, tokenizer, predicts=not missing)
+    return HuggingFaceModel(name, stacks, findings, tokenizers, predicts=not missing)
 
 
 def _source_of(name: str, batch: TokenBatch) -> TokenBatch:

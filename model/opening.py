@@ -18,9 +18,11 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from model import folders
 from model.gpt2 import CheckpointError
 from model.networks import stack_names, vocabulary_of
 from model.routing import SUPPORTED, NotSupported
+from model.sentencepieces import read_lone, read_marian
 from model.text import Encoder, added_around
 
 IGNORE_THE_INTERFACE = ("bloom", "gpt_neo", "falcon", "imagegpt")
@@ -85,23 +87,25 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, list[str]]:
     return network.eval().requires_grad_(False).to(device), missing
 
 
-def read_tokenizer(name: str, folder: Path) -> Tokenizer:
-    """Raises CheckpointError where there is none, or a damaged one, or one that knows next to no tokens."""
-    whole = folder / "tokenizer.json"
+def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizer of the texts and that of an encoder-decoder's targets: the same one, but for Marian.
+
+    Raises CheckpointError where there is none, or a damaged one, or one that knows next to no tokens.
+    """
+    files = folders.tokenizer_files(name, folders.local_files(folder))
     try:
-        if whole.is_file():  # as it is: transformers rebuilds some families' from its parts, and the rest gets lost
-            tokenizer = Tokenizer.from_file(str(whole))
-        else:
-            built = AutoTokenizer.from_pretrained(folder, **SAFE)
-            tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
-        tokenizer.encode("a")  # one that refuses a letter would refuse most texts
+        tokenizers = _read(name, folder, files, model_type)
+        for tokenizer in tokenizers:
+            tokenizer.encode("a")  # one that refuses a letter would refuse most texts
+    except CheckpointError:
+        raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(
-            f"{name}: its tokenizer cannot be read ({_first_line(error)}). It needs a tokenizer.json that is whole."
+            f"{name}: its tokenizer cannot be read ({_first_line(error)}). Its {' and '.join(files)} must be whole."
         ) from None
-    if tokenizer.get_vocab_size() < 2:  # what transformers makes of a folder without tokenizer files
+    if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
         raise CheckpointError(f"{name} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
-    return tokenizer
+    return tokenizers
 
 
 def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) -> None:
@@ -114,9 +118,9 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
         )
 
 
-def tokens_of(network: PreTrainedModel, tokenizer: Tokenizer, context: int) -> Tokens:
-    """The encoders of a network's texts, with all that its tokenizer adds around them."""
-    config = network.config
+def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokens:
+    """The encoders of a network's texts and targets, with all that their tokenizers add around them."""
+    config, (tokenizer, of_targets) = network.config, tokenizers
     start, end = added_around(tokenizer)
     ends = frozenset().union(*(_ids(getattr(said, "eos_token_id", None)) for said in _configs(network)))
     pad = _padding(config, tokenizer, ends)
@@ -124,8 +128,21 @@ def tokens_of(network: PreTrainedModel, tokenizer: Tokenizer, context: int) -> T
     if not config.is_encoder_decoder:
         return Tokens(texts, None, ends, [])
     first = _first_of_target(network, pad)
-    targets = Encoder(tokenizer, context, pad=pad, start=[first, *start])
+    targets = Encoder(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
     return Tokens(texts, targets, ends, sorted({pad, first} - ends))
+
+
+def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> tuple[Tokenizer, Tokenizer]:
+    if files == folders.MARIAN:
+        return read_marian(name, folder)
+    if files[0] in folders.LONE:
+        tokenizer = read_lone(name, folder / files[0], model_type)
+    elif files == ("tokenizer.json",):  # as it is: transformers rebuilds some families', and the rest gets lost
+        tokenizer = Tokenizer.from_file(str(folder / files[0]))
+    else:
+        built = AutoTokenizer.from_pretrained(folder, **SAFE)
+        tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
+    return tokenizer, tokenizer
 
 
 def _type_on(device: str) -> torch.dtype | str:

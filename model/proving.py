@@ -82,9 +82,12 @@ def _batch(stacks: Stacks) -> _Batch:
 
 
 def _reference(stacks: Stacks, batch: _Batch) -> Tensor:
-    if isinstance(stacks, TwoStacks):
-        return stacks.reference(batch.ids, batch.keep, batch.source, batch.source_keep)
-    return stacks.reference(batch.ids, batch.keep)
+    try:
+        if isinstance(stacks, TwoStacks):
+            return stacks.reference(batch.ids, batch.keep, batch.source, batch.source_keep)
+        return stacks.reference(batch.ids, batch.keep)
+    except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
+        raise NotSupported(f"transformers itself cannot run it ({type(error).__name__}: {error})") from None
 
 
 def _states(stacks: Stacks, run: Probe | Recording, batch: _Batch) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 
 from model import measures
 from model.catalog import MOST_ROWS, Model, Reading
+from model.description import Description
 from model.text import TokenBatch
 from ui.look import Look
 from ui.markdown import escaped
@@ -107,12 +108,7 @@ def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
 def model_found(model: Model) -> str:
     """What was found in the model, in a few lines."""
     found = model.describe()
-    layers = " + ".join(
-        f"{count} {name}" if len(found.layers) > 1 else f"{count}" for name, count in found.layers.items()
-    )
-    heads = f"{found.heads} heads"
-    if found.key_value_heads != found.heads:
-        heads += f" sharing {found.key_value_heads} key-value heads"
+    layers = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
     masks = ", ".join(found.masks)
     if found.window is not None:
         masks += f" ({found.window} positions, in {found.windowed} layers)"
@@ -123,7 +119,24 @@ def model_found(model: Model) -> str:
     )
     article = "an" if found.kind.startswith("e") else "a"
     what = f"{article} {found.kind} of {size} ({found.architecture})"
-    return f"{title_of(model)}: {what}, {layers} layers, {heads}, {context}. Masks: {masks}."
+    return f"{title_of(model)}: {what}, {layers} layers, {_heads(found)}, {context}. Masks: {masks}."
+
+
+def _heads(found: Description) -> str:
+    """One number where all attentions have as many, else one for each."""
+    parts = found.heads_by_part or {"self": (found.heads, found.key_value_heads)}
+    queries = {name: heads for name, (heads, _) in parts.items()}
+    keys = {name: heads for name, (_, heads) in parts.items()}
+    shared = f" sharing {_total(keys)} key-value heads" if keys != queries else ""
+    return f"{_total(queries)} heads{shared}"
+
+
+def _total(counts: dict[str, int]) -> str:
+    return _counts(counts) if len(set(counts.values())) > 1 else f"{next(iter(counts.values()))}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return " + ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def sharing(look: Look, layer: int, head: int) -> str:

@@ -77,6 +77,10 @@ DECODERS: dict[str, PreTrainedConfig] = {
         num_local_experts=4,
         num_experts_per_tok=2,
     ),
+    "mixtral": hf.MixtralConfig(
+        **WIDE | {"intermediate_size": 36}, sliding_window=3, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "phi": hf.PhiConfig(**PLAIN | {"hidden_size": 32}),  # half of a head's width is turned, and that must be even
 }
 ENCODERS: dict[str, PreTrainedConfig] = {
     "bert": hf.BertConfig(**PLAIN),

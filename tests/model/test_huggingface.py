@@ -195,6 +195,7 @@ WINDOWS = {  # the native window of each layer, in positions
     "gemma3": (3, None, 3),
     "phi3": (5, 5, 5),
     "gpt_oss": (3, None, 3),
+    "mixtral": (3, 3, 3),
 }
 
 
@@ -265,6 +266,7 @@ def test_what_a_model_says_of_itself(loaded: dict[str, Family]) -> None:
     bart = loaded["bart"].ours.describe()
     assert (bart.kind, bart.layers) == ("encoder-decoder", {"encoder": 3, "decoder": 2, "cross": 2})
     assert (bart.masks, bart.heads) == (("causal", "padding"), 4)
+    assert bart.heads_by_part == {"encoder": (3, 3), "decoder": (4, 4), "cross": (4, 4)}
     roberta = loaded["roberta"].ours.describe()
     assert (roberta.kind, roberta.masks, roberta.window) == ("encoder", ("padding",), None)
     assert roberta.context == 47 - families.PAD - 1  # it counts positions from behind its padding's

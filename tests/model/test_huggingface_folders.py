@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, GPT2Config, Llama4TextConfig, LlamaConfig
+from transformers import BertConfig, BertModel, GPT2Config, Llama4TextConfig, LlamaConfig, PhiConfig
 
 from model import catalog, opening, routing
 from model.attention import NO_TERMS
@@ -155,6 +155,12 @@ def test_the_proof_at_loading_finds_them_by_itself(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(opening, "IGNORE_THE_INTERFACE", ())
     with pytest.raises(NotSupported, match=rf"\({name}\) cannot be shown: only 0 of its 2 layers"):
         load(families.save(name, tmp_path / name))
+
+
+def test_sizes_that_transformers_itself_cannot_run_are_refused_as_such(tmp_path: Path) -> None:
+    odd = PhiConfig(**families.PLAIN)  # it turns half of each head's width, in pairs: half of 6 is 3
+    with pytest.raises(NotSupported, match=r"\(phi\) cannot be shown: transformers itself cannot run it \(Runtime"):
+        load(families.save("phi", tmp_path, odd))
 
 
 def test_a_mask_that_is_neither_causal_nor_a_window_is_refused(
