@@ -4,6 +4,7 @@ Import this only when such a model is chosen: transformers takes seconds to load
 Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -88,7 +89,7 @@ class HuggingFaceModel(Model):
             raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")
         else:
             written = writer.encode(targets, pad_side)
-        return TokenBatch(written.ids, written.keep, written.pieces, pad_side, written.cut, batch)
+        return replace(written, source=batch)
 
     def label(self, token: int) -> str:
         """What to show for an id."""
@@ -102,7 +103,7 @@ class HuggingFaceModel(Model):
         ValueError for a spec of layers or heads that are not there, or of positions that the network does not take.
         """
         spec = self.standard if spec is None else spec
-        spec.check_scope(self.num_layers, self.num_heads)
+        spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
                 f"{self.name} works out its positions by itself: expected counted ones, got {spec.positions}"

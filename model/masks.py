@@ -8,6 +8,7 @@ Sizes: B batch rows, H heads, Q queries, K keys; the queries are the last Q of t
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,7 +83,7 @@ def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: int) -> tuple[Ten
     return (blocked[q, k] & real)[:, None], (opened[q, k] & real)[:, None]
 
 
-def build(
+def blockers(
     spec: MaskSpec,
     keep: Tensor,
     queries: int,
@@ -90,7 +91,7 @@ def build(
     window_size: int | None = None,
     documents: Callable[[str], Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """The masks that `spec` turns on, by name, each broadcastable to [B,1,Q,K], what is opened again included.
+    """The masks that `spec` turns on, by name, each broadcastable to [B,1,Q,K], before anything is opened or drawn.
 
     keep: bool [B,K], True = a real token. A padding mask that blocks nothing is left out, so that a text on its own
     takes the fast path. window_size: the model's native window in positions, None where it has none.
@@ -112,6 +113,19 @@ def build(
         masks["stride"] = stride(queries, keys, spec.stride, device)[None, None]
     if spec.documents and documents is not None:
         masks["documents"] = same_document(documents(spec.documents).to(device), queries)
+    return masks
+
+
+def build(
+    spec: MaskSpec,
+    keep: Tensor,
+    queries: int,
+    *,
+    window_size: int | None = None,
+    documents: Callable[[str], Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """As `blockers`, with the cells that sinks, a prefix or a drawing open again, and with what is drawn."""
+    masks = blockers(spec, keep, queries, window_size=window_size, documents=documents)
     for opened in openings(spec, keep, queries).values():
         masks = {name: mask | opened for name, mask in masks.items()}
     if spec.drawn:
@@ -152,15 +166,23 @@ class Place:
 
     def masks(self, spec: MaskSpec, head: int = 0) -> dict[str, Tensor]:
         """The masks of one head under spec, by name, each broadcastable to [B,1,Q,K]."""
-        return self._build(spec.at(self.layer, head, self.standard))
+        return build(*self._with_its_own(spec.at(self.layer, head, self.standard)), **self._known())
+
+    def undrawn(self, spec: MaskSpec, head: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What blocks, whatever opens it again, and what opens: both by name, without the drawing."""
+        ruling = self._with_its_own(spec.at(self.layer, head, self.standard))
+        return blockers(*ruling, **self._known()), openings(*ruling)
 
     def allowed(self, spec: MaskSpec, made: dict | None = None) -> Tensor | None:
         """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask.
 
         made: what this gave for other layers of the same run, looked up and added to.
         """
-        each = range(self.heads if spec.heads else 1)
-        rulings = tuple(spec.at(self.layer, head, self.standard) for head in each)
+        here = spec.at(self.layer, next(iter(spec.heads), 0), self.standard)
+        rulings: tuple[MaskSpec, ...] = (here,)
+        if spec.heads:
+            elsewhere = spec.at(-1, -1, self.standard)
+            rulings = tuple(here if head in spec.heads else elsewhere for head in range(self.heads))
         made = {} if made is None else made
         key = (self.window, self.available, self.queries, rulings)
         if key not in made:
@@ -169,16 +191,20 @@ class Place:
 
     def _over_heads(self, rulings: tuple[MaskSpec, ...]) -> Tensor | None:
         if len(rulings) == 1:
-            return combine(self._build(rulings[0]))
+            return combine(build(*self._with_its_own(rulings[0]), **self._known()))
         shape = (len(self.keep), 1, self.queries, self.keep.shape[-1])
-        free = {"free": torch.ones(1, dtype=torch.bool, device=self.keep.device)}
-        kinds = {ruling: reduce(torch.logical_and, (free | self._build(ruling)).values()) for ruling in set(rulings)}
-        return torch.cat([kinds[ruling].expand(shape) for ruling in rulings], dim=1)
+        free = torch.ones(1, dtype=torch.bool, device=self.keep.device)
+        kinds = {ruling: self._over_heads((ruling,)) for ruling in set(rulings)}
+        each = [free if mask is None else mask for mask in (kinds[ruling] for ruling in rulings)]
+        return torch.cat([mask.expand(shape) for mask in each], dim=1)
 
-    def _build(self, ruling: MaskSpec) -> dict[str, Tensor]:
+    def _with_its_own(self, ruling: MaskSpec) -> tuple[MaskSpec, Tensor, int]:
+        """The masks of ruling that this attention can have, and its sizes: what every builder of masks begins with."""
         missing = {name: getattr(OFF, name) for name in MASK_NAMES if name not in self.available}
-        possible = replace(ruling, **missing) if missing else ruling
-        return build(possible, self.keep, self.queries, window_size=self.window, documents=self.documents)
+        return replace(ruling, **missing) if missing else ruling, self.keep, self.queries
+
+    def _known(self) -> dict[str, Any]:
+        return {"window_size": self.window, "documents": self.documents}
 
 
 def _distance(queries: int, keys: int, device: torch.device | None) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 MOST_POSITIONS = 1_000_000  # more than any text here has
 MOST_STROKES = 20_000  # of a drawing
+MOST_IN_SCOPE = 1_000  # layers, or heads
 LONGEST_SEPARATOR = 40  # characters
 MOST_BYTES = 1_000_000  # of JSON
 
@@ -40,8 +41,8 @@ class MaskSpec:
     causal, padding, window: the masks that models are trained with; window is the model's own.
     padding_queries: padding sees nothing either. sliding: a window of the reader's, in positions; 0 = off.
     stride: only every stride-th position back is seen; 0 or 1 = off. documents: a separator that splits the text,
-    nobody looks across; "" = off. prefix: the first so many tokens see each other. sinks: everybody sees the first so many.
-    drawn: rectangles, of which the last one on a cell counts.
+    nobody looks across; "" = off. prefix: the first so many tokens see each other. sinks: everybody sees the first so
+    many. drawn: rectangles, of which the last one on a cell counts.
     positions: "counted" over real tokens, "cells": padding is counted too, "documents": from 0 in each document.
     layers, heads: where all these masks hold; () = everywhere. Elsewhere the model's standard masks do.
     Raises ValueError for anything that is none of this.
@@ -67,8 +68,8 @@ class MaskSpec:
         for name in ("sliding", "stride", "prefix", "sinks"):
             most = f"a whole number from 0 (off) to {MOST_POSITIONS}"
             _expect(_is_count(getattr(self, name)), name, most, getattr(self, name))
-        short = isinstance(self.documents, str) and len(self.documents) <= LONGEST_SEPARATOR
-        _expect(short, "documents", f"a separator of at most {LONGEST_SEPARATOR} characters", self.documents)
+        separator = f"a separator of at most {LONGEST_SEPARATOR} characters"
+        _expect(_is_separator(self.documents), "documents", separator, self.documents)
         _expect(self.positions in get_args(Positions), "positions", "counted, cells or documents", self.positions)
         drawn = isinstance(self.drawn, tuple) and all(type(stroke) is Stroke for stroke in self.drawn)
         _expect(drawn, "drawn", "a tuple of strokes", self.drawn)
@@ -76,8 +77,9 @@ class MaskSpec:
         _expect(len(self.drawn) <= MOST_STROKES, "drawn", few, f"{len(self.drawn):,} of them")
         for name in ("layers", "heads"):
             some = getattr(self, name)
-            numbers = isinstance(some, tuple) and all(map(_is_count, some)) and len(set(some)) == len(some)
-            _expect(numbers, name, "a tuple of different whole numbers from 0", some)
+            few = isinstance(some, tuple) and len(some) <= MOST_IN_SCOPE
+            numbers = few and all(map(_is_count, some)) and len(set(some)) == len(some)
+            _expect(numbers, name, f"a tuple of at most {MOST_IN_SCOPE} different whole numbers from 0", some)
 
     def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
         """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
@@ -100,6 +102,7 @@ class MaskSpec:
 
         Raises ValueError, saying what was expected, for anything else and for more than MOST_BYTES of it.
         """
+        _expect(isinstance(text, str | bytes), "a mask", "JSON", text)
         _expect(len(text) <= MOST_BYTES, "a mask", f"at most {MOST_BYTES:,} bytes of JSON", f"{len(text):,}")
         try:
             data = json.loads(text)
@@ -121,13 +124,19 @@ class MaskSpec:
             _expect(
                 len(plain["drawn"]) <= MOST_STROKES, "drawn", f"at most {MOST_STROKES:,} strokes", len(plain["drawn"])
             )
-            plain["drawn"] = tuple(map(_stroke, plain["drawn"]))
+            plain["drawn"] = tuple(map(stroke_of, plain["drawn"]))
         return cls(**plain)
 
 
-def _stroke(data: Any) -> Stroke:
+def stroke_of(data: Any) -> Stroke:
     _expect(isinstance(data, list) and len(data) == 5, "a stroke", "a list of a kind and four positions", data)
     return Stroke(*data)
+
+
+def _is_separator(value: Any) -> bool:
+    if not isinstance(value, str) or len(value) > LONGEST_SEPARATOR:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)  # half a character: no file can hold it
 
 
 def _is_count(value: Any) -> bool:
@@ -136,8 +145,16 @@ def _is_count(value: Any) -> bool:
 
 def _expect(right: bool, name: str, expected: str, got: Any) -> None:
     if not right:
+        raise ValueError(f"{name}: expected {expected}, got {_shown(got)}")
+
+
+def _shown(got: Any) -> str:
+    """As Python writes it, cut short; a number or a nesting that Python will not write, by its kind."""
+    try:
         shown = repr(got)
-        raise ValueError(f"{name}: expected {expected}, got {shown if len(shown) <= 80 else shown[:80] + '…'}")
+    except (ValueError, RecursionError):
+        return f"a {type(got).__name__} too large to show"
+    return shown if len(shown) <= 80 else shown[:80] + "…"
 
 
 STANDARD = MaskSpec()  # of most models; an encoder's has no causal mask

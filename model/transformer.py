@@ -110,6 +110,7 @@ def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
         return torch.arange(batch.ids.shape[1]).expand_as(counted)
     if spec.positions == "documents" and spec.documents:
         number = batch.documents(spec.documents)
-        first = torch.full_like(counted, batch.ids.shape[1]).scatter_reduce(-1, number, counted, "amin")
+        none = torch.full((len(counted), int(number.max()) + 1), batch.ids.shape[1])
+        first = none.scatter_reduce(-1, number, counted, "amin")
         return counted - first.gather(-1, number)
     return counted

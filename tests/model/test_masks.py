@@ -2,18 +2,23 @@
 
     python -m pytest tests/model/test_masks.py
 
-True means "may attend"; rows are queries, columns are keys.
+True means "may attend"; rows are queries, columns are keys. Every mask is held against a matrix drawn by hand, all of
+them together against their definitions cell by cell, and those that transformers has against transformers.
 """
 
 import dataclasses
+import random
 from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import MistralConfig, masking_utils
 
 from model import masks
-from model.masks import MaskSpec
+from model.masks import MaskSpec, Place, Stroke
+from model.spec import OFF
+from tests.model.random_specs import random_spec
 
 KEEP = torch.tensor([[True, True, True, True, True], [False, False, True, True, True]])
 NO_PADDING = torch.ones(3, 5, dtype=torch.bool)
@@ -22,6 +27,32 @@ NO_PADDING = torch.ones(3, 5, dtype=torch.bool)
 def rows(*lines: str) -> Tensor:
     """A mask drawn by hand: x = may attend."""
     return torch.tensor([[cell == "x" for cell in line] for line in lines])
+
+
+FULL, LEFT, RIGHT = rows("xxxxxxx"), rows("..xxxxx"), rows("xxxxx..")  # keep, of 7 positions
+PACKED = torch.tensor([[0, 0, 0, 1, 1, 2, 2]])  # the document of each position
+CAUSAL = rows("x......", "xx.....", "xxx....", "xxxx...", "xxxxx..", "xxxxxx.", "xxxxxxx")
+
+
+def drawn_by(
+    spec: MaskSpec,
+    keep: Tensor = FULL,
+    queries: int = 7,
+    *,
+    window_size: int | None = None,
+    documents: Tensor = PACKED,
+) -> Tensor:
+    """All masks of spec together, bool [Q,K], of the one row of keep."""
+    built = masks.build(spec, keep, queries, window_size=window_size, documents=lambda _: documents)
+    everything = masks.combine(built | {"nothing": torch.ones(1, dtype=torch.bool)})
+    assert everything is not None
+    return everything.expand(1, 1, queries, keep.shape[1])[0, 0]
+
+
+def assert_same(found: Tensor, expected: Tensor) -> None:
+    """The message shows both, drawn."""
+    picture = ["".join(".x"[int(cell)] for cell in line) for line in found.tolist()]
+    assert torch.equal(found, expected), "\n".join(["found", *picture])
 
 
 def test_causal_sees_itself_and_what_came_before() -> None:
@@ -96,3 +127,360 @@ def test_a_spec_is_plain_data_that_cannot_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         MaskSpec().causal = False  # type: ignore[misc]
     assert hash(MaskSpec(causal=False)) == hash(dataclasses.replace(MaskSpec(), causal=False))
+
+
+class TestByHand:
+    """Every mask, and the combinations that models are trained with, on 7 positions."""
+
+    def test_nothing_is_blocked_when_all_is_off(self) -> None:
+        assert drawn_by(OFF, LEFT).all()
+        assert masks.build(dataclasses.replace(OFF, stride=1), LEFT, 7) == {}
+
+    @pytest.mark.parametrize(
+        ("spec", "matrix"),
+        [
+            (OFF, ["xxx....", "xxxx...", "xxxxx..", ".xxxxx.", "..xxxxx", "...xxxx", "....xxx"]),
+            (MaskSpec(), ["x......", "xx.....", "xxx....", ".xxx...", "..xxx..", "...xxx.", "....xxx"]),
+        ],
+        ids=["both ways", "causal"],
+    )
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_sliding_sees_less_than_its_size_away(self, spec: MaskSpec, matrix: list[str], queries: int) -> None:
+        sliding = dataclasses.replace(spec, sliding=3)
+        assert_same(drawn_by(sliding, queries=queries), rows(*matrix)[-queries:])
+        native = dataclasses.replace(spec, window=True)
+        assert_same(drawn_by(native, queries=queries, window_size=3), rows(*matrix)[-queries:])
+
+    def test_of_two_windows_the_smaller_one_counts(self) -> None:
+        assert_same(drawn_by(MaskSpec(sliding=5), window_size=3), drawn_by(MaskSpec(sliding=3)))
+        assert_same(drawn_by(MaskSpec(sliding=3), window_size=5), drawn_by(MaskSpec(sliding=3)))
+        assert set(masks.build(MaskSpec(sliding=6), FULL, 7, window_size=5)) == {"causal", "sliding", "window"}
+
+    def test_a_window_as_long_as_the_text_is_left_out(self) -> None:
+        assert set(masks.build(MaskSpec(sliding=7), FULL, 7)) == {"causal"}
+        assert set(masks.build(MaskSpec(sliding=6), FULL, 7)) == {"causal", "sliding"}
+
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_stride_sees_every_third_position_both_ways(self, queries: int) -> None:
+        matrix = rows("x..x..x", ".x..x..", "..x..x.", "x..x..x", ".x..x..", "..x..x.", "x..x..x")
+        assert_same(drawn_by(dataclasses.replace(OFF, stride=3), queries=queries), matrix[-queries:])
+        assert_same(drawn_by(MaskSpec(stride=3), queries=queries), (matrix & CAUSAL)[-queries:])
+
+    def test_a_stride_within_a_window_is_dilated(self) -> None:
+        matrix = rows("x......", ".x.....", "..x....", "x..x...", ".x..x..", "..x..x.", "...x..x")
+        assert_same(drawn_by(MaskSpec(stride=3, sliding=5)), matrix)
+
+    def test_a_stride_of_nothing_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="expected a stride of at least 1 position, got 0"):
+            masks.stride(5, 5, 0)
+
+    @pytest.mark.parametrize(
+        ("keep", "matrix"),
+        [
+            (LEFT, [".......", ".......", *["..xxxxx"] * 5]),
+            (RIGHT, [*["xxxxx.."] * 5, ".......", "......."]),
+            (FULL, ["xxxxxxx"] * 7),
+        ],
+        ids=["left", "right", "none"],
+    )
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_padding_queries_look_at_nobody(self, keep: Tensor, matrix: list[str], queries: int) -> None:
+        spec = MaskSpec(causal=False, padding_queries=True)
+        assert_same(drawn_by(spec, keep, queries), rows(*matrix)[-queries:])
+        lifted = dataclasses.replace(spec, padding=False)  # a part of the padding mask, off with it
+        assert drawn_by(lifted, keep, queries).all()
+
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_documents_see_only_themselves(self, queries: int) -> None:
+        both = rows("xxx....", "xxx....", "xxx....", "...xx..", "...xx..", ".....xx", ".....xx")
+        one = rows("x......", "xx.....", "xxx....", "...x...", "...xx..", ".....x.", ".....xx")
+        assert_same(drawn_by(dataclasses.replace(OFF, documents="."), queries=queries), both[-queries:])
+        assert_same(drawn_by(MaskSpec(documents="."), queries=queries), one[-queries:])
+
+    def test_documents_without_a_text_are_one(self) -> None:
+        assert set(masks.build(MaskSpec(documents="."), FULL, 7)) == {"causal"}
+
+    @pytest.mark.parametrize(
+        ("keep", "matrix"),
+        [
+            (FULL, ["xxx....", "xxx....", "xxx....", "xxxx...", "xxxxx..", "xxxxxx.", "xxxxxxx"]),
+            (LEFT, [".......", ".......", "..xxx..", "..xxx..", "..xxx..", "..xxxx.", "..xxxxx"]),
+            (RIGHT, ["xxx....", "xxx....", "xxx....", "xxxx...", "xxxxx..", "xxxxx..", "xxxxx.."]),
+        ],
+        ids=["no padding", "left", "right"],
+    )
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_a_prefix_sees_itself_in_both_directions(self, keep: Tensor, matrix: list[str], queries: int) -> None:
+        assert_same(drawn_by(MaskSpec(prefix=3), keep, queries), rows(*matrix)[-queries:])
+
+    @pytest.mark.parametrize(
+        ("keep", "matrix"),
+        [
+            (FULL, ["xx.....", "xx.....", "xxx....", "xxxx...", "xx.xx..", "xx..xx.", "xx...xx"]),
+            (LEFT, [".......", ".......", "..xx...", "..xx...", "..xxx..", "..xxxx.", "..xx.xx"]),
+            (RIGHT, ["xx.....", "xx.....", "xxx....", "xxxx...", "xx.xx..", "....x..", "......."]),
+        ],
+        ids=["no padding", "left", "right"],
+    )
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_sinks_are_seen_from_beyond_the_window(self, keep: Tensor, matrix: list[str], queries: int) -> None:
+        assert_same(drawn_by(MaskSpec(sliding=2, sinks=2), keep, queries), rows(*matrix)[-queries:])
+
+    def test_causal_with_a_window_and_a_sink(self) -> None:
+        matrix = rows("x......", "xx.....", "xxx....", "xxxx...", "x.xxx..", "...xx..", "....x..")
+        assert_same(drawn_by(MaskSpec(sliding=3, sinks=1), RIGHT), matrix)
+
+    def test_a_prefix_reaches_into_the_next_document(self) -> None:
+        matrix = rows("xxxx...", "xxxx...", "xxxx...", "xxxx...", "...xx..", ".....x.", ".....xx")
+        assert_same(drawn_by(MaskSpec(documents=".", prefix=4)), matrix)
+
+    def test_a_prefix_and_sinks_longer_than_the_text_open_all_of_it_but_no_padding(self) -> None:
+        for spec in (MaskSpec(prefix=29), MaskSpec(sinks=29)):
+            assert drawn_by(spec).all()
+            assert_same(drawn_by(spec, LEFT), rows(*["......."] * 2, *["..xxxxx"] * 5))
+
+
+class TestDrawn:
+    BLOCK, OPEN, ERASE = Stroke("block", 1, 0, 4, 3), Stroke("open", 2, 2, 5, 5), Stroke("erase", 3, 0, 3, 6)
+
+    @pytest.mark.parametrize(
+        ("strokes", "matrix"),
+        [
+            ((BLOCK,), ["x......", ".......", ".......", ".......", "....x..", "xxxxxx.", "xxxxxxx"]),
+            ((OPEN,), ["x......", "xx.....", "xxxxxx.", "xxxxxx.", "xxxxxx.", "xxxxxx.", "xxxxxxx"]),
+            ((ERASE,), ["x......", "xx.....", "xxx....", "xxxx...", "xxxxx..", "xxxxxx.", "xxxxxxx"]),
+            ((BLOCK, OPEN, ERASE), ["x......", ".......", "..xxxx.", "xxxx...", "..xxxx.", "xxxxxx.", "xxxxxxx"]),
+            ((ERASE, OPEN, BLOCK), ["x......", ".......", "....xx.", "....xx.", "....xx.", "xxxxxx.", "xxxxxxx"]),
+            ((OPEN, BLOCK, ERASE), ["x......", ".......", "....xx.", "xxxx...", "....xx.", "xxxxxx.", "xxxxxxx"]),
+        ],
+        ids=["block", "open", "erase", "block, open, erase", "erase, open, block", "open, block, erase"],
+    )
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_the_last_stroke_on_a_cell_counts(
+        self, strokes: tuple[Stroke, ...], matrix: list[str], queries: int
+    ) -> None:
+        assert_same(drawn_by(MaskSpec(drawn=strokes), queries=queries), rows(*matrix)[-queries:])
+
+    def test_positions_count_real_tokens_so_that_left_padding_moves_the_drawing_along(self) -> None:
+        strokes = (Stroke("block", 1, 0, 2, 1), Stroke("open", 0, 3, 0, 100))
+        left = rows(".......", ".......", "..x..xx", ".......", "....x..", "..xxxx.", "..xxxxx")
+        right = rows("x..xx..", ".......", "..x....", "xxxx...", "xxxxx..", "xxxxx..", "xxxxx..")
+        assert_same(drawn_by(MaskSpec(drawn=strokes), LEFT), left)
+        assert_same(drawn_by(MaskSpec(drawn=strokes), RIGHT), right)
+        assert_same(drawn_by(MaskSpec(drawn=strokes), LEFT, 3), left[-3:])
+
+    def test_padding_is_not_drawn_on(self) -> None:
+        everywhere = dataclasses.replace(OFF, drawn=(Stroke("block", 0, 0, 1_000_000, 1_000_000),))
+        assert_same(drawn_by(everywhere, LEFT), rows(*["xxxxxxx"] * 2, *["xx....."] * 5))
+        assert_same(drawn_by(everywhere, RIGHT), rows(*[".....xx"] * 5, *["xxxxxxx"] * 2))
+        opened = MaskSpec(padding_queries=True, drawn=(Stroke("open", 0, 0, 1_000_000, 1_000_000),))
+        assert_same(drawn_by(opened, LEFT), rows(*["......."] * 2, *["..xxxxx"] * 5))
+
+    def test_what_is_drawn_has_the_last_word_over_sinks_and_a_prefix(self) -> None:
+        spec = MaskSpec(sinks=2, prefix=3, drawn=(Stroke("block", 0, 1, 6, 1),))
+        matrix = rows("x.x....", "x.x....", "x.x....", "x.xx...", "x.xxx..", "x.xxxx.", "x.xxxxx")
+        assert_same(drawn_by(spec), matrix)
+
+    def test_what_is_drawn_opens_against_every_mask_at_once(self) -> None:
+        spec = MaskSpec(sliding=2, stride=2, documents=".", drawn=(Stroke("open", 1, 5, 1, 6),))
+        built = masks.build(spec, FULL, 7, window_size=3, documents=lambda _: PACKED)
+        assert set(built) == {"causal", "window", "sliding", "stride", "documents", "drawn"}
+        assert_same(drawn_by(spec, window_size=3), rows("x......", ".x...xx", *identity(2, 7)))
+
+
+def identity(first: int, size: int) -> list[str]:
+    """The rows of the diagonal from the first on."""
+    return ["." * place + "x" + "." * (size - place - 1) for place in range(first, size)]
+
+
+def may_attend(spec: MaskSpec, keep: list[bool], document: list[int], window: int | None, q: int, k: int) -> bool:
+    """The definition of every mask, for one cell. Blocked if any mask blocks it, unless sinks or a prefix open it; what
+    is drawn has the last word."""
+    place = [sum(keep[:position]) for position in range(len(keep))]
+    real = keep[q] and keep[k]
+    for stroke in reversed(spec.drawn):
+        inside = stroke.query <= place[q] <= stroke.last_query and stroke.key <= place[k] <= stroke.last_key
+        if real and inside and stroke.kind == "erase":
+            break
+        if real and inside:
+            return stroke.kind == "open"
+    if real and place[k] < spec.sinks:
+        return True
+    if real and max(place[q], place[k]) < spec.prefix:
+        return True
+    return (
+        (k <= q or not spec.causal)
+        and (keep[k] or not spec.padding)
+        and (keep[q] or not spec.padding or not spec.padding_queries)
+        and (abs(q - k) < (window or 99) or not spec.window)
+        and (abs(q - k) < spec.sliding or not spec.sliding)
+        and ((q - k) % spec.stride == 0 if spec.stride else True)
+        and (document[q] == document[k] or not spec.documents)
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_masks_together_are_their_definitions_cell_by_cell(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(40):
+        spec, queries, window = random_spec(chance), chance.choice([11, 11, 5]), chance.choice([None, 3])
+        keep = [
+            [chance.random() < 0.8 for _ in range(11)],
+            [False] * 4 + [True] * 7,
+            [True] * 5 + [False] * 6,
+        ]
+        document = [sorted(chance.randrange(3) for _ in range(11)) for _ in keep]
+        built = masks.build(
+            spec,
+            torch.tensor(keep),
+            queries,
+            window_size=window,
+            documents=lambda _, document=document: torch.tensor(document),
+        )
+        found = masks.combine(built)
+        found = torch.ones(3, 1, queries, 11) > 0 if found is None else found.expand(3, 1, queries, 11)
+        expected = [
+            [[may_attend(spec, keep[row], document[row], window, q, k) for k in range(11)] for q in range(11)]
+            for row in range(3)
+        ]
+        for row in range(3):
+            assert_same(found[row, 0], torch.tensor(expected[row])[-queries:])
+
+
+class TestInAPlace:
+    """Place.allowed is what a run attends under, Place.masks what a reader is told; B=2, 3 heads."""
+
+    HERE = Place(KEEP, 5, 3, layer=1, window=4, documents=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_all_masks_of_a_head_together_are_what_the_run_allows(self, seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(20):
+            spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))
+            together = self.HERE.allowed(spec)
+            for head in range(3):
+                expected = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+                for mask in self.HERE.masks(spec, head).values():
+                    expected = expected & mask
+                found = expected if together is None else together.expand(2, 3, 5, 5)[:, head : head + 1]
+                assert expected.all() or together is not None
+                assert torch.equal(found, expected), (spec, head)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_without_the_drawing_a_cell_is_allowed_where_nothing_blocks_it_or_something_opens_it(
+        self, seed: int
+    ) -> None:
+        chance = random.Random(seed)
+        for _ in range(20):
+            spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))
+            for head in range(3):
+                blockers, openings = self.HERE.undrawn(spec, head)
+                assert set(blockers) <= set(masks.MASK_NAMES) - {"drawn", *masks.OPENERS}
+                assert set(openings) <= set(masks.OPENERS)
+                everything = {"nothing": torch.ones(2, 1, 5, 5, dtype=torch.bool)}
+                unblocked, allowed = (
+                    masks.combine(some | everything)
+                    for some in (blockers, self.HERE.masks(dataclasses.replace(spec, drawn=()), head))
+                )
+                assert unblocked is not None
+                assert allowed is not None
+                assert torch.equal(sum(openings.values(), unblocked), allowed), (spec, head)
+
+    def test_outside_its_layers_and_heads_the_standard_masks_hold(self) -> None:
+        spec = dataclasses.replace(OFF, sliding=2, layers=(1,), heads=(0, 2))
+        assert [set(self.HERE.masks(spec, head)) for head in range(3)] == [
+            {"sliding"},
+            {"causal", "padding", "window"},
+            {"sliding"},
+        ]
+        elsewhere = dataclasses.replace(self.HERE, layer=0, standard=MaskSpec(causal=False))
+        assert [set(elsewhere.masks(spec, head)) for head in range(3)] == [{"padding", "window"}] * 3
+
+    def test_one_mask_for_all_heads_unless_they_differ(self) -> None:
+        for spec, heads in ((MaskSpec(), 1), (MaskSpec(layers=(1,)), 1), (MaskSpec(sinks=1, heads=(2,)), 3)):
+            allowed = self.HERE.allowed(spec)
+            assert allowed is not None
+            assert allowed.shape[1] == heads
+
+    def test_layers_under_the_same_masks_share_them(self) -> None:
+        places = [dataclasses.replace(self.HERE, layer=layer) for layer in range(5)]
+        made: dict = {}
+        spec = MaskSpec(sliding=2, layers=(1, 3))
+        found = [place.allowed(spec, made) for place in places]
+        assert len(made) == 2
+        assert found[0] is found[2] is found[4]
+        assert found[1] is found[3]
+        assert found[0] is not found[1]
+
+    def test_a_mask_that_the_model_cannot_have_stays_off(self) -> None:
+        cross = dataclasses.replace(self.HERE, available=frozenset({"padding"}))
+        everything = MaskSpec(
+            padding_queries=True, sliding=2, stride=2, documents=".", prefix=2, sinks=1, drawn=(TestDrawn.BLOCK,)
+        )
+        assert set(cross.masks(everything)) == {"padding"}
+        assert torch.equal(cross.masks(everything)["padding"], masks.padding(KEEP))
+        without = dataclasses.replace(self.HERE, available=frozenset(masks.MASK_NAMES) - {"causal"})
+        assert set(without.masks(everything)) == {
+            "padding",
+            "window",
+            "sliding",
+            "stride",
+            "documents",
+            "drawn",
+        }
+
+
+class TestAgainstTransformers:
+    """The masks that transformers builds for the same thing (transformers.masking_utils)."""
+
+    CONFIG = MistralConfig(sliding_window=2, attn_implementation="sdpa")
+    KEEPS = torch.cat([FULL, LEFT, RIGHT])
+    RESTARTED = torch.tensor([[0, 1, 2, 0, 1, 0, 1]])  # the positions of PACKED
+
+    @staticmethod
+    def cells(function: object, batch: int = 1, queries: int = 7) -> Tensor:
+        """What a mask function of transformers says of every cell, [B,1,Q,K]."""
+        found = masking_utils.sdpa_mask(
+            batch, queries, 7, q_offset=7 - queries, mask_function=function, allow_is_causal_skip=False
+        )
+        assert found is not None
+        return found
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 5, 7])
+    @pytest.mark.parametrize("queries", [7, 3])
+    def test_a_causal_window(self, size: int, queries: int) -> None:
+        theirs = self.cells(masking_utils.sliding_window_causal_mask_function(size), queries=queries)
+        assert_same(drawn_by(MaskSpec(sliding=size), queries=queries), theirs[0, 0])
+        assert_same(drawn_by(MaskSpec(), queries=queries, window_size=size), theirs[0, 0])
+
+    @pytest.mark.parametrize("reach", [1, 2, 5])
+    def test_a_window_in_both_directions(self, reach: int) -> None:
+        theirs = self.cells(masking_utils.sliding_window_bidirectional_mask_function(reach))
+        assert_same(drawn_by(dataclasses.replace(OFF, sliding=reach + 1)), theirs[0, 0])
+
+    def test_causal_and_a_window_with_padding(self) -> None:
+        given = {"inputs_embeds": torch.zeros(3, 7, 5), "attention_mask": self.KEEPS.long(), "past_key_values": None}
+        for row in range(3):
+            keep = self.KEEPS[row : row + 1]
+            whole = masking_utils.create_causal_mask(self.CONFIG, **given)[row, 0]
+            near = masking_utils.create_sliding_window_causal_mask(self.CONFIG, **given)[row, 0]
+            assert_same(drawn_by(MaskSpec(), keep), whole)
+            assert_same(drawn_by(MaskSpec(sliding=2), keep), near)
+            assert_same(drawn_by(MaskSpec(), keep, window_size=2), near)
+
+    def test_a_prefix_is_one_block_that_sees_itself(self) -> None:
+        blocks = masking_utils.blockwise_overlay(torch.tensor([[0, 0, 0, -1, -1, -1, -1]]))
+        theirs = self.cells(masking_utils.or_masks(masking_utils.causal_mask_function, blocks))
+        assert_same(drawn_by(MaskSpec(prefix=3)), theirs[0, 0])
+
+    def test_packed_documents(self) -> None:
+        packed = self.cells(masking_utils.packed_sequence_mask_function(PACKED))
+        assert_same(drawn_by(dataclasses.replace(OFF, documents=".")), packed[0, 0])
+
+    def test_packed_documents_with_positions_that_start_again(self) -> None:
+        given = {"inputs_embeds": torch.zeros(1, 7, 5), "attention_mask": None, "past_key_values": None}
+        given["position_ids"] = self.RESTARTED
+        whole = masking_utils.create_causal_mask(self.CONFIG, **given)
+        near = masking_utils.create_sliding_window_causal_mask(self.CONFIG, **given)
+        assert_same(drawn_by(MaskSpec(documents=".")), whole[0, 0])
+        assert_same(drawn_by(MaskSpec(documents=".", sliding=2)), near[0, 0])
