@@ -1,0 +1,187 @@
+"""A padded batch as an HTML grid: one row a text, one column a cell; padding textured by what its mask does."""
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from viz.numbers import Candidate
+from viz.palette import MASK_COLOURS, NOW, rgb
+
+CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
+GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
+MASKED = {
+    "off": "padding that the model reads like any token: no mask",
+    "keys": "padding that no token looks at",
+    "both": "padding that no token looks at and that looks at none",
+}
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class PaddedText:
+    """One text of a padded batch, T cells wide, n of them real, beside the same text alone.
+
+    number: from 1. ours: the page's, not the reader's. pieces [T]: what to show for each token. keep [T]: True = a real
+    token. positions [T]: the position ids the model was given, () where it works them out by itself. apart [T]: the
+    largest |logit - logit alone|, NaN at padding. alone, padded: the next token of the text alone and in the batch;
+    at_end: the one read at the last cell, whatever stands there. All three are None where none is predicted.
+    """
+
+    number: int
+    ours: bool
+    pieces: Sequence[str]
+    keep: Sequence[bool]
+    positions: Sequence[int]
+    apart: Sequence[float]
+    alone: Candidate | None
+    padded: Candidate | None
+    at_end: Candidate | None
+
+    @property
+    def tokens(self) -> int:
+        """Its real tokens."""
+        return sum(self.keep)
+
+    @property
+    def padding(self) -> int:
+        """Its cells of padding."""
+        return len(self.keep) - self.tokens
+
+    @property
+    def last(self) -> int:
+        """The cell of its last real token, where the next one is read."""
+        return max(cell for cell, real in enumerate(self.keep) if real)
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of its real tokens."""
+        return max(one for one, real in zip(self.apart, self.keep, strict=True) if real)
+
+    def goes_on_otherwise(self) -> bool:
+        """Whether another next token is the likeliest than when it stands alone."""
+        return self.alone is not None and self.padded is not None and self.alone.label != self.padded.label
+
+
+def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = "logits") -> str:
+    """The batch under a padding mask "off", "keys" or "both"; differences of `what` up to `tolerance` count as none.
+
+    Where it is wider than the screen it can be scrolled, and begins where its rows meet: at the side without padding.
+    """
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in range(len(texts[0].pieces)))
+    most = max(text.largest for text in texts)
+    rows = "".join(_row(text, mask, tolerance, most) for text in texts)
+    side = " right" if any(not text.keep[0] for text in texts) else ""
+    label = html.escape(alt(texts, mask, tolerance))
+    return (
+        f'{STYLE}{_upright(texts)}<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">'
+        f'<table class="padded"><tr><th scope="row">cell</th>{head}</tr>{rows}</table></div>'
+        f"{_key(texts, mask, tolerance, what)}"
+    )
+
+
+def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
+    """The grid for whoever cannot see it."""
+    widths = " and ".join(f"{text.padding} of sentence {text.number}" for text in texts if text.padding) or "none"
+    changed = [text for text in texts if text.largest > tolerance]
+    where = ", ".join(f"sentence {text.number} by up to {amount(text.largest)}" for text in changed) or "none"
+    return (
+        f"The batch: {len(texts)} sentences by {len(texts[0].pieces)} cells. "
+        f"Cells of padding: {widths}: {MASKED[mask]}. Sentences that differ from themselves alone: {where}."
+    )
+
+
+def amount(difference: float) -> str:
+    """8.0568 -> "8.1"; 0.00001073 -> "1.1 × 10⁻⁵"; 0 -> "0"; what is no number -> "∞"."""
+    if math.isnan(difference) or math.isinf(difference):
+        return "∞"
+    if difference == 0:
+        return "0"
+    if difference >= 9.95:
+        return f"{difference:,.0f}"
+    if difference >= 0.00995:
+        return f"{difference:.1f}" if difference >= 0.995 else f"{difference:.2g}"
+    digits, power = f"{difference:.1e}".split("e")
+    return f"{digits}\u202f×\u202f10{str(int(power)).translate(SUPERSCRIPT)}"
+
+
+def _upright(texts: Sequence[PaddedText]) -> str:
+    """Style: tokens are written downwards, but from left to right where the page is wide enough for that."""
+    columns = zip(*(text.pieces for text in texts), strict=True)
+    width = TITLES + sum(max(map(len, column)) * CHARACTER + AROUND for column in columns)
+    rule = "table.padded td .t { writing-mode: horizontal-tb; }"
+    return f"<style>@container (min-width: {width:.0f}px) {{ {rule} }}</style>"
+
+
+def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> str:
+    ours = " (ours)" if text.ours else ""
+    lines = f'<span class="t">sentence {text.number}{ours}</span>'
+    lines += '<span class="p">position id</span>' if text.positions else ""
+    cells = "".join(_cell(text, cell, mask, tolerance, most) for cell in range(len(text.pieces)))
+    return f'<tr><th scope="row">{lines}<span class="d">difference</span></th>{cells}</tr>'
+
+
+def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float) -> str:
+    real, apart = text.keep[cell], text.apart[cell]
+    position = f'<span class="p">{text.positions[cell]}</span>' if text.positions else ""
+    token = f'<span class="t">{html.escape(text.pieces[cell])}</span>'
+    if not real:
+        return f'<td class="pad {mask}" title="{MASKED[mask]}">{token}{position}<span class="d"></span></td>'
+    read = " read" if cell == text.last and text.padded is not None else ""
+    if apart <= tolerance:
+        near = f'<span class="d" title="{amount(apart)}">=</span>'
+        return f'<td class="same{read}">{token}{position}{near}</td>'
+    share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
+    shade = f"rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
+    return (
+        f'<td class="apart{read}" style="background:{shade}" title="{amount(apart)} away from the same token alone">'
+        f'{token}{position}<span class="d">{amount(apart)}</span></td>'
+    )
+
+
+def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:
+    parts = []
+    if any(text.padding for text in texts):
+        parts.append(f'<span class="padded swatch {mask}"></span>{MASKED[mask]}.')
+    parts.append(
+        f"Difference: of the token's {what}, how far the furthest is from its value when the sentence stands alone; "
+        f"“=” is at most {amount(tolerance)}."
+    )
+    if texts[0].padded is not None:
+        parts.append("Underlined is each sentence's last token, where the next one is read.")
+    return f'<p class="key">{" ".join(parts)}</p>'
+
+
+def _stripes(angle: int, alpha: float) -> str:
+    colour = f"rgba({','.join(map(str, rgb(MASK_COLOURS['padding'])))},{alpha})"
+    return f"repeating-linear-gradient({angle}deg,{colour} 0 2px,transparent 2px 6px)"
+
+
+STYLE = f"""
+<style>
+  div.padded {{ container-type: inline-size; overflow-x: auto; padding-bottom: .4rem; }}
+  div.padded.right {{ direction: rtl; }}
+  table.padded {{ direction: ltr; }}
+  div.padded.right table.padded {{ margin-left: 0; margin-right: auto; }}
+  table.padded {{ border-collapse: separate; border-spacing: 2px; font-variant-numeric: tabular-nums; }}
+  table.padded th {{ font-weight: 400; font-size: .75rem; opacity: .75; text-align: center; padding: 0 .15rem; }}
+  table.padded th[scope=row] {{ text-align: right; white-space: nowrap; vertical-align: bottom; padding-right: .5rem;
+    position: sticky; left: 0; z-index: 1; background: {GROUND}; opacity: 1; }}
+  table.padded th .p, table.padded th .d {{ opacity: .75; }}
+  table.padded th .t {{ font-weight: 600; }}
+  table.padded td {{ vertical-align: bottom; text-align: center; padding: .2rem .25rem .1rem; border-radius: 3px;
+    background: rgba(128,128,128,.09); position: relative; min-width: 1.4rem; }}
+  table.padded td .t {{ font-family: monospace; font-size: .85rem; unicode-bidi: isolate; white-space: pre;
+    writing-mode: vertical-rl; margin: 0 auto; max-height: 8rem; overflow: hidden; }}
+  table.padded span {{ display: block; line-height: 1.35; }}
+  table.padded .p, table.padded .d {{ font-size: .75rem; min-height: 1.35em; white-space: nowrap; }}
+  table.padded td .p {{ opacity: .75; }}
+  table.padded td.pad .t {{ opacity: .8; }}
+  table.padded td.apart .d {{ font-weight: 600; }}
+  table.padded td.same .d {{ opacity: .55; }}
+  table.padded td.read {{ box-shadow: inset 0 -2px 0 currentColor; }}
+  table.padded td.pad.off, .padded.swatch.off {{ background: {MASK_COLOURS["padding"]}59; }}
+  table.padded td.pad.keys, .padded.swatch.keys {{ background: {_stripes(45, 0.45)}; }}
+  table.padded td.pad.both, .padded.swatch.both {{ background: {_stripes(45, 0.3)}, {_stripes(135, 0.3)}; }}
+</style>
+"""
