@@ -1,5 +1,7 @@
 """The chosen head: alone under the standard masks; otherwise now, standard, and the difference."""
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -18,13 +20,20 @@ def head_figure(now: HeadView, *, dark: bool) -> go.Figure:
     return figure
 
 
-def comparison_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Figure:
+def comparison_figure(
+    now: HeadView,
+    standard: HeadView,
+    *,
+    dark: bool,
+    titles: tuple[str, str, str] = ("now", "standard masks", "now − standard"),
+) -> go.Figure:
     """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together."""
     figure = _empty_figure()
     zmax = head_range(now, standard)
     add_head(figure, coarser(now), zmax, dark=dark)
     add_head(figure, coarser(standard), zmax, dark=dark, place="2")
-    _add_difference(figure, now, standard, dark=dark)
+    below = {"x": 0.99, "xanchor": "left", "y": 0, "yanchor": "bottom", "len": 0.47}
+    _add_difference(figure, now, standard, dark=dark, place="3", **below)
     beside = {"domain": [0.64, 0.98], "matches": "x"}
     figure.update_layout(
         xaxis={"domain": [0, 0.6]},
@@ -35,7 +44,7 @@ def comparison_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Fi
     )
     where = {"x": 0.99, "xanchor": "left", "y": 1, "yanchor": "top", "len": 0.47}
     figure.update_traces(colorbar=where, selector={"name": "weights", "xaxis": "x"})
-    for text, x, y in (("now", 0, 1), ("standard masks", 0.64, 1), ("now − standard", 0.64, 0.47)):
+    for text, (x, y) in zip(titles, ((0, 1), (0.64, 1), (0.64, 0.47)), strict=True):
         figure.add_annotation(
             text=f"<b>{text}</b>",
             xref="paper",
@@ -46,6 +55,13 @@ def comparison_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Fi
             yanchor="bottom",
             showarrow=False,
         )
+    return figure
+
+
+def difference_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Figure:
+    """now - standard alone, as large as it gets."""
+    figure = _empty_figure()
+    _add_difference(figure, now, standard, dark=dark, place="")
     return figure
 
 
@@ -66,26 +82,28 @@ def difference(now: HeadView, standard: HeadView) -> np.ndarray:
     return np.where(both, np.nan, change).astype(np.float32)
 
 
-def _add_difference(figure: go.Figure, now: HeadView, standard: HeadView, *, dark: bool) -> None:
+def _add_difference(
+    figure: go.Figure, now: HeadView, standard: HeadView, *, dark: bool, place: str, **where: Any
+) -> None:
     view, change = coarser(now), difference(now, standard)
     both = {name: mask & np.isnan(change) for name, mask in coarser(standard).blocked.items()}
     if np.isnan(change).any():
-        add_hatching(figure, both, dark=dark, place="3")
+        add_hatching(figure, both, dark=dark, place=place)
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
     figure.add_heatmap(
         z=change,
         **axis_names(view),
-        xaxis="x3",
-        yaxis="y3",
+        xaxis="x" + place,
+        yaxis="y" + place,
         zmin=-reach,
         zmax=reach,
         colorscale=diverging(dark),
-        colorbar=colour_bar("change", x=0.99, xanchor="left", y=0, yanchor="bottom", len=0.47),
+        colorbar=colour_bar("change", **where),
         hovertemplate="<b>%{y}</b> looks at <b>%{x}</b><br>change %{z:+.4f}<extra></extra>",
         hoverongaps=False,
         name="difference",
     )
-    style_axes(figure, view, "3", tokens=False)
+    style_axes(figure, view, place, tokens=not place)
 
 
 def _empty_figure() -> go.Figure:
