@@ -48,7 +48,7 @@ with switches:
 sentence_place = st.container()
 left, right = st.columns([1, 2.6])
 with left:
-    attention = controls.choose_attention(model)
+    attention = controls.choose_attention(model.attentions)
 try:
     with sentence_place, st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
         now, standard = look.looks(model, batch, spec, scope, row, attention)

@@ -3,6 +3,7 @@
 A mask, layer, head or attention that is None there takes the model's own first value once the model is known.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -85,12 +86,12 @@ def choose_target(model: Model) -> list[str] | None:
     return [line for line in st.session_state.target.splitlines() if line.strip()] or None
 
 
-def choose_attention(model: Model) -> str:
-    """Which of the model's attentions to look at."""
-    if st.session_state.attention not in model.attentions:
-        st.session_state.attention = model.attentions[min(1, len(model.attentions) - 1)]
-    if len(model.attentions) > 1:
-        st.segmented_control("Attention", model.attentions, key="attention", required=True)
+def choose_attention(offered: Sequence[str]) -> str:
+    """Which of a model's attentions to look at."""
+    if st.session_state.attention not in offered:
+        st.session_state.attention = offered[min(1, len(offered) - 1)]
+    if len(offered) > 1:
+        st.segmented_control("Attention", offered, key="attention", required=True)
     return st.session_state.attention
 
 
@@ -100,9 +101,7 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     names = [name for name in NATIVE if name != "window" or name in native]
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         for name in names:
-            if st.session_state[name] is None:
-                st.session_state[name] = getattr(model.standard, name)
-            st.toggle(name.capitalize(), key=name, help=SWITCHES[name], width="content")
+            mask_switch(model, name)
         st.segmented_control(
             "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True, width="content",
             help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
@@ -110,6 +109,13 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
         )  # fmt: skip
     chosen = {name: st.session_state[name] for name in names}
     return replace(model.standard, **chosen), st.session_state.scope
+
+
+def mask_switch(model: Model, name: str) -> None:
+    """The switch of a mask that models are trained with; at first as this model was."""
+    if st.session_state[name] is None:
+        st.session_state[name] = getattr(model.standard, name)
+    st.toggle(name.capitalize(), key=name, help=SWITCHES[name], width="content")
 
 
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
@@ -141,15 +147,15 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     return st.session_state.positions
 
 
-def share(name: str, model: Model) -> None:
-    """Keep the URL true to the view, and offer links."""
+def share(name: str, model: Model, masks: str | None = None) -> None:
+    """Keep the URL true to the view, and offer links. masks: a whole spec in place of causal, padding and window."""
     text = st.session_state.text
     kept = text if text == st.session_state.linked_text else None
     chosen = {field: st.session_state.get(field) for field in link.View.model_fields}
     if len(model.attentions) == 1:
         chosen["attention"] = None
-    standard = {mask: None for mask in NATIVE if chosen[mask] == getattr(model.standard, mask)}
-    view = link.View.model_validate(chosen | standard | {"model": name or "story", "text": kept})
+    plain = {mask: None for mask in NATIVE if masks or chosen[mask] == getattr(model.standard, mask)}
+    view = link.View.model_validate(chosen | plain | {"model": name or "story", "text": kept, "masks": masks})
     link.write(view)
     with st.popover("Link to this view", icon=":material/link:", width="stretch"):
         st.caption("Without the text: model, head, masks and row.")

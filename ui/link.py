@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 LONGEST_TEXT = 2_000  # characters of a link; browsers and chat programs cut longer ones
 LONGEST_TARGET = 10_000
+LONGEST_MASKS = 4_000
 
 
 def _whole(value: Any) -> int:
@@ -38,6 +39,9 @@ class View(BaseModel):
     padding: bool | None = None
     window: bool | None = None
     scope: Literal["model", "layer"] = "model"
+    masks: Annotated[str, BeforeValidator(lambda value: str(value)[:LONGEST_MASKS])] | None = None  # a MaskSpec as JSON
+    section: str | None = None  # of the Mask Lab, and the query that its sections look at
+    query: Whole | None = None
     target: Annotated[str, BeforeValidator(lambda value: str(value)[:LONGEST_TARGET])] = ""
     text: Annotated[str, BeforeValidator(lambda value: str(value)[:100_000])] | None = None
 

@@ -2,17 +2,18 @@
 
 import hashlib
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
 from model import catalog, measures
 from model.catalog import Model, Reading
-from model.masks import MaskSpec
+from model.masks import MaskSpec, places
 from model.text import TokenBatch
 from model.trace import Trace
 from ui import memory
+from viz.mask_canvas import MaskView
 from viz.numbers import TOP, Candidate, Leak
 from viz.overview import blocked_thumbnail, thumbnail_size
 from viz.view import HeadView
@@ -69,13 +70,29 @@ class Look:
     def head(self, layer: int, head: int) -> HeadView:
         """The head as arrays to draw."""
         stages = self.trace.stages(layer, head, self.row, self.masks)
-        blocked = self.trace.blocked_by(layer, self.row, self.masks)
+        blocked = self.trace.blocked_by(layer, self.row, self.masks, head=head)
         return HeadView(
             stages.weights.numpy(),
             stages.scaled.numpy(),
             {name: mask.numpy() for name, mask in blocked.items()},
             list(self.trace.queries.pieces[self.row]),
             list(self.trace.keys.pieces[self.row]),
+        )
+
+    def mask(self, layer: int, head: int) -> MaskView:
+        """The masks of the head to draw on; of the attention of a text to itself."""
+        place = self.trace.layers[layer].place
+        shape = (len(place.keep), 1, place.queries, place.keep.shape[-1])
+        blockers, openers = (
+            {name: mask.expand(shape)[self.row, 0].cpu().numpy() for name, mask in some.items()}
+            for some in place.undrawn(self.masks, head)
+        )
+        return MaskView(
+            {name: ~allowed for name, allowed in blockers.items()},
+            openers,
+            places(place.keep)[self.row].cpu().numpy(),
+            [astuple(stroke) for stroke in self.masks.drawn],
+            self.trace.keys.pieces[self.row],
         )
 
     def survey(self) -> Survey:
@@ -105,6 +122,13 @@ class Look:
         pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
         candidates = [Candidate(self.model.label(token), probability) for token, probability in pairs]
         return Predictions(self.trace.losses(self.row).numpy(), candidates)
+
+
+def shape(model: Model, attention: str) -> tuple[int, int]:
+    """How many layers and heads an attention of the model has."""
+    found = model.describe()
+    heads = found.heads_by_part.get(attention, (found.heads, found.key_value_heads))[0]
+    return found.layers[attention], heads
 
 
 def read(model: Model, text: str, pad_side: str, targets: list[str] | None) -> Reading:

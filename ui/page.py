@@ -5,9 +5,19 @@ from pathlib import Path
 
 import streamlit as st
 
-from viz.palette import MASK_COLOURS
+from viz.palette import MASK_COLOURS, OPENER_COLOURS
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
+
+PAGES = {  # in the order in which they are read
+    "app.py": ("Explore", ":material/grid_view:"),
+    "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
+    "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
+    "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
+}
+
+NATIVE_SWITCHES = ("causal", "padding", "window")
+COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks")  # compose.ROWS, known here before torch is
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
@@ -25,11 +35,13 @@ STYLE = """
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
   table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
-  .swatch, .st-key-causal label::before, .st-key-padding label::before, .st-key-window label::before {
+  .swatch, SWITCHES {
     content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
     align-self: center; vertical-align: -.05em; }
   p.sentence { min-height: 3em; font-size: 1.05rem; line-height: 1.5; margin: 0 0 .3rem; border-radius: 4px;
     animation: changed 1.2s; }
+  p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
+  p.formula b { margin-right: .8em; }
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
@@ -43,10 +55,14 @@ STYLE = """
 def set_up(title: str) -> None:
     """Call first on every page."""
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
-    swatches = " ".join(
-        f".st-key-{name} label::before {{ background: {colour}; }}" for name, colour in MASK_COLOURS.items()
-    )
-    st.html(STYLE.replace("</style>", swatches + "</style>"))
+    switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
+    switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
+    colours = OPENER_COLOURS | MASK_COLOURS
+    swatches = " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
+    st.html(STYLE.replace("SWITCHES", ", ".join(switches.values())).replace("</style>", swatches + "</style>"))
+    with st.sidebar:
+        for path, (label, icon) in PAGES.items():
+            st.page_link(path, label=label, icon=icon)
     with st.container(key="early"):
         _fetch_early("PlotlyChart")
 

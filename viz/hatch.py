@@ -17,7 +17,16 @@ def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -
     shape = next(iter(blocked.values())).shape
     scale = max(widest // max(shape), 1)
     down, across = np.indices((shape[0] * scale, shape[1] * scale), dtype=np.int16)
-    lines = {"causal": across + down, "padding": across - down, "window": across}
+    up, back = across + down, across - down
+    lines = {
+        "causal": up,
+        "padding": back,
+        "window": across,
+        "sliding": down,
+        "stride": across + 2 * down,
+        "documents": 2 * across + down,
+        "drawn": np.minimum(up % PERIOD, back % PERIOD),
+    }
     pixels = np.zeros((*down.shape, 4), np.uint8)
     for name, mask in blocked.items():
         here = mask.repeat(scale, 0).repeat(scale, 1)

@@ -9,15 +9,19 @@ import argparse
 from collections.abc import Callable
 
 from tests.benchmarks.forward import traced_forward
+from tests.benchmarks.lab import drawn_cell
+from tests.benchmarks.llama import traced_llama
 from tests.benchmarks.memory import trace_memory
 from tests.benchmarks.page import first_page, flipped_mask, overview_bytes
 from tests.benchmarks.report import Ratio, machine, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "forward": traced_forward,
+    "llama": traced_llama,
     "memory": trace_memory,
     "overview": overview_bytes,
     "flip": flipped_mask,
+    "draw": drawn_cell,
     "start": first_page,
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 
 from tests.browser.explore import Explore
 from tests.browser.running import chromium, running
@@ -46,7 +46,7 @@ def watch(server: str) -> "Watch":
 def visit(
     server: str, browser: Browser, contexts: dict[str, BrowserContext], watch: "Watch"
 ) -> Iterator[Callable[..., Explore]]:
-    """visit(query="", width=1280, height=900, dark=False, fresh=False) -> the page, opened anew.
+    """visit(query="", width=1280, height=900, dark=False, fresh=False, kind=Explore) -> the page, opened anew.
 
     fresh: in a browser that has never been here. After the test: no request may have left this machine, and the browser
     may have met no error.
@@ -54,13 +54,19 @@ def visit(
     pages: list[Page] = []
 
     def open_page(
-        query: str = "", *, width: int = 1280, height: int = 900, dark: bool = False, fresh: bool = False
+        query: str = "",
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        fresh: bool = False,
+        kind: type[Explore] = Explore,
     ) -> Explore:
         context = browser.new_context() if fresh else contexts["dark" if dark else "light"]
         pages.append(context.new_page())
         pages[-1].set_viewport_size({"width": width, "height": height})
         watch.follow(pages[-1])
-        return Explore(pages[-1], f"{server}/{query and '?' + query}")
+        return kind(pages[-1], f"{server}/{kind.PATH}{query and '?' + query}")
 
     yield open_page
     for page in pages:
@@ -81,7 +87,13 @@ class Watch:
         page.route(lambda url: not self._local(url), self._refuse)
         page.on("websocket", lambda socket: None if self._local(socket.url) else self.elsewhere.append(socket.url))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("console", self._hear)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # opened at a page of its own address, Streamlit first looks for its server below that address
+        its_own = urlsplit(message.location["url"]).path.endswith(("/_stcore/health", "/_stcore/host-config"))
+        if message.type == "error" and not its_own:
+            self.errors.append(message.text)
 
     def _local(self, url: str) -> bool:
         parts = urlsplit(url)

@@ -33,11 +33,14 @@ STATE = """() => {
 class Explore:
     """The page at an address, once it has settled."""
 
+    PATH = ""  # of the page
+    STATE = STATE  # what is seen of it, null while it is not there yet
+
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
         page.set_default_timeout(TIMEOUT)
         page.goto(address)
-        page.wait_for_function(STATE, timeout=TIMEOUT)
+        page.wait_for_function(self.STATE, timeout=TIMEOUT)
         self._state = self._settled()
 
     def after(self, action: Callable[[], Any]) -> "Explore":
@@ -45,7 +48,7 @@ class Explore:
         before = self._state
         action()
         self.page.wait_for_function(
-            f"before => {{ const now = ({STATE})(); return now && now !== before; }}", arg=before
+            f"before => {{ const now = ({self.STATE})(); return now && now !== before; }}", arg=before
         )
         self._state = self._settled()
         return self
@@ -225,7 +228,7 @@ class Explore:
         """The state once it has been the same for a while: plotly draws after the script ends."""
         state, same = None, 0
         for _ in range(100):
-            now = self.page.evaluate(STATE)
+            now = self.page.evaluate(self.STATE)
             same = same + 1 if now is not None and now == state else 0
             if same == 3:
                 return now

@@ -9,6 +9,23 @@ OVERVIEW_HTML = """
 </div>
 """
 
+MASK_HTML = """
+<div class="mask">
+  <div class="tools">
+    <span role="radiogroup" aria-label="What a stroke does">
+      <button data-tool="block" role="radio" aria-checked="true">Block</button>
+      <button data-tool="open" role="radio" aria-checked="false">Open</button>
+      <button data-tool="erase" role="radio" aria-checked="false">Erase</button>
+    </span>
+    <span class="gap"></span>
+    <button data-do="undo" disabled>Undo</button>
+    <button data-do="clear" disabled>Clear</button>
+  </div>
+  <canvas tabindex="0" role="application" aria-label="The composed mask"></canvas>
+  <div class="why" aria-live="polite"></div>
+</div>
+"""
+
 
 def source(name: str) -> str:
     """The text of a file of this folder."""

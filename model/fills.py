@@ -1,0 +1,227 @@
+"""What is written into blocked cells, and in which precision: what each choice does to a head's weights.
+
+A blocked cell's score has to become something whose softmax is 0. Code in the field writes -inf, the smallest finite
+number, or a large negative one, and computes in 16 bits as often as in 32. Other code multiplies the weights by the
+mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+FILLS = {"−∞": float("-inf"), "finfo.min": None, "−1e20": -1e20, "−1e9": -1e9, "−1e4": -1e4, "−10": -10.0}
+
+Kind = Literal["NaN", "zero", "uniform", "other"]
+
+
+@dataclass(frozen=True)
+class RowFate:
+    """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else.
+
+    total: their sum. largest: the largest of them. Both NaN where the weights are.
+    """
+
+    kind: Kind
+    total: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Damage:
+    """How far a way of masking is from the exact weights, over the rows that have a key to look at and for each of
+    them; NaN where there is no such row or no blocked cell.
+
+    blocked_largest: the largest weight on a blocked cell. blocked_total: the largest sum of a row's weights on blocked
+    cells. difference: the largest |weight - exact weight|. least_total, most_total: of the rows' sums. nans: how many
+    of these rows hold a NaN; the other numbers leave them out.
+    """
+
+    blocked_largest: float
+    blocked_total: float
+    difference: float
+    least_total: float
+    most_total: float
+    nans: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One way of masking in one precision.
+
+    name: the fill, or the order of mask and softmax. value: what is in the blocked cells, None where nothing is
+    written. overflow: what torch said, where a number does not fit; empty and damage are then None.
+    """
+
+    name: str
+    dtype: str
+    value: float | None
+    overflow: str | None
+    empty: RowFate | None
+    damage: Damage | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All ways of masking, on one head.
+
+    rows: how many have a key to look at. blocked: how many of their cells are blocked. empty_row: the query whose row
+    the reader's masks block as a whole, the first of several, or None: then a copy of the last row is blocked for the
+    demonstration. keys: how many there are in it. ours: what this program's own core makes of all that.
+    """
+
+    rows: int
+    blocked: int
+    empty_row: int | None
+    keys: int
+    ours: Result
+    fills: tuple[Result, ...]
+    after: tuple[Result, ...]
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, roughly."""
+        return 512 * (len(self.fills) + len(self.after) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Scores float32 [R,K], allowed bool [R,K], sink None or one score that is in every row's denominator alone.
+
+    The last row is blocked as a whole, all others have a key to look at. exact: float64 [R-1,K].
+    blocked: bool [R-1,K], what allowed blocks in the others. cast: for each precision the scores in it, and what is
+    wrong where they do not fit.
+    """
+
+    scores: Tensor
+    allowed: Tensor
+    sink: float | None
+    exact: Tensor
+    blocked: Tensor
+    cast: dict[str, tuple[Tensor, str | None]]
+
+
+def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Comparison:
+    """scores: one head's before masking, [Q,K] and finite; allowed: bool [Q,K], True = may attend.
+
+    sink: a score of the head's that is in every row's denominator alone, for architectures that have one.
+    Raises ValueError for anything else.
+    """
+    if scores.ndim != 2 or not scores.numel() or scores.shape != allowed.shape or allowed.dtype != torch.bool:
+        raise ValueError(
+            f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "
+            f"{allowed.dtype} {list(allowed.shape)}"
+        )
+    if not scores.isfinite().all():
+        raise ValueError("expected finite scores, got some that are infinite or NaN")
+    case, empty_row = _case(scores.float(), allowed, sink)
+    ordinary = case.allowed[:-1]
+    return Comparison(
+        rows=len(ordinary),
+        blocked=int((~ordinary).sum()),
+        empty_row=empty_row,
+        keys=scores.shape[1],
+        ours=_judged("−∞, and empty rows set to 0", "float32", float("-inf"), _ours(case), case),
+        fills=tuple(_filled(case, name, dtype) for name in FILLS for dtype in DTYPES),
+        after=tuple(_multiplied(case, renormalise, dtype) for renormalise in (False, True) for dtype in DTYPES),
+    )
+
+
+def _case(scores: Tensor, allowed: Tensor, sink: float | None) -> tuple[_Case, int | None]:
+    empty = ~allowed.any(-1)
+    whole = empty.nonzero().flatten().tolist()
+    demonstrated = scores[whole[0] if whole else -1]
+    rows = torch.cat([scores[~empty], demonstrated[None]])
+    masks = torch.cat([allowed[~empty], torch.zeros_like(allowed[:1])])
+    exact = _softmax(rows[:-1].double().masked_fill(~masks[:-1], float("-inf")), sink)
+    cast = {dtype: _cast(rows, kind) for dtype, kind in DTYPES.items()}
+    return _Case(rows, masks, sink, exact, ~masks[:-1], cast), whole[0] if whole else None
+
+
+def _filled(case: _Case, name: str, dtype: str) -> Result:
+    """Mask before the softmax, by writing."""
+    kind = DTYPES[dtype]
+    fill = FILLS[name]
+    value = torch.finfo(kind).min if fill is None else fill
+    scores, trouble = case.cast[dtype]
+    if trouble is None:
+        try:
+            scores = scores.masked_fill(~case.allowed, value)
+        except RuntimeError as error:  # the value does not fit
+            trouble = str(error).splitlines()[0]
+    if trouble is not None:
+        return Result(name, dtype, value, trouble, None, None)
+    written = float(torch.tensor(value, dtype=kind))
+    return _judged(name, dtype, written, _softmax(scores, case.sink), case)
+
+
+def _multiplied(case: _Case, renormalise: bool, dtype: str) -> Result:
+    """Mask after the softmax, by multiplying; with or without making the rows sum to 1 again."""
+    name = "multiply, then renormalise" if renormalise else "multiply"
+    scores, trouble = case.cast[dtype]
+    if trouble is not None:
+        return Result(name, dtype, None, trouble, None, None)
+    weights = _softmax(scores, case.sink) * case.allowed
+    if renormalise:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return _judged(name, dtype, None, weights, case)
+
+
+def _ours(case: _Case) -> Tensor:
+    masked = case.scores.masked_fill(~case.allowed, float("-inf"))
+    return _softmax(masked, case.sink).masked_fill(~case.allowed.any(-1, keepdim=True), 0.0)
+
+
+def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
+    """The scores in a precision, and what is wrong where they do not fit."""
+    largest, most = float(scores.abs().max()), torch.finfo(dtype).max
+    cast = scores.to(dtype)
+    if torch.tensor(largest).to(dtype).isinf():
+        return cast, f"a score of ±{largest:.3g} is more than the largest number, {most:.3g}"
+    return cast, None
+
+
+def _softmax(scores: Tensor, sink: float | None) -> Tensor:
+    if sink is None:
+        return scores.softmax(-1)
+    column = torch.full_like(scores[:, :1], sink)
+    return torch.cat([scores, column], dim=-1).softmax(-1)[:, :-1]
+
+
+def _judged(name: str, dtype: str, value: float | None, weights: Tensor, case: _Case) -> Result:
+    return Result(name, dtype, value, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
+
+
+def fate(row: Tensor) -> RowFate:
+    """What the weights [K] of a fully blocked row are, from the numbers."""
+    total, largest = float(row.sum()), float(row.max())
+    kind: Kind = "other"
+    if row.isnan().any():
+        kind = "NaN"
+    elif not row.any():
+        kind = "zero"
+    elif float(row.min()) == largest:
+        kind = "uniform"
+    return RowFate(kind, total, largest)
+
+
+def _damage(weights: Tensor, case: _Case) -> Damage:
+    """weights: float64 [R-1,K]."""
+    blocked, exact, totals = case.blocked, case.exact, weights.sum(-1)
+    broken = totals.isnan()
+    if broken.any():
+        weights, blocked, exact, totals = (rows[~broken] for rows in (weights, blocked, exact, totals))
+    leaked, some = weights * blocked, bool(blocked.any())
+    return Damage(
+        blocked_largest=_largest(leaked) if some else float("nan"),
+        blocked_total=_largest(leaked.sum(-1)) if some else float("nan"),
+        difference=_largest((weights - exact).abs_()),
+        least_total=-_largest(-totals),
+        most_total=_largest(totals),
+        nans=int(broken.sum()),
+    )
+
+
+def _largest(numbers: Tensor) -> float:
+    return float(numbers.max()) if numbers.numel() else float("nan")

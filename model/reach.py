@@ -1,0 +1,89 @@
+"""How far information travels through a stack of masked attentions: whom a token can have heard of after n layers.
+
+After one layer a token knows of the tokens that it may look at. In the next it looks at tokens that have themselves
+looked, so what it can know of is a product of boolean masks. A window of W positions back reaches n·(W-1)+1 positions
+after n layers (Mistral 7B, arXiv:2310.06825, section 2, which rounds this to n·W).
+This is what the masks let through, not what a model makes of it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.masks import MaskSpec
+from model.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Of one row of a run with T positions.
+
+    first: int16 [T,T], see `reach`. window: int64 [L,T], how many keys a query may look at in each layer alone.
+    """
+
+    first: Tensor
+    window: Tensor
+
+    def seen(self) -> Tensor:
+        """int64 [L,T]: how many keys a query can know of after 1, 2, … L layers, itself among them."""
+        return counts(self.first, len(self.window))
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in (self.first, self.window))
+
+
+def reach(allowed: list[Tensor]) -> Tensor:
+    """allowed: a bool [T,T] for each layer, the first one first -> int16 [T,T].
+
+    The number of layers, 1 to L, after which query q can know of key k; 0 where it never can. The residual stream
+    carries a token's own state from layer to layer, so each layer is its mask OR the identity: a query has its own
+    token, and all that it knew before, after every layer, even where its mask blocks them.
+    Raises ValueError for anything but boolean squares of one size.
+    """
+    _check(allowed)
+    known = torch.eye(len(allowed[0]), dtype=torch.bool)
+    first = known.to(torch.int16)
+    settled = None  # a mask that adds nothing to what is known
+    for layers, mask in enumerate(allowed, 1):
+        if settled is not None and torch.equal(mask, settled):
+            continue
+        before, known = known, known | _through(mask, known)
+        new = known & ~before
+        first[new] = layers
+        settled = None if new.any() else mask
+    return first
+
+
+def counts(first: Tensor, layers: int) -> Tensor:
+    """first [T,T] as `reach` gives it -> int64 [layers,T]: how many keys each query knows of after n layers."""
+    return torch.stack([((first > 0) & (first <= n)).sum(-1) for n in range(1, layers + 1)])
+
+
+def reach_of(trace: Trace, row: int, masks: MaskSpec) -> Reach:
+    """Reach in one row of a run, were every layer of it under `masks`, each where they hold.
+
+    Raises ValueError for a target that looks at its source: a product needs queries and keys to be the same tokens.
+    """
+    layers = [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
+    return Reach(reach(layers), torch.stack([mask.sum(-1) for mask in layers]))
+
+
+def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:
+    """bool [Q,K], True = at least one head of the layer may look: one head is enough to bring the news."""
+    heads = range(trace.num_heads)
+    kinds = {head in masks.heads: head for head in heads} if masks.heads else {True: 0}  # heads of a kind are alike
+    return torch.stack([trace.allowed(layer, row, masks, head=head) for head in kinds.values()]).any(0)
+
+
+def _through(mask: Tensor, known: Tensor) -> Tensor:
+    """bool [Q,T] by bool [T,K]: whether any token that q looks at knows of k. As numbers: sums of at most T ones."""
+    return (mask.float() @ known.float()) > 0
+
+
+def _check(allowed: list[Tensor]) -> None:
+    shapes = [(str(mask.dtype), list(mask.shape)) for mask in allowed]
+    size = len(allowed[0]) if allowed and allowed[0].ndim else 0
+    if not allowed or any(shape != ("torch.bool", [size, size]) for shape in shapes):
+        raise ValueError(f"expected a boolean square of one size for each of at least one layer, got {shapes}")

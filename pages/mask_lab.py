@@ -1,0 +1,82 @@
+"""Mask Lab: compose any mask, draw on it, watch one head obey it."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Mask Lab")  # first, so that the browser has something to fetch while torch is imported
+
+from ui import compose, controls, explain, lab, look, mask_canvas, models
+from ui.markdown import escaped
+from viz.head import difference_figure, head_figure
+from viz.mask_words import counts, formula
+from viz.view import cropped
+
+controls.seed()
+compose.seed()
+
+with st.sidebar:
+    wanted = controls.choose_model()
+    found = st.empty()
+    text = controls.choose_text()
+with st.container():
+    model = models.get_or_keep(wanted)
+found.caption(explain.model_found(model))
+if not text.strip():
+    st.info("Type a text on the left, one sequence a line, or take one of the examples.")
+    st.stop()
+
+with st.sidebar:
+    targets = controls.choose_target(model)
+try:
+    with st.spinner(f"Reading with {explain.title_of(model)} …", show_time=True):
+        reading = look.read(model, text, st.session_state.pad, targets)
+except models.TROUBLE as error:
+    st.error(f"{escaped(str(error))}.")
+    st.stop()
+with st.sidebar:
+    row = controls.choose_row(reading.rows)
+for note in explain.limits(model, reading):
+    st.warning(note)
+
+title, heads, where = st.columns([1.5, 1, 1.3], vertical_alignment="top", gap="medium")
+with heads:
+    attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
+    layer, head = controls.choose_head(model, *look.shape(model, attention))
+name = f"L{layer} H{head}"
+title.markdown(f"### Mask Lab\n{explain.title_of(model)} · {explain.size(reading.batch, row)} · {name}")
+with where:
+    held = compose.choose_where(look.shape(model, attention)[0])
+spec = compose.scoped(compose.choose(model), held, layer, head)
+said = st.container()
+lab.warn_of_a_changed_text(reading.batch)
+try:
+    with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
+        now, standard = look.looks(model, reading.batch, spec, "model", row, attention)
+except models.TROUBLE as error:
+    st.error(f"{escaped(str(error))}.")
+    st.stop()
+
+views = now.head(layer, head), standard.head(layer, head)
+mask = now.mask(layer, head)
+said.html(lab.sentence(now, standard) + formula(mask) + counts(views[0].blocked, mask))
+part = controls.choose_positions(*views[0].weights.shape)
+left, right = st.columns(2, gap="medium")
+with left:
+    mask_canvas.show(mask, *part, compose.text_key(reading.batch))
+with right:
+    shown = lab.choose_shown()
+    now_view, standard_view = (cropped(view, *part) for view in views)
+    dark = page.is_dark()
+    if shown == "change":
+        figure = difference_figure(now_view, standard_view, dark=dark)
+    else:
+        figure = head_figure(now_view if shown == "now" else standard_view, dark=dark)
+    figure.update_layout(height=None, margin_t=24)  # as tall as the mask beside it
+    st.plotly_chart(
+        figure, key="head_figure", config=page.CHART, height="stretch", alt=explain.head_alt(name, now_view, False)
+    )
+
+lab.show_section(now, standard, layer, head)
+with st.sidebar:
+    controls.share(wanted, model, compose.for_link(spec))

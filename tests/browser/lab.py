@@ -1,0 +1,87 @@
+"""The Mask Lab as a reader's eyes and hands have it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import Locator
+
+from tests.browser.explore import Explore
+
+SOURCE = Path(__file__).parents[2] / "viz" / "components" / "mask.js"
+STATE = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
+  const mask = document.querySelector('.st-key-mask_canvas [data-testid=stBidiComponentIsolated]');
+  const canvas = mask?.shadowRoot?.querySelector('canvas');
+  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !canvas?.studio?.mask) return null;
+  const {sent, mask: {number, epoch}} = canvas.studio;
+  if (number < sent) return null;  // the page has not heard of all that was drawn
+  const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
+  return JSON.stringify([
+    location.search, canvas.toDataURL(), chart._fullData.map((trace) => trace.z), number, epoch,
+    text('table.numbers'), text('.formula'), text('.counts'), text('.sentence'), text('[data-testid=stAlert]'),
+    text('[data-testid=stCode]'),
+  ]);
+}"""
+
+
+class Lab(Explore):
+    """The page at its address, once it has settled."""
+
+    PATH = "mask_lab"
+    STATE = STATE
+
+    @property
+    def mask(self) -> Locator:
+        """The canvas with the composed mask."""
+        return self.page.locator(".st-key-mask_canvas canvas")
+
+    def place_of(self, query: int, key: int) -> tuple[float, float]:
+        """Where on the screen the middle of a cell is; -1 for what stands beside a row or above a column."""
+        wide, narrow = map(int, re.findall(r"(?:wide|narrow): (\d+)", SOURCE.read_text(encoding="utf-8")))
+        readable = int(re.findall(r"READABLE = (\d+)", SOURCE.read_text(encoding="utf-8"))[0])
+        self.mask.scroll_into_view_if_needed()
+        box = self.mask.bounding_box()
+        assert box is not None
+        size = self.mask.evaluate("canvas => canvas.studio.mask.size")
+        head = wide if (box["width"] - wide) / size >= readable else narrow
+        cell = (box["width"] - head) / size
+        x, y = (head / 2 if at < 0 else head + (at + 0.5) * cell for at in (key, query))
+        return box["x"] + x, box["y"] + y
+
+    def drag(self, first: tuple[int, int], last: tuple[int, int]) -> "Lab":
+        """Draw from one cell (query, key) to another, and wait for what follows."""
+
+        def stroke() -> None:
+            self.page.mouse.move(*self.place_of(*first))
+            self.page.mouse.down()
+            self.page.mouse.move(*self.place_of(*last), steps=4)
+            self.page.mouse.up()
+
+        self.after(stroke)
+        return self
+
+    def press(self, name: str) -> "Lab":
+        """A button of the canvas that changes the drawing."""
+        self.after(lambda: self.page.locator(".st-key-mask_canvas").get_by_text(name, exact=True).click())
+        return self
+
+    def take(self, tool: str) -> "Lab":
+        """The pencil that strokes are drawn with from now on."""
+        self.page.locator(".st-key-mask_canvas").get_by_role("radio", name=tool).click()
+        return self
+
+    def why(self, query: int, key: int) -> str:
+        """What the page says of the cell that is pointed at."""
+        self.page.mouse.move(*self.place_of(query, key))
+        return self.page.locator(".st-key-mask_canvas .why").inner_text()
+
+    def section(self, name: str) -> "Lab":
+        """Open one of the sections below."""
+        self.after(lambda: self.page.get_by_role("radio", name=name, exact=True).click())
+        return self
+
+    def blocked(self) -> np.ndarray:
+        """bool [T,T]: where the head's heatmap has no weight."""
+        return np.isnan(self.weights())

@@ -1,0 +1,174 @@
+"""The Mask Lab in a real Chromium: drawing, what follows from it, and the code that is taken away.
+
+python -m pytest tests/browser/test_mask_lab.py
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import numpy as np
+import pytest
+
+from model.spec import MaskSpec, Stroke
+from tests.browser.lab import Lab
+
+Visit = Callable[..., Lab]
+LINE = "The cat saw a dog and the cat ran"
+FIRST, LAST = (5, 1), (7, 3)  # a rectangle of cells: query and key
+
+
+@pytest.fixture
+def lab(visit: Visit) -> Callable[..., Lab]:
+    def open_lab(**choices: str | int) -> Lab:
+        return visit(urlencode({"text": LINE, "layer": 0, "head": 1} | choices), kind=Lab)
+
+    return open_lab
+
+
+def rectangle(size: int) -> np.ndarray:
+    cells = np.zeros((size, size), bool)
+    cells[FIRST[0] : LAST[0] + 1, FIRST[1] : LAST[1] + 1] = True
+    return cells
+
+
+def test_a_rectangle_changes_the_first_layer_in_its_rows_alone_and_a_later_one_from_there_on(lab: Callable) -> None:
+    page = lab()
+    before = {}
+    for layer in (0, 3):
+        if layer:
+            page.choose("Layer", str(layer))
+        before[layer] = page.weights()
+    size = len(before[0])
+    page.choose("Layer", "0").drag(FIRST, LAST)
+    after = page.weights()
+    np.testing.assert_array_equal(np.isnan(after), np.isnan(before[0]) | rectangle(size))
+    rows = rectangle(size).any(1)
+    np.testing.assert_array_equal(after[~rows], before[0][~rows])
+    np.testing.assert_allclose(np.nansum(after, 1), 1, atol=1e-5)
+    assert (np.nan_to_num(after[rows]) != np.nan_to_num(before[0][rows])).any(1).all()
+
+    page.choose("Layer", "3")
+    later = page.weights()
+    np.testing.assert_array_equal(later[: FIRST[0]], before[3][: FIRST[0]])
+    changed = np.abs(np.nan_to_num(later) - np.nan_to_num(before[3])).max(1)
+    assert (changed[FIRST[0] :] > 1e-6).all(), f"rows from the rectangle on change by {changed[FIRST[0] :]}"
+
+
+def test_undo_and_clear_bring_the_mask_back(lab: Callable) -> None:
+    page = lab()
+    weights, tokens = page.weights(), page.next_tokens()
+    page.drag(FIRST, LAST)
+    once = page.weights()
+    page.drag((8, 8), (8, 8))
+    assert page.blocked()[8, 8]
+    page.press("Undo")
+    np.testing.assert_array_equal(page.weights(), once)
+    page.drag((6, 0), (6, 0)).press("Clear")
+    np.testing.assert_array_equal(page.weights(), weights)
+    assert page.next_tokens() == tokens
+
+
+def test_a_second_click_on_a_cell_takes_the_first_back(lab: Callable) -> None:
+    page = lab()
+    before = page.weights()
+    page.drag((4, 2), (4, 2))
+    assert page.blocked()[4, 2]
+    page.drag((4, 2), (4, 2))
+    np.testing.assert_array_equal(page.weights(), before)
+
+
+def test_beside_a_row_and_above_a_column_all_of_it_is_drawn(lab: Callable) -> None:
+    page = lab()
+    page.drag((-1, 3), (-1, 3))
+    assert page.blocked()[:, 3].all()
+    page.drag((6, -1), (6, -1))
+    assert page.blocked()[6].all()
+    assert "nothing to attend to" in page.chart.inner_text()
+
+
+def test_an_opened_cell_is_seen_though_the_causal_mask_blocks_it(lab: Callable) -> None:
+    page = lab().take("Open").drag((2, 6), (2, 6))
+    assert page.weights()[2, 6] > 0
+    assert "drawn open, causal would block it" in page.why(2, 6)
+
+
+def test_every_blocked_cell_names_all_that_blocks_it(lab: Callable) -> None:
+    page = lab(masks='{"sliding":3}').drag((1, 7), (1, 7))
+    assert "blocked by causal and sliding and drawn" in page.why(1, 7)
+    assert "blocked by sliding" in page.why(7, 1)
+    assert page.why(4, 3).endswith("allowed")
+
+
+def test_the_keyboard_draws_too(lab: Callable) -> None:
+    page = lab()
+
+    def draw() -> None:
+        page.mask.focus()
+        for key in ("ArrowDown",) * 3 + ("ArrowRight",) + ("Shift+ArrowDown", "Shift+ArrowRight", "Enter"):
+            page.page.keyboard.press(key)
+
+    page.after(draw)
+    expected = np.triu(np.ones_like(page.blocked()), 1)
+    expected[3:5, 1:3] = True
+    np.testing.assert_array_equal(page.blocked(), expected)
+    page.after(lambda: page.page.keyboard.press("u"))
+    np.testing.assert_array_equal(page.blocked(), np.triu(np.ones_like(page.blocked()), 1))
+
+
+def test_strokes_drawn_faster_than_the_page_answers_are_all_kept(lab: Callable) -> None:
+    page = lab()
+    cells = [(4, 0), (5, 1), (6, 2), (7, 3), (8, 4)]
+
+    def draw() -> None:
+        for cell in cells:
+            page.page.mouse.click(*page.place_of(*cell))
+
+    page.after(draw)
+    assert all(page.blocked()[cell] for cell in cells)
+
+
+def test_the_address_holds_the_whole_mask(lab: Callable, visit: Visit) -> None:
+    page = lab(masks='{"sliding":4,"sinks":2,"documents":"dog"}').drag(FIRST, LAST)
+    address = urlsplit(page.page.url).query
+    spec = MaskSpec.from_json(parse_qs(address)["masks"][0])
+    assert spec == MaskSpec(sliding=4, sinks=2, documents="dog", drawn=(Stroke("block", *FIRST, *LAST),))
+    again = visit(address + "&" + urlencode({"text": LINE}), kind=Lab, fresh=True)
+    np.testing.assert_array_equal(again.weights(), page.weights())
+
+
+def test_one_heads_knockout_changes_that_head_alone(lab: Callable) -> None:
+    page = lab()
+    page.choose("Head", "2")
+    other = page.weights()
+    page.choose("Head", "1")
+    page.after(lambda: page.page.get_by_role("radio", name="this head", exact=True).click())
+    page.drag((-1, 0), (-1, 3))
+    assert page.blocked()[:, :4].all()
+    page.choose("Head", "2")
+    assert not np.array_equal(page.weights(), other, equal_nan=True), "the scope follows the head that is shown"
+
+
+@pytest.mark.parametrize("kind", ["scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"])
+def test_the_code_pasted_into_a_fresh_interpreter_is_the_mask(lab: Callable, tmp_path: Path, kind: str) -> None:
+    page = lab(masks='{"sliding":3,"sinks":1,"documents":"dog"}', section="code").drag(FIRST, LAST)
+    if kind != "scaled_dot_product_attention":
+        page.section(kind)
+    code = page.page.locator("[data-testid=stCode] code").inner_text()
+    out = tmp_path / "allowed.npy"
+    program = f"{code}\nimport numpy; numpy.save({str(out)!r}, allowed.numpy())\n"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    np.testing.assert_array_equal(np.load(out), ~page.blocked())
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_nothing_is_cut_off(visit: Visit, dark: bool, width: int) -> None:
+    masks = '{"sliding":4,"sinks":2,"documents":"dog","stride":2,"prefix":3}'
+    page = visit(urlencode({"text": LINE, "masks": masks}), kind=Lab, dark=dark, width=width)
+    assert page.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    assert not page.cut_off()
+    assert not page.overlaps([".st-key-mask_canvas", ".st-key-head_figure", ".counts", ".formula"])

@@ -1,0 +1,183 @@
+"""The Mask Lab without a browser: rows of masks, their words, where they hold, links, and a text that changes.
+
+python -m pytest tests/pages/test_mask_lab.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model import catalog
+from model.masks import MaskSpec, Stroke
+from tests.model.families import save
+from tests.pages.explore import Explore, array
+
+TEXT = "Once upon a time, the cat sat on a mat, and the dog ran"
+SECTIONS = ("effect", "reach", "steps", "fill", "code")
+
+
+class Lab(Explore):
+    """One reader's page. Every run of it has to end without an exception."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(Path(__file__).parents[2] / "app.py"), default_timeout=120)
+        self.app.switch_page("pages/mask_lab.py")
+        self.app.query_params.update({"text": TEXT} | query)
+        self.run()
+
+    def turn_on(self, name: str, number: int | str | None = None) -> "Lab":
+        """Switch a composed mask on, and give it its number."""
+        self.switch(f"mask_{name}_on", True)
+        if number is not None:
+            box = self.app.text_input if isinstance(number, str) else self.app.number_input
+            box(key=f"mask_{name}").set_value(number)
+            self.run()
+        return self
+
+    def words(self, kind: str) -> str:
+        """A paragraph, without its tags."""
+        (found,) = [one for one in self.html() if f'class="{kind}"' in one]
+        (text,) = re.findall(f'<p class="{kind}">(.*?)</p>', found)
+        return re.sub("<.*?>", "", text)
+
+    def draw(self, *strokes: Stroke) -> "Lab":
+        """As if the canvas had sent it."""
+        self.app.session_state.mask_drawn = strokes
+        return self.run()
+
+
+def expected(spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:
+    """The weights of the story model's head, NaN where blocked."""
+    model = catalog.load("story")
+    trace = model.run(model.encode([TEXT], "left"), spec)
+    weights = trace.weights(layer, head).numpy()
+    return np.where(trace.allowed(layer, head=head).numpy(), weights, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "spec"),
+    [
+        ("sliding", 3, MaskSpec(sliding=3)),
+        ("stride", 5, MaskSpec(stride=5)),
+        ("documents", ",", MaskSpec(documents=",")),
+        ("prefix", 7, MaskSpec(prefix=7)),
+        ("sinks", 2, MaskSpec(sinks=2)),
+    ],
+)
+def test_each_row_is_its_mask(name: str, number: int | str, spec: MaskSpec) -> None:
+    page = Lab().turn_on(name, number)
+    np.testing.assert_allclose(page.weights(), expected(spec), atol=1e-6)
+    assert name in page.words("formula")
+    assert MaskSpec.from_json(page.url["masks"]) == spec
+    page.switch(f"mask_{name}_on", False)
+    np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
+    assert "masks" not in page.url
+
+
+def test_all_together_and_their_formula() -> None:
+    page = Lab().turn_on("sliding", 3).turn_on("sinks", 2).turn_on("documents", ",")
+    page.draw(Stroke("block", 4, 0, 6, 1))
+    spec = MaskSpec(sliding=3, sinks=2, documents=",", drawn=(Stroke("block", 4, 0, 6, 1),))
+    np.testing.assert_allclose(page.weights(), expected(spec), atol=1e-6)
+    assert page.words("formula").startswith("allowed = (causal ∧ sliding ∧ documents) ∨ sinks")
+
+
+def test_the_counts_are_those_of_the_cells() -> None:
+    page = Lab(text="Once upon a time\nThe cat", row="2")
+    trace_blocked = np.isnan(page.weights())
+    words = page.words("counts")
+    assert words.startswith(f"{trace_blocked.sum()} of {trace_blocked.size} cells blocked: ")
+    numbers = [int(number) for number in re.findall(r"(\d+) (?:causal|padding)", words.partition(";")[0])]
+    assert sum(numbers) == trace_blocked.sum()
+    assert "in all they block" in words
+
+
+def test_where_the_masks_hold() -> None:
+    page = Lab().turn_on("sliding", 2)
+    page.app.segmented_control(key="mask_where").set_value("layers")
+    page.run()
+    page.app.multiselect(key="mask_layers").set_value([1, 4])
+    page.run()
+    np.testing.assert_allclose(page.weights(), expected(MaskSpec(sliding=2, layers=(1, 4))), atol=1e-6)
+    page.choose(layer=3)
+    np.testing.assert_allclose(page.weights(), expected(MaskSpec(sliding=2, layers=(1, 4)), 3), atol=1e-6)
+    page.app.segmented_control(key="mask_where").set_value("head")
+    page.run()
+    np.testing.assert_allclose(page.weights(), expected(MaskSpec(sliding=2, layers=(3,), heads=(0,)), 3), atol=1e-6)
+
+
+def test_restarted_positions() -> None:
+    page = Lab().turn_on("documents", ",")
+    page.app.checkbox(key="mask_restart").set_value(True)
+    page.run()
+    spec = MaskSpec(documents=",", positions="documents")
+    np.testing.assert_allclose(page.weights(), expected(spec), atol=1e-6)
+    assert MaskSpec.from_json(page.url["masks"]) == spec
+
+
+def test_a_drawing_says_when_the_text_under_it_has_changed() -> None:
+    page = Lab(masks='{"drawn":[["block",4,0,6,1]]}')
+    assert not page.said("warning")
+    page.type(TEXT.replace("cat", "dog"))
+    assert "The text has changed under the drawn mask" in page.said("warning")[0]
+    keep = next(button for button in page.app.button if button.label == "Keep it")
+    keep.click()
+    assert not page.run().said("warning")
+    assert np.isnan(page.weights()[4:7, 0:2]).all()
+    page.type(TEXT)
+    next(button for button in page.app.button if button.label == "Clear the drawing").click()
+    assert not page.run().said("warning")
+    assert not np.isnan(page.weights()[4:7, 0:2]).any()
+
+
+def test_the_change_is_now_minus_standard() -> None:
+    page = Lab().turn_on("sliding", 3)
+    page.app.segmented_control(key="shown").set_value("change")
+    page.run()
+    (trace,) = [one for one in page.figures()["head_figure"]["data"] if one["name"] == "difference"]
+    now, standard = (np.nan_to_num(expected(spec)) for spec in (MaskSpec(sliding=3), MaskSpec()))
+    change = array(trace["z"])
+    seen = ~np.isnan(change)
+    np.testing.assert_allclose(change[seen], (now - standard)[seen], atol=1e-6)
+    np.testing.assert_array_equal(seen, ~np.isnan(expected(MaskSpec())))
+
+
+@pytest.mark.parametrize(
+    "masks", ['{"sliding":"wide"}', "not JSON", '{"layers":[99]}', '{"drawn":[["block",1]]}', "[]"]
+)
+def test_a_link_with_nonsense_is_a_sentence_and_a_page(masks: str) -> None:
+    page = Lab(masks=masks)
+    assert page.weights().shape[0] > 5 or page.said("error")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("text", [TEXT, "a", "🙂 <script>alert(1)</script>", "one\nand two more words"])
+def test_every_section_of_every_text(section: str, text: str) -> None:
+    Lab(section=section, text=text, masks='{"sliding":3,"sinks":1,"drawn":[["block",1,0,1,1]]}')
+
+
+@pytest.mark.parametrize("family", ["mistral", "bert", "t5", "llama", "gpt_oss"])
+def test_other_models(tmp_path: Path, family: str) -> None:
+    page = Lab(model=str(save(family, tmp_path / family)), text="the cat sat on a mat and the cat saw")
+    page.turn_on("sliding", 3).turn_on("sinks", 1)
+    for section in SECTIONS:
+        page.app.segmented_control(key="section").set_value(section)
+        page.run()
+    assert json.loads(page.url["masks"])["sliding"] == 3
+
+
+def test_what_was_lifted_in_explore_is_lifted_here_and_the_other_way_round() -> None:
+    page = Lab().switch("causal", False)
+    page.app.switch_page("app.py")
+    assert page.run()["causal"] is False
+    page.app.switch_page("pages/mask_lab.py")
+    page.run().turn_on("sliding", 4)
+    page.app.switch_page("app.py")
+    page.run()
+    page.app.switch_page("pages/mask_lab.py")
+    assert page.run()["mask_sliding"] == 4
+    assert page["mask_sliding_on"]

@@ -1,0 +1,93 @@
+"""The Mask Lab's own pieces: which picture stands beside the mask, and the sections below."""
+
+import numpy as np
+import streamlit as st
+
+from model.text import TokenBatch
+from ui import compose, explain, page
+from ui.look import Look
+from viz.mask_words import effect
+from viz.numbers import loss_figure, next_token_table
+
+SHOWN = ("now", "standard", "change")
+SECTIONS = {
+    "effect": "What it does",
+    "reach": "Reach",
+    "steps": "Step through this head",
+    "fill": "The value that blocks",
+    "code": "Take the mask away",
+}
+
+
+def choose_shown() -> str:
+    """Which weights of the head stand beside the mask."""
+    st.session_state.setdefault("shown", "now")
+    labels = {"now": "this mask", "standard": "standard masks", "change": "change"}
+    st.segmented_control("The head under", SHOWN, format_func=labels.__getitem__, key="shown", required=True,
+                         label_visibility="collapsed")  # fmt: skip
+    return st.session_state.shown
+
+
+def warn_of_a_changed_text(batch: TokenBatch) -> None:
+    """A drawing stays where it was drawn; the tokens under it may be others now."""
+    if "mask_wrong" in st.session_state:
+        st.warning(f"The link's masks could not be read ({st.session_state.pop('mask_wrong')}).")
+    text = compose.text_key(batch)
+    if not compose.text_changed(text):
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning("The text has changed under the drawn mask: its cells lie on other tokens now.")
+        st.button("Clear the drawing", on_click=compose.set_drawing, args=((),))
+        st.button("Keep it", on_click=compose.take_drawing,
+                  args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
+
+
+def sentence(now: Look, standard: Look) -> str:
+    """What the masks do to the model, in HTML."""
+    predictions, others = now.predictions(), standard.predictions()
+    none = np.full(1, np.nan)
+    losses = none if predictions is None else predictions.losses
+    return effect(losses, none if others is None else others.losses, changed=now.masks != standard.masks)
+
+
+def show_section(now: Look, standard: Look, layer: int, head: int) -> None:
+    """One section, the one chosen; the others are not computed."""
+    if st.session_state.section not in SECTIONS:
+        st.session_state.section = "effect"
+    st.segmented_control("Section", list(SECTIONS), format_func=SECTIONS.__getitem__, key="section", required=True,
+                         label_visibility="collapsed")  # fmt: skip
+    section = st.session_state.section
+    if section == "effect":
+        _effect(now, standard)
+    elif section == "reach":
+        from ui import reach
+
+        reach.show(now, layer, head)
+    elif section == "steps":
+        from ui import steps
+
+        steps.show(now, layer, head)
+    elif section == "fill":
+        from ui import fills
+
+        fills.show(now, layer, head)
+    else:
+        from ui import take_away
+
+        take_away.show(now, layer, head, compose.load)
+
+
+def _effect(now: Look, standard: Look) -> None:
+    """The next token and the loss, now and under the standard masks."""
+    predictions, others = now.predictions(), standard.predictions()
+    if predictions is None or others is None:
+        st.info(explain.NO_PREDICTIONS.get(now.model.kind, explain.NO_PREDICTIONS["decoder"]))
+        return
+    changed = now.masks != standard.masks
+    curves = (predictions.losses, others.losses)
+    left, right = st.columns(2, gap="medium")
+    left.html(next_token_table(predictions.candidates, others.candidates, changed=changed))
+    with right:
+        st.caption(explain.loss_caption(*curves, changed=changed))
+        figure = loss_figure(*curves, now.trace.batch.pieces[now.row], changed=changed)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))

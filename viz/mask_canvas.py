@@ -1,0 +1,77 @@
+"""The composed mask as one packet of bytes for the component that it is drawn on (components/mask.js).
+
+A cell has two bytes: a bit for each mask that blocks it, and a bit for each opening that covers it.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from viz.palette import ALLOWED, MASK_COLOURS, OPENER_COLOURS
+
+HINT = "Drag on the cells, or beside a row or above a column for all of it. Point at a cell to read why it is blocked."
+ALT = (
+    "The composed mask: {size} queries in rows, {size} keys in columns. Arrow keys move, with Shift they choose a "
+    "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskView:
+    """The masks of one attention over T positions, without what is drawn, and the drawing.
+
+    blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again; at most 8.
+    openers: likewise the cells that prefix or sinks open. place: int [T], a position's number among the row's real
+    tokens, -1 at padding. strokes: (kind, query, key, last query, last key), in those numbers.
+    labels: a token for each position. first: the position of the first row and column.
+    """
+
+    blockers: dict[str, np.ndarray]
+    openers: dict[str, np.ndarray]
+    place: np.ndarray
+    strokes: Sequence[tuple[str, int, int, int, int]]
+    labels: Sequence[str]
+    first: int = 0
+
+
+def canvas_packet(view: MaskView, *, begin: int, end: int, epoch: int, number: int, most: int) -> bytes:
+    """Positions begin up to, without, end. epoch: a new one where the page itself set the drawing. number: of the last
+    drawing that the page heard of. most: how many strokes a drawing may have.
+
+    The packet: the length of a JSON header (4 bytes, little-endian), the header, then, deflated, the two planes of
+    bytes [S,S].
+    """
+    part = slice(begin, end)
+    size = end - begin
+    header = {
+        "size": size,
+        "first": view.first + begin,
+        "tokens": int(view.place.max()) + 1,
+        "place": view.place[part].tolist(),
+        "labels": list(view.labels[part]),
+        "strokes": [list(stroke) for stroke in view.strokes],
+        "masks": [{"name": name, "colour": MASK_COLOURS[name]} for name in view.blockers],
+        "openings": [{"name": name, "colour": OPENER_COLOURS[name]} for name in view.openers],
+        "drawn": MASK_COLOURS["drawn"],
+        "allowed": ALLOWED,
+        "hint": HINT,
+        "alt": ALT.format(size=size),
+        "epoch": epoch,
+        "number": number,
+        "most": most,
+    }
+    planes = [_bits(some, view.place.size)[part, part] for some in (view.blockers, view.openers)]
+    text = json.dumps(header).encode()
+    return struct.pack("<I", len(text)) + text + zlib.compress(b"".join(plane.tobytes() for plane in planes), 1)
+
+
+def _bits(masks: dict[str, np.ndarray], size: int) -> np.ndarray:
+    """uint8 [T,T]: bit n is the n-th mask."""
+    plane = np.zeros((size, size), np.uint8)
+    for bit, mask in enumerate(masks.values()):
+        plane |= mask.astype(np.uint8) << bit
+    return plane

@@ -1,0 +1,78 @@
+"""What a composed mask is in words: its formula, and how many cells each mask blocks. HTML."""
+
+import numpy as np
+
+from viz.mask_canvas import MaskView
+from viz.palette import MASK_COLOURS, OPENER_COLOURS
+
+
+def formula(view: MaskView) -> str:
+    """How the masks that are on combine."""
+    masks = " ∧ ".join(_name(name, MASK_COLOURS) for name in view.blockers)
+    opened = [_name(name, OPENER_COLOURS) for name in view.openers]
+    whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or "everything", *opened])
+    words = "A cell is blocked if any mask blocks it"
+    words += f", unless {' or '.join(view.openers)} opens it again." if opened else "."
+    if view.strokes:
+        words += f" {_name('drawn', MASK_COLOURS)} has the last word."
+    return f'<p class="formula"><b>allowed = {whole}</b> {words}</p>'
+
+
+def effect(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:
+    """One sentence on what the masks do to the model: losses in nats [T], NaN where there is none."""
+    if not changed:
+        words = (
+            "Switch on a sliding window, or drag over the mask below: the head beside it and the predictions follow."
+        )
+    elif np.isnan(now).all():
+        words = "The head beside the mask obeys it."
+    else:
+        mean, before = float(np.nanmean(now)), float(np.nanmean(standard))
+        worst = int(np.nanargmax(np.abs(now - standard)))
+        words = (
+            f"Under these masks a token costs {mean:.2f} nats on average, under the standard ones {before:.2f}. "
+            f"The largest change is at token {worst}: {standard[worst]:.2f} becomes {now[worst]:.2f}."
+        )
+    return f'<p class="sentence">{words}</p>'
+
+
+def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
+    """ "412 of 784 cells blocked: 378 causal, 34 padding", a cell that several block counted for the first; below,
+    what each blocks in all, where that is more, and what was opened again.
+
+    blocked: for each mask, bool [T,T], True = it blocks the cell in the end.
+    """
+    taken = np.zeros((view.place.size, view.place.size), bool)
+    first, whole = {}, {}
+    for name, mask in blocked.items():
+        first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())
+        taken |= mask
+    first = {name: count for name, count in first.items() if count}
+    parts = [f"<b>{int(taken.sum()):,} of {taken.size:,} cells blocked</b>"]
+    if taken.any():
+        parts[0] += ": " + _list(first, MASK_COLOURS)
+    if first != whole:
+        parts.append(f"a cell that several block counts for the first; in all they block {_list(whole, MASK_COLOURS)}")
+    opened = {name: count for name, count in _opened(view, taken).items() if count}
+    if opened:
+        parts.append(f"opened again: {_list(opened, OPENER_COLOURS)}")
+    return f'<p class="counts">{"; ".join(parts)}.</p>'
+
+
+def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
+    """How many cells that some mask blocks each opening opens."""
+    shut = np.any([np.zeros_like(blocked), *view.blockers.values()], axis=0)
+    left = shut & ~blocked
+    found = {}
+    for name, cells in view.openers.items():
+        found[name] = int((left & cells).sum())
+        left &= ~cells
+    return found | {"drawn": int(left.sum())}
+
+
+def _list(numbers: dict[str, int], colours: dict[str, str]) -> str:
+    return ", ".join(f"{count:,} {_name(name, colours)}" for name, count in numbers.items())
+
+
+def _name(name: str, colours: dict[str, str]) -> str:
+    return f'<span class="swatch" style="background:{colours[name]}"></span>{name}'

@@ -1,0 +1,202 @@
+"""Reach: after how many layers a token can know of another, beside what one layer lets it look at."""
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.heatmap import add_hatching, axis_names, blocked_groups, colour_bar, style_axes
+from viz.palette import table
+from viz.view import HeadView, coarser, patches
+
+HEIGHT = 540  # pixels
+LEFT, RIGHT = (0.0, 0.46), (0.52, 0.98)
+NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # in the dark and in the light
+MARK = "#e6399b"  # the picked row
+MOST_CELLS = 192  # a side: two pictures share the width
+
+
+@dataclass(frozen=True, eq=False)
+class ReachView:
+    """T tokens in L layers.
+
+    first: int [T,T], after how many layers, 1 to L, the query can know of the key; 0 = never.
+    window, seen: int [L,T], how many keys a query may look at in each layer alone, and can know of after it.
+    layer, blocked: one layer, and for each mask that is on in it bool [T,T], True = no head may look, for this mask.
+    tokens: a label for each position. query: the picked one.
+    """
+
+    first: np.ndarray
+    window: np.ndarray
+    seen: np.ndarray
+    layer: int
+    blocked: dict[str, np.ndarray]
+    tokens: list[str]
+    query: int
+
+
+def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
+    """Left, what one layer lets through; right, after how many layers: two pictures that zoom together."""
+    margin = {"l": 8, "r": 8, "t": 52, "b": 8}
+    figure = go.Figure(layout={"height": HEIGHT, "margin": margin, "hovermode": "closest"})
+    mask = coarser(_as_head(view), MOST_CELLS)
+    _add_mask(figure, mask, dark=dark)
+    _add_reach(figure, view, mask, dark=dark)
+    figure.update_layout(xaxis={"domain": LEFT}, xaxis2={"domain": RIGHT, "matches": "x"}, yaxis2={"matches": "y"})
+    figure.layout.yaxis.scaleanchor = None  # two pictures of one size fill the width
+    alone = f"layer L{view.layer} alone: what a token may look at"
+    stacked = f"stacked: after how many of {_layers(len(view.window))} it can know of it"
+    for text, x in ((alone, 0.0), (stacked, RIGHT[0])):
+        figure.add_annotation(text=f"<b>{text}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
+                              yanchor="bottom", showarrow=False)  # fmt: skip
+    mark_row(figure, view.query // mask.step, ("", "2"))
+    return figure
+
+
+def mark_row(figure: go.Figure, row: int, places: tuple[str, ...]) -> None:
+    """A frame around one row of the pictures on these axes."""
+    for place in places:
+        figure.add_shape(type="rect", xref=f"x{place} domain", yref=f"y{place}", x0=0, x1=1, y0=row - 0.5, y1=row + 0.5,
+                         line={"color": MARK, "width": 1.5})  # fmt: skip
+
+
+def reach_table(view: ReachView) -> str:
+    """HTML: the picked query's numbers after each layer; layers that change nothing share a row."""
+    rows, before = [], None
+    seen, window = view.seen[:, view.query], view.window[:, view.query]
+    for layer, numbers in enumerate(zip(window.tolist(), seen.tolist(), strict=True)):
+        if numbers == before:
+            rows[-1][1] = layer
+        else:
+            rows.append([layer, layer])
+        before = numbers
+    head = (
+        '<tr><th>after</th><th class="number">may look at in that layer</th>'
+        '<th class="number">can know of</th><th></th><th>farthest back</th></tr>'
+    )
+    return f'<table class="numbers">{head}{"".join(_table_row(view, *row) for row in rows)}</table>'
+
+
+def reach_sentence(view: ReachView) -> str:
+    """HTML: what to notice, of the picked query."""
+    layers = len(view.window)
+    seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
+    who = f"<b>{html.escape(view.tokens[view.query])}</b> (position {view.query})"
+    begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
+    settled = int((view.seen[:, view.query] < seen).sum()) + 1
+    after = f"after {'all ' if layers > 1 else ''}{_layers(layers)}"
+    if settled == 1:
+        end = f"no path goes farther: {after} it can know of {_tokens(seen)}, itself included, as after the first."
+    else:
+        end = f"stacked, the layers carry news on: {after} it can know of {_tokens(seen)}"
+        end += f"; {_layers(settled)} are enough." if settled < layers else "."
+    ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
+    leak = f" {ahead} of them {'comes' if ahead == 1 else 'come'} later in the text." if ahead else ""
+    return f'<p class="sentence">{begin}; {end}{leak}</p>'
+
+
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
+
+
+def _tokens(count: int) -> str:
+    return {0: "no token", 1: "1 token"}.get(count, f"{count:,} tokens")
+
+
+def _table_row(view: ReachView, begin: int, end: int) -> str:
+    reached = view.first[view.query]
+    known = (reached > 0) & (reached <= begin + 1)
+    back = view.query - int(np.flatnonzero(known).min())
+    seen = int(view.seen[begin, view.query])
+    after = _layers(begin + 1) if begin == end else f"{begin + 1} to {_layers(end + 1)}"
+    where = f"L{begin}" if begin == end else f"L{begin} to L{end}"
+    bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
+    farthest = f"{back} back: {html.escape(view.tokens[view.query - back])}" if back > 0 else "–"
+    return (
+        f'<tr><td>{after} ({where})</td><td class="number">{int(view.window[begin, view.query]):,}</td>'
+        f'<td class="number">{seen:,}</td><td class="track">{bar}</td><td class="token">{farthest}</td></tr>'
+    )
+
+
+def _as_head(view: ReachView) -> HeadView:
+    """The mask with the axes, and the coarseness, of all other heatmaps."""
+    shape = view.first.shape
+    return HeadView(np.zeros(shape, np.float32), np.zeros(shape, np.float32), view.blocked, view.tokens, view.tokens)
+
+
+def soonest(first: np.ndarray, step: int) -> np.ndarray:
+    """int [T,T] -> [T/step,T/step]: the smallest number of layers in each patch; 0 where all are 0."""
+    never = np.iinfo(np.int32).max
+    least = patches(np.where(first > 0, first.astype(np.int32), never), step, never).min((1, 3))
+    return np.where(least == never, 0, least)
+
+
+def _add_reach(figure: go.Figure, view: ReachView, mask: HeadView, *, dark: bool) -> None:
+    numbers = soonest(view.first, mask.step)
+    most = int(numbers.max())
+    every = -(-most // 12)  # so many numbers at the colour bar
+    ticks = list(range(1, most + 1, every))
+    bar = colour_bar("layers", x=RIGHT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0, tickvals=ticks)
+    first = "" if mask.step == 1 else "at the soonest "
+    figure.add_heatmap(
+        z=np.where(numbers > 0, numbers, np.nan).astype(np.float32),
+        **axis_names(mask),
+        xaxis="x2",
+        yaxis="y2",
+        zmin=0.5,
+        zmax=most + 0.5,
+        colorscale=_discrete(most),
+        colorbar=bar,
+        hovertemplate=f"<b>%{{y}}</b> can know of <b>%{{x}}</b><br>{first}after %{{z}} layers<extra></extra>",
+        hoverongaps=False,
+        name="reach",
+    )
+    if (numbers == 0).any():
+        words = "<b>%{y}</b> can never know of <b>%{x}</b><br>no path through the masks<extra></extra>"
+        _add_flat(figure, numbers == 0, mask, NEVER[dark], "never", words, "2")
+    style_axes(figure, mask, "2", tokens=False)
+
+
+def _add_mask(figure: go.Figure, mask: HeadView, *, dark: bool) -> None:
+    blocked = mask.any_blocked()
+    words = "<b>%{y}</b> may look at <b>%{x}</b><extra></extra>"
+    _add_flat(figure, ~blocked, mask, _colours(1)[0], "may look", words)
+    if blocked.any():
+        add_hatching(figure, mask.blocked, dark=dark, place="")
+        for text, cells in blocked_groups(mask):
+            words = f"<b>%{{y}}</b> looks at <b>%{{x}}</b><br>{text}<extra></extra>"
+            _add_flat(figure, cells, mask, "rgba(0,0,0,0)", text, words)
+    style_axes(figure, mask)
+
+
+def _add_flat(
+    figure: go.Figure, cells: np.ndarray, mask: HeadView, colour: str, name: str, words: str, place: str = ""
+) -> None:
+    """Cells of one colour."""
+    figure.add_heatmap(
+        z=np.where(cells, 0.0, np.nan).astype(np.float32),
+        **axis_names(mask),
+        xaxis="x" + place,
+        yaxis="y" + place,
+        zmin=0,
+        zmax=1,
+        colorscale=[[0, colour], [1, colour]],
+        showscale=False,
+        hovertemplate=words,
+        hoverongaps=False,
+        name=name,
+    )
+
+
+def _colours(count: int) -> list[str]:
+    """From light to dark, without the darkest, which a dark page would swallow."""
+    triples = [table(256)[3 * entry : 3 * entry + 3] for entry in np.linspace(250, 62, count).round().astype(int)]
+    return [f"rgb{tuple(triple)}" for triple in triples]
+
+
+def _discrete(count: int) -> list[list[Any]]:
+    """A plotly colour scale of so many flat steps."""
+    steps = enumerate(_colours(count))
+    return [[edge / count, colour] for place, colour in steps for edge in (place, place + 1)]
