@@ -73,8 +73,8 @@ class MaskSpec:
         _expect(self.positions in get_args(Positions), "positions", "counted, cells or documents", self.positions)
         drawn = isinstance(self.drawn, tuple) and all(type(stroke) is Stroke for stroke in self.drawn)
         _expect(drawn, "drawn", "a tuple of strokes", self.drawn)
-        few = f"at most {MOST_STROKES:,} strokes"
-        _expect(len(self.drawn) <= MOST_STROKES, "drawn", few, f"{len(self.drawn):,} of them")
+        count = len(self.drawn)
+        _expect(count <= MOST_STROKES, "drawn", f"at most {MOST_STROKES:,} strokes", f"{count:,} of them")
         for name in ("layers", "heads"):
             some = getattr(self, name)
             few = isinstance(some, tuple) and len(some) <= MOST_IN_SCOPE
