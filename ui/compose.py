@@ -69,7 +69,16 @@ def seed() -> None:
 
 
 def load(spec: MaskSpec, *, native: bool = True) -> None:
-    """Set every row, the drawing and the scope to a spec's. native: causal, padding and window, too."""
+    """Set every row, the drawing and the scope to a spec's. native: causal, padding and window, too.
+
+    Raises ValueError for a spec that this page has no controls for.
+    """
+    if spec.heads and not len(spec.layers) == len(spec.heads) == 1:
+        raise ValueError(f"expected masks for all heads or for one head of one layer, got heads {list(spec.heads)} of "
+                         f"layers {list(spec.layers)}")  # fmt: skip
+    if spec.positions == "cells":
+        raise ValueError("expected positions that are counted, over a text or each document, got those of cells: "
+                         "the Padding page shows them")  # fmt: skip
     for row in ROWS:
         value = getattr(spec, row.field)
         st.session_state[f"mask_{row.field}_on"] = bool(value)
@@ -80,7 +89,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
     st.session_state.mask_restart = spec.positions == "documents"
     st.session_state.mask_layers = list(spec.layers)
     st.session_state.mask_where = "head" if spec.heads else "layers" if spec.layers else "all"
-    if len(spec.layers) == len(spec.heads) == 1:
+    if spec.heads:
         st.session_state.update(layer=spec.layers[0], head=spec.heads[0])
     set_drawing(spec.drawn)
 

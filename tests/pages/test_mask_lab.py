@@ -154,6 +154,13 @@ def test_a_link_with_nonsense_is_a_sentence_and_a_page(masks: str) -> None:
     assert page.weights().shape[0] > 5 or page.said("error")
 
 
+@pytest.mark.parametrize("masks", ['{"heads":[1]}', '{"positions":"cells","sliding":3}'])
+def test_a_mask_that_the_page_has_no_controls_for_is_refused_and_said(masks: str) -> None:
+    page = Lab(masks=masks)
+    assert "could not be read" in page.said("warning")[0]
+    np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
+
+
 @pytest.mark.parametrize("section", SECTIONS)
 @pytest.mark.parametrize("text", [TEXT, "a", "🙂 <script>alert(1)</script>", "one\nand two more words"])
 def test_every_section_of_every_text(section: str, text: str) -> None:
