@@ -1,0 +1,46 @@
+"""Generation: a model writes one token at a time, and every step adds a row."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Generation")  # first, so that the browser has something to fetch while torch is imported
+
+from ui import controls, explain, generation, generation_run, generation_sections, generation_steps, models
+from ui.markdown import escaped
+
+controls.seed()
+generation.seed()
+
+with st.sidebar:
+    wanted = controls.choose_model()
+    found = st.empty()
+    text = controls.choose_text()
+with st.container():  # its own place, so that what follows keeps its own whatever is said here
+    model = models.get_or_keep(wanted)
+found.caption(explain.model_found(model))
+generation.guard(model)
+if not text.strip():
+    st.info("Type the beginning of a text on the left, or take one of the examples: the model goes on with it.")
+    st.stop()
+
+title, pressed, heads = st.columns([1, 1.7, 1.1], vertical_alignment="bottom")
+title.markdown(f"### Generation\u2002:small[{explain.title_of(model)}]")
+with heads:
+    layer, head = controls.choose_head(model, model.num_layers, model.num_heads)
+sampling, cache = generation.choose_sampling(model)
+try:
+    notes = generation.begin(model, text)
+    with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
+        writing = generation_run.advance(model, sampling, cache)
+except models.TROUBLE as error:
+    generation.halt()
+    st.error(f"{escaped(str(error))}.")
+    st.stop()
+with pressed:
+    generation.buttons(model, writing)
+for note in notes:
+    st.caption(note)
+generation_steps.show(model, sampling, cache, layer, head)
+generation_sections.show(model, st.session_state.writing, cache, layer, head)
+generation.share(wanted, model)

@@ -1,0 +1,61 @@
+"""The Generation page as a reader's eyes and hands have it."""
+
+from collections.abc import Callable
+
+from tests.browser.explore import TIMEOUT, Explore
+
+STATE = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
+  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData) return null;
+  const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
+  return JSON.stringify([
+    location.search, chart._fullData.map((trace) => trace.z), text('p.writing'), text('.sentence'),
+    text('button'), text('table.numbers'),
+  ]);
+}"""
+
+
+class Generation(Explore):
+    """The page at its address, once it has settled."""
+
+    PATH = "generation"
+    STATE = STATE
+
+    def press(self, key: str) -> "Generation":
+        """A button that changes the text or the section, by its key."""
+        self.after(lambda: self.page.locator(f".st-key-{key} button").click())
+        return self
+
+    def play(self) -> None:
+        """Begin, and do not wait: nothing comes to rest now."""
+        self.page.get_by_role("button", name="Play").click()
+        self.page.get_by_role("button", name="Pause").wait_for()
+
+    def pause(self, key: str = "") -> "Generation":
+        """End, by a click or by a key that is pressed on what has the focus, and wait until the page is still."""
+        if key:
+            self.page.keyboard.press(key)
+        else:
+            self.page.get_by_role("button", name="Pause").click()
+        self.page.get_by_role("button", name="Play").wait_for()
+        self._state = self._settled()
+        return self
+
+    def wait_for(self, seen: Callable[["Generation"], bool]) -> None:
+        """Wait until something is seen. Raises AssertionError where it never is."""
+        for _ in range(TIMEOUT // 100):
+            if seen(self):
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError("not seen in time")
+
+    def written(self) -> list[str]:
+        """The tokens after the prompt, as they are shown."""
+        return self.page.locator("p.writing .written").all_inner_texts()
+
+    def rows(self) -> int:
+        """How many rows the heatmap has on the screen."""
+        return self.page.evaluate(
+            "document.querySelector('.st-key-head_figure .js-plotly-plot')?._fullData?.[0].z.length ?? 0"
+        )

@@ -1,0 +1,78 @@
+"""The Generation page in a real Chromium: it plays and stops, and another candidate makes another text.
+
+python -m pytest tests/browser/test_generation.py
+"""
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.browser.generation import Generation
+
+Open = Callable[..., Generation]
+PROMPT = "Once upon a time"
+
+
+@pytest.fixture
+def generation(visit: Callable[..., Generation]) -> Open:
+    def open_page(width: int = 1280, dark: bool = False, **choices: str | int) -> Generation:
+        return visit(urlencode({"text": PROMPT} | choices), kind=Generation, width=width, dark=dark)
+
+    return open_page
+
+
+def test_playing_adds_tokens_and_rows_until_it_is_paused(generation: Open) -> None:
+    page = generation()
+    rows = page.rows()
+    page.play()
+    page.wait_for(lambda seen: len(seen.written()) >= 4 and seen.rows() >= rows + 4)
+    page.pause()
+    written = page.written()
+    assert page.rows() == rows + len(written)
+    page.page.wait_for_timeout(1_500)
+    assert page.written() == written
+    assert page.page.locator("table.differences").count() == 1, "the section is there again"
+    page.play()
+    page.wait_for(lambda seen: len(seen.written()) > len(written))
+    page.pause("Space")  # the button that was clicked has the focus still
+    assert page.written()[: len(written)] == written
+    again = generation()
+    for _ in range(3):
+        again.press("step")
+    assert again.written() == written[:3], "step by step it is the same text"
+
+
+def test_a_click_on_another_candidate_takes_its_path(generation: Open) -> None:
+    page = generation(seed=2)
+    for _ in range(3):
+        page.press("step")
+    before, rows = page.written(), page.rows()
+    label = page.page.locator(".st-key-candidate_4 button").inner_text().strip()
+    page.press("candidate_4")
+    assert page.written() == [*before, label.replace("·", " ")]
+    assert page.rows() == rows + 1
+    page.page.get_by_role("combobox", name="Candidates for").click()
+    page.after(lambda: page.page.get_by_role("option").nth(3).click())  # the second token that was written
+    taken = page.page.locator(".st-key-candidates button[kind=primary]").inner_text().strip()
+    assert taken.replace("·", " ").strip() == before[1].strip()
+    other = next(n for n in range(10) if page.page.locator(f".st-key-candidate_{n} button[kind=secondary]").count())
+    label = page.page.locator(f".st-key-candidate_{other} button").inner_text().strip()
+    page.press(f"candidate_{other}")
+    assert [one.strip() for one in page.written()] == [before[0].strip(), label.replace("·", " ").strip()]
+    assert page.rows() == rows - 1
+    page.press("back")
+    assert page.written() == before[:1]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_nothing_is_cut_off_nor_lies_over_another(generation: Open, dark: bool) -> None:
+    page = generation(dark=dark)
+    page.press("step")
+    assert not page.cut_off()
+    parts = [".st-key-step", ".st-key-play", ".st-key-back", ".st-key-start_over", ".st-key-layer", ".st-key-head"]
+    assert not page.overlaps(
+        [*parts, ".st-key-temperature", ".st-key-cache", ".st-key-candidates", ".st-key-head_figure"]
+    )
+    assert page.contrast("p.writing .prompt", "color") >= 4.5
+    assert page.contrast(".chance .share", "color") >= 4.5

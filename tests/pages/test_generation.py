@@ -1,0 +1,464 @@
+"""The Generation page without a browser: stepping, other paths, the cache on and off, any text, any kind of model.
+
+python -m pytest tests/pages/test_generation.py
+"""
+
+import html
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from model import catalog, step_cost
+from model.cached import batch_of, network_of
+from model.generation import MOST_WRITTEN, Sampling, draw
+from model.generation import Path as Way
+from tests.model.families import save
+from tests.pages.explore import array
+from ui.examples import EXAMPLES, FIRST
+from ui.generation import NEXT, Writing
+from viz.numbers import percent
+
+ROOT = Path(__file__).parents[2]
+PROMPT = "Once upon a time"
+SAMPLING = Sampling(0.8, 40, 0.95, 1)  # the page's own
+
+
+class Page:
+    """One reader's page. Every run of it has to end without an exception."""
+
+    def __init__(self, text: str | None = PROMPT, **query: str) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
+        self.app.switch_page("pages/generation.py")
+        self.app.query_params.update(query | ({} if text is None else {"text": text}))
+        self.run()
+
+    def run(self) -> "Page":
+        self.app.run()
+        assert not self.app.exception, self.app.exception[0].stack_trace
+        return self
+
+    def press(self, key: str, times: int = 1) -> "Page":
+        for _ in range(times):
+            self.app.button(key=key).click()
+            self.run()
+        return self
+
+    def section(self, name: str) -> "Page":
+        self.app.button_group(key="generation_section").set_value(name)
+        return self.run()
+
+    def look_at(self, place: int) -> "Page":
+        self.app.selectbox(key="choice_at").set_value(place)
+        return self.run()
+
+    def buttons(self) -> dict[str, bool]:
+        """Whether each can be pressed, by key."""
+        return {one.key: not one.disabled for one in self.app.button}
+
+    @property
+    def path(self) -> Way:
+        return self.app.session_state.writing.path
+
+    def html(self) -> str:
+        """All of the page's own HTML."""
+        return "".join(one.proto.body for one in self.app.get("html") if not one.proto.unsafe_allow_javascript)
+
+    def sentences(self) -> list[str]:
+        found = re.findall(r'<p class="sentence".*?>(.*?)</p>', self.html())
+        return [html.unescape(re.sub("<.*?>", "", one)) for one in found]
+
+    def text(self) -> str:
+        """What the reader reads."""
+        (found,) = re.findall(r'<p class="writing">(.*?)</p>', self.html(), re.DOTALL)
+        return html.unescape(re.sub("<.*?>", "", found))
+
+    def candidates(self) -> list[tuple[str, str, str]]:
+        """Label, probability by the model and after the filters, from top to bottom."""
+        labels = [re.sub(r"\\(.)", r"\1", one.label) for one in self.app.button if one.key.startswith("candidate_")]
+        rows = re.findall(r'class="chance[^"]*" title.*?class="share">(.*?)<.*?class="share">(.*?)<', self.html())
+        return [(label, *row) for label, row in zip(labels, rows, strict=True)]
+
+    def figures(self) -> dict[str, Any]:
+        charts = self.app.get("plotly_chart")
+        return {chart.proto.id.rpartition("-")[2]: json.loads(chart.proto.spec) for chart in charts}
+
+    def weights(self) -> np.ndarray:
+        """float [Q,K] of the heatmap, NaN where blocked."""
+        (trace,) = [one for one in self.figures()["head_figure"]["data"] if one["name"] == "weights"]
+        return array(trace["z"])
+
+    def table(self) -> list[list[str]]:
+        """The cells of the table of differences, the head left out."""
+        (found,) = re.findall(r'<table class="numbers differences">(.*?)</table>', self.html())
+        return [re.findall("<td.*?>(.*?)</td>", row) for row in found.split("<tr>")[2:]]
+
+    def said(self, kind: str) -> str:
+        boxes = [re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in getattr(self.app, kind)]
+        return "\n".join(boxes)
+
+
+@pytest.fixture(scope="module")
+def story() -> catalog.Model:
+    return catalog.load("story")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A tiny random model of three kinds that are not ours."""
+    return {name: str(save(name, tmp_path_factory.mktemp(name))) for name in ("llama", "bert", "t5")}
+
+
+def written_by(model: catalog.Model, steps: int, sampling: Sampling = SAMPLING, text: str = PROMPT) -> Way:
+    """What the page has to write."""
+    path = Way(tuple(model.encode([text]).ids[0].tolist()))
+    for _ in range(steps):
+        logits = model.run(batch_of(model, path.ids)).logits[0, -1]
+        path = path.plus(draw(logits, sampling, len(path.ids)).token)
+    return path
+
+
+def number_of(shown: str) -> float:
+    """ "2·10⁻⁶" and "0.21" as numbers."""
+    digits, _, power = shown.partition("·10⁻")
+    return float(digits) * 10.0 ** -(int(power.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) if power else 0)
+
+
+class TestTheFirstView:
+    def test_has_a_text_a_head_and_the_candidates(self, story: catalog.Model) -> None:
+        page = Page(text=None)
+        assert page.text() == "<start>" + FIRST
+        trace = story.run(story.encode([FIRST]))
+        np.testing.assert_allclose(np.nan_to_num(page.weights()), trace.weights(4, 0).numpy(), atol=1e-6)
+        choice = draw(trace.logits[0, -1], SAMPLING, trace.logits.shape[1])
+        top = choice.before.topk(10).indices.tolist()
+        after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "out" for token in top]
+        expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
+        assert page.candidates() == expected
+        assert f"seed 1 draws, “{story.label(choice.token)}”" in page.sentences()[0]
+        assert not page.said("error") + page.said("warning")
+        buttons = page.buttons()
+        assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)
+
+    def test_says_where_the_newest_row_looks(self, story: catalog.Model) -> None:
+        page = Page(layer="2", head="3")
+        row = story.run(story.encode([PROMPT])).weights(2, 3)[-1]
+        assert f"puts {percent(float(row.max()))} of L2 H3's attention" in page.sentences()[0]
+        assert f"(position {int(row.argmax())})" in page.sentences()[0]
+
+    def test_of_several_lines_the_first_is_the_prompt(self) -> None:
+        page = Page(EXAMPLES["Two lines of very different length"])
+        assert page.text() == "<start>" + PROMPT
+        assert "goes on with the first line; 1 more line is left out" in page.said("caption")
+
+    def test_asks_for_a_text_where_there_is_none(self) -> None:
+        page = Page("  \n ")
+        assert "Type the beginning of a text" in page.said("info")
+        assert not page.figures()
+
+
+class TestWriting:
+    def test_each_step_adds_the_token_that_is_drawn_and_a_row(self, story: catalog.Model) -> None:
+        page = Page()
+        rows = len(page.weights())
+        for steps in (1, 2, 3):
+            page.press("step")
+            assert page.path == written_by(story, steps)
+            assert len(page.weights()) == rows + steps
+        trace = story.run(batch_of(story, page.path.ids))
+        np.testing.assert_allclose(np.nan_to_num(page.weights()), trace.weights(4, 0).numpy(), atol=1e-5)
+
+    @pytest.mark.parametrize("cache", ["true", "false"])
+    def test_the_text_is_the_same_with_the_cache_and_without(self, story: catalog.Model, cache: str) -> None:
+        page = Page(cache=cache).press("step", 6)
+        assert page.app.toggle(key="cache").value is (cache == "true")
+        assert page.path == written_by(story, 6)
+
+    def test_back_and_forward_is_the_same_text(self) -> None:
+        page = Page().press("step", 4)
+        before = page.path, page.text()
+        page.press("back", 3)
+        assert len(page.path.written) == 1
+        assert (page.press("step", 3).path, page.text()) == before
+        page.press("start_over")
+        assert not page.path.written
+        assert (page.press("step", 4).path, page.text()) == before
+
+    def test_another_candidate_goes_on_from_there(self, story: catalog.Model) -> None:
+        page = Page().press("step", 2)
+        before = page.path
+        label = page.candidates()[3][0]
+        page.press("candidate_3")
+        assert page.path.ids[:-1] == before.ids
+        assert (story.label(page.path.ids[-1]), page.path.by_hand) == (label, (False, False, True))
+
+    def test_another_candidate_for_a_written_token_cuts_the_text_there(self, story: catalog.Model) -> None:
+        page = Page().press("step", 4).look_at(1)
+        before = page.path
+        logits = story.run(batch_of(story, before.ids[:-3])).logits[0, -1]
+        wanted = logits.topk(10).indices.tolist()
+        assert [label for label, _, _ in page.candidates()] == [story.label(token) for token in wanted]
+        assert "The row before that choice" in page.sentences()[0]
+        place = next(n for n, token in enumerate(wanted) if token != before.written[1])
+        page.press(f"candidate_{place}")
+        assert page.path == before.instead(1, wanted[place])
+        assert len(page.path.written) == 2
+        assert page.app.session_state.choice_at == NEXT
+        assert len(page.weights()) == len(page.path.ids)
+
+    @pytest.mark.parametrize(
+        ("query", "sampling"),
+        [
+            ({"temperature": "0"}, Sampling(0.0, 40, 0.95, 1)),
+            ({"top_k": "1"}, Sampling(0.8, 1, 0.95, 1)),
+            ({"temperature": "1.5", "top_k": "0", "top_p": "1", "seed": "7"}, Sampling(1.5, 0, 1.0, 7)),
+        ],
+    )
+    def test_is_drawn_as_the_link_says(self, story: catalog.Model, query: dict, sampling: Sampling) -> None:
+        page = Page(**query).press("step", 4)
+        assert page.path == written_by(story, 4, sampling)
+        assert {name: page.app.query_params[name] for name in query} in (query, {n: [v] for n, v in query.items()})
+
+    @pytest.mark.parametrize(
+        "query", [{"temperature": "nan"}, {"top_k": "-3"}, {"top_p": "<b>"}, {"seed": "1e99"}, {"cache": "perhaps"}]
+    )
+    def test_a_link_that_makes_no_sense_is_the_first_view(self, query: dict) -> None:
+        assert Page(**query).sentences() == Page().sentences()
+
+    def test_settings_change_what_is_drawn_at_once(self, story: catalog.Model) -> None:
+        page = Page()
+        page.app.number_input(key="seed").set_value(3)
+        page.run()
+        assert "seed 3 draws" in page.sentences()[0]
+        page.app.slider(key="temperature").set_value(0.0)
+        page.run()
+        assert "temperature 0 takes the likeliest" in page.sentences()[0]
+        assert page.candidates()[0][2] == "100.0 %"
+        assert {row[2] for row in page.candidates()[1:]} == {"out"}
+
+    def test_another_prompt_begins_anew_and_another_page_does_not(self) -> None:
+        page = Page().press("step", 2)
+        page.app.number_input(key="seed").set_value(9)
+        path = page.run().path
+        page.app.switch_page("app.py").run()
+        page.app.switch_page("pages/generation.py")
+        assert page.run().path == path
+        assert page.app.number_input(key="seed").value == 9
+        page.app.text_area(key="text").set_value("The king said")
+        assert page.run().path.written == ()
+        assert page.text() == "<start>The king said"
+
+    def test_long_texts_show_the_last_64_positions(self) -> None:
+        page = Page("the cat and the dog " * 20)
+        page.press("step")
+        assert page.weights().shape == (64, 64)
+        assert f"of {len(page.path.ids)}" in page.said("caption")
+
+    @pytest.mark.parametrize(
+        "text",
+        ["🦊🦊", "<script>alert(1)</script> **b** $x$", "漢字 é عربي", "\x00\x07", "1. a", "a", ":material/home: `"],
+    )
+    def test_odd_texts_are_text(self, text: str) -> None:
+        page = Page(text).press("step", 2)
+        assert len(page.path.written) == 2
+        assert len(page.candidates()) == 10
+        assert "<script>alert" not in page.html()
+
+
+class TestPlaying:
+    def test_adds_a_token_each_time_until_it_is_paused(self, story: catalog.Model) -> None:
+        page = Page().press("play")
+        assert len(page.path.written) == 1
+        buttons = page.buttons()
+        assert not any(on for key, on in buttons.items() if key.startswith("candidate_"))
+        assert (buttons["step"], buttons["play"], buttons["start_over"]) == (False, True, True)
+        assert page.app.button(key="play").label == "Pause"
+        assert "Pause" in page.said("caption")
+        time.sleep(0.45)
+        assert len(page.run().path.written) == 2
+        assert len(page.run().path.written) in (2, 3), "a rerun before it is time adds nothing"
+        page.press("play")
+        path = page.path
+        time.sleep(0.45)
+        assert page.run().path == path == written_by(story, len(path.written))
+        assert page.buttons()["step"]
+
+    def test_ends_where_the_page_has_no_room_left(self, story: catalog.Model) -> None:
+        page = Page()
+        full = written_by(story, 0)
+        for _ in range(MOST_WRITTEN - 1):
+            full = full.plus(300)
+        page.app.session_state.writing = replace(page.app.session_state.writing, path=full)
+        page.run().press("play")
+        assert len(page.path.written) == MOST_WRITTEN
+        page.run()
+        assert not page.app.session_state.writing.playing
+        assert "200 tokens are written, the most" in page.said("warning")
+        buttons = page.buttons()
+        assert (buttons["step"], buttons["play"], buttons["back"]) == (False, False, True)
+
+    def test_is_found_paused_when_the_page_was_left_for_long(self) -> None:
+        page = Page().press("play")
+        long_ago = replace(page.app.session_state.writing, last=time.monotonic() - 100)
+        page.app.session_state.writing = long_ago
+        page.run()
+        assert not page.app.session_state.writing.playing
+        assert len(page.path.written) == 1
+
+    def test_two_readers_write_apart(self) -> None:
+        one, other = Page().press("play"), Page("The king said")
+        assert not other.path.written
+        other.press("step")
+        assert isinstance(one.app.session_state.writing, Writing)
+        assert one.path.prompt != other.path.prompt
+
+
+class TestTheContext:
+    def test_full_of_a_long_prompt_is_said(self, tiny_folder: Path) -> None:
+        page = Page("the cat sat on the mat " * 60, model=str(tiny_folder))
+        assert "there is no room to write" in page.said("caption").replace("There", "there")
+        assert "The context is full" in page.said("warning")
+        buttons = page.buttons()
+        assert not buttons["step"]
+        assert not buttons["play"]
+        assert not any(on for key, on in buttons.items() if key.startswith("candidate_"))
+
+    def test_fills_up_and_has_its_last_token_changed(self, tiny: catalog.Model, tiny_folder: Path) -> None:
+        prompt = "a" * (tiny.context - 4)
+        page = Page(prompt, model=str(tiny_folder))
+        left = tiny.context - len(page.path.ids)
+        assert 1 <= left <= 4
+        page.press("step", left)
+        assert len(page.path.ids) == tiny.context
+        assert "The context is full" in page.said("warning")
+        assert not page.buttons()["step"]
+        last = len(page.path.written) - 1
+        page.look_at(last)
+        place = next(n for n in range(10) if page.buttons()[f"candidate_{n}"])
+        page.press(f"candidate_{place}")
+        assert len(page.path.ids) == tiny.context
+        page.press("back")
+        assert page.buttons()["step"]
+
+
+class TestTheCache:
+    @pytest.mark.parametrize("text", [PROMPT, FIRST, "Zxqv 123 !!! ünïcode 漢字"])
+    def test_on_and_off_are_the_same_numbers(self, story: catalog.Model, text: str) -> None:
+        page = Page(text).press("step", 5)
+        count = len(page.path.ids)
+        rows, probabilities, logits, exact = (number_of(cells[1]) for cells in page.table())
+        assert rows <= 1e-5
+        assert probabilities <= 1e-5
+        assert logits <= 1e-3
+        assert exact <= 1e-9
+        words = page.sentences()[1]
+        assert f"a mask [1, {count}] with {count} of {count} cells open" in words
+        assert f"{count * (count - 1) // 2:,} of its {count**2:,} cells blocked" in words
+        figure = page.figures()["cached_row"]["data"]
+        mask, weights = array(figure[0]["z"]), array(figure[1]["z"])
+        assert (mask[0] == 1).all()
+        expected = story.run(batch_of(story, page.path.ids)).weights(4, 0)[-1].numpy()[-64:]
+        for row in weights[1:]:
+            np.testing.assert_allclose(row, expected, atol=1e-5)
+
+    def test_says_what_this_step_cost_either_way(self, story: catalog.Model) -> None:
+        network = network_of(story)
+        assert network is not None
+        page = Page().press("step")
+        count = len(page.path.ids)
+        full, one = (step_cost.multiply_adds(network.config, queries, count) / 1e6 for queries in (count, 1))
+        assert f"took {one:,.1f} million multiply-adds, with the cache off it takes {full:,.1f}" in page.said("caption")
+        page.app.toggle(key="cache").set_value(False)
+        page.run()
+        assert f"took {full:,.1f} million multiply-adds, with the cache on it takes {one:,.1f}" in page.said("caption")
+
+    def test_cost_of_every_step_is_counted_and_measured(self, story: catalog.Model) -> None:
+        network = network_of(story)
+        assert network is not None
+        page = Page().press("step", 2).section("cost")
+        count = len(page.path.ids)
+        full, full_measured, one, one_measured = page.figures()["cost_figure"]["data"]
+        lengths = range(1, count + 1)
+        np.testing.assert_allclose(
+            array(full["y"]), [step_cost.multiply_adds(network.config, n, n) / 1e6 for n in lengths]
+        )
+        np.testing.assert_allclose(
+            array(one["y"]), [step_cost.multiply_adds(network.config, 1, n) / 1e6 for n in lengths]
+        )
+        for measured in (full_measured, one_measured):
+            assert list(array(measured["x"])) == list(range(2, count + 1))
+            assert (array(measured["y"]) > 0).all()
+        grown = full["y"][-1] / full["y"][0]
+        assert f"grew {grown:,.1f}-fold, the cached one {one['y'][-1] / one['y'][0]:,.2f}-fold" in page.sentences()[1]
+        before = page.app.session_state.measured
+        page.press("step")
+        assert page.app.session_state.measured == before, "not measured again for one token more"
+        page.press("measure")
+        assert page.app.session_state.measured.ids == page.path.ids
+
+    def test_measuring_can_be_stopped(self) -> None:
+        page = Page().press("step", 2).section("cost")
+        page.app.session_state.measured = replace(
+            page.app.session_state.measured, costs=page.app.session_state.measured.costs[:2], stopped=True
+        )
+        page.run()
+        assert "stopped early" in page.said("caption")
+        assert len(array(page.figures()["cost_figure"]["data"][1]["x"])) == 2
+
+    def test_without_the_causal_mask_old_rows_change(self) -> None:
+        page = Page().press("step", 5).section("lift")
+        rows = page.table()
+        on, lifted = ([number_of(row[side]) for row in rows] for side in (1, 2))
+        assert max(on) <= 2e-5
+        weight, first_layer, kept, logit, error = lifted
+        assert first_layer <= 1e-5
+        assert min(weight, kept, logit, error) > 0.01
+        count = len(page.path.ids) - 1
+        assert f"changes {count} of the {count} rows above it" in page.sentences()[1]
+        bars = array(page.figures()["old_rows"]["data"][0]["y"])
+        assert len(bars) == count
+        assert bars.max() == pytest.approx(weight, rel=0.01)
+        page.app.toggle(key="old_rows_causal").set_value(True)
+        page.run()
+        assert f"changes 0 of the {count} rows above it" in page.sentences()[1]
+        assert array(page.figures()["old_rows"]["data"][0]["y"]).max() <= 1e-5
+
+    def test_nothing_is_computed_below_while_it_plays(self) -> None:
+        page = Page().press("play")
+        assert "Pause, and this section is computed" in page.said("caption")
+        assert "cached_row" not in page.figures()
+
+
+class TestOtherModels:
+    def test_another_decoder_writes_too(self, folders: dict[str, str]) -> None:
+        page = Page("the cat sat", model=folders["llama"]).press("step", 3)
+        model = catalog.load(folders["llama"])
+        assert page.path == written_by(model, 3, text="the cat sat")
+        assert len(page.candidates()) == 10
+        assert "runs on its own code here" in page.said("caption")
+        assert not [toggle for toggle in page.app.toggle if toggle.key == "cache"]
+
+    @pytest.mark.parametrize(("name", "words"), [("bert", "predicts no next token"), ("t5", "writes from a source")])
+    def test_what_is_no_decoder_is_said_to_be_none(self, folders: dict[str, str], name: str, words: str) -> None:
+        page = Page("the cat", model=folders[name])
+        assert words in page.said("info")
+        assert "step" not in page.buttons()
+        page.app.selectbox(key="model").set_value("story")
+        assert page.run().press("step").path.written
+
+    def test_a_model_that_cannot_be_had_is_a_sentence(self) -> None:
+        page = Page(model="/no/such/folder")
+        assert "story" in page.said("error")
+        assert page.press("step").path.written
+
+    def test_our_own_kind_of_folder_has_a_cache(self, tiny_folder: Path) -> None:
+        page = Page("the cat sat", model=str(tiny_folder)).press("step", 2)
+        assert number_of(page.table()[0][1]) <= 1e-5
+        assert torch.is_tensor(page.app.session_state.grown.states)

@@ -1,0 +1,140 @@
+"""The key-value cache in pictures: the cached row and its mask, what steps cost, and what happens to old rows."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.clinic import number
+from viz.heatmap import colour_range, escaped
+from viz.palette import ALLOWED, MASK_COLOURS, NOW, STANDARD, sequential
+
+MOST_KEYS = 64  # columns of the cached row that a picture has room for
+
+
+@dataclass(frozen=True, eq=False)
+class CachedRow:
+    """One head's newest row: by a cached step and by the full run, weights [K], and where it may look, bool [K]."""
+
+    cached: np.ndarray
+    full: np.ndarray
+    allowed: np.ndarray
+    keys: Sequence[str]
+
+
+def cached_row_figure(row: CachedRow) -> go.Figure:
+    """The mask [1, K] of a cached step, and the row under it beside the full run's last row; the last keys of many."""
+    first = max(len(row.keys) - MOST_KEYS, 0)
+    names = [f"{place}: {escaped(label)}" for place, label in enumerate(row.keys)][first:]
+    mask, cached, full = row.allowed[None, first:], row.cached[first:], row.full[first:]
+    lines = ["mask [1, K]", "cached row", "full run's last row"]
+    figure = go.Figure(layout={"height": 250, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}})
+    seen = np.full((3, len(names)), np.nan, np.float32)
+    seen[0] = mask
+    figure.add_heatmap(
+        z=seen, x=names, y=lines, zmin=0, zmax=1, showscale=False, xgap=1, ygap=4, name="mask",
+        colorscale=[[0, MASK_COLOURS["causal"]], [1, ALLOWED]], hoverongaps=False,
+        text=np.where(seen == 1, "may be seen", "blocked"), hovertemplate="<b>%{x}</b> %{text}<extra></extra>",
+    )  # fmt: skip
+    figure.add_heatmap(
+        z=np.stack([np.full(len(names), np.nan), cached, full]).astype(np.float32), x=names, y=lines, zmin=0,
+        zmax=colour_range(row.cached, row.full), colorscale=sequential(), showscale=False, xgap=1, ygap=4,
+        hoverongaps=False, hovertemplate="<b>%{x}</b><br>%{y}: %{z:.6f}<extra></extra>", name="weights",
+    )  # fmt: skip
+    every = -(-len(names) // 40)
+    figure.update_xaxes(
+        type="category", tickmode="array", tickvals=list(range(0, len(names), every)), tickangle=-90, showgrid=False,
+        ticktext=[escaped(label[:12]) for label in row.keys[first::every]], tickfont={"size": 10},
+    )  # fmt: skip
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, ticks="")
+    return figure
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What steps cost that read `lengths` tokens: multiply-adds, counted at every length from 1 on, and seconds."""
+
+    counted_full: Sequence[int]
+    counted_cached: Sequence[int]
+    lengths: Sequence[int]
+    full: Sequence[float]
+    cached: Sequence[float]
+
+
+def cost_figure(costs: Costs) -> go.Figure:
+    """Left the counted multiply-adds of each step, right the measured milliseconds."""
+    figure = go.Figure(layout={"height": 320, "margin": {"l": 8, "r": 8, "t": 40, "b": 8}, "hovermode": "x unified"})
+    counted = list(range(1, len(costs.counted_full) + 1))
+    series: tuple[tuple[str, str, Any, Any], ...] = (
+        ("without a cache", NOW, costs.counted_full, costs.full),
+        ("with the cache", STANDARD, costs.counted_cached, costs.cached),
+    )
+    for name, colour, adds, seconds in series:
+        common: dict[str, Any] = {"name": name, "legendgroup": name, "line": {"color": colour, "width": 2}}
+        figure.add_scatter(x=counted, y=[one / 1e6 for one in adds], mode="lines", **common,
+                           hovertemplate="%{y:,.1f} million")  # fmt: skip
+        figure.add_scatter(x=list(costs.lengths), y=[one * 1e3 for one in seconds], mode="lines+markers", xaxis="x2",
+                           yaxis="y2", showlegend=False, hovertemplate="%{y:.2f} ms", **common)  # fmt: skip
+    title = {"text": "tokens of the text after the step", "standoff": 6}
+    figure.update_layout(
+        xaxis={"domain": [0, 0.46], "title": title}, xaxis2={"domain": [0.54, 1], "title": title, "anchor": "y2"},
+        yaxis={"title": {"text": "million multiply-adds, counted"}, "rangemode": "tozero"},
+        yaxis2={"title": {"text": "milliseconds, measured"}, "rangemode": "tozero", "anchor": "x2"},
+        legend={"orientation": "h", "y": 1.14, "x": 0},
+    )  # fmt: skip
+    return figure
+
+
+def cost_sentence(costs: Costs) -> str:
+    """HTML: how both grow, in numbers."""
+    last = len(costs.counted_full)
+    full, cached = costs.counted_full[-1], costs.counted_cached[-1]
+    words = (
+        f"The step to token {last:,} takes {_millions(full)} multiply-adds without a cache and {_millions(cached)} "
+        f"with it: {full / cached:,.1f} times as many. From the first step to this one the step without a cache grew "
+        f"{full / costs.counted_full[0]:,.1f}-fold, the cached one {cached / costs.counted_cached[0]:,.2f}-fold."
+    )
+    if costs.lengths:
+        words += (
+            f" Measured here from {costs.lengths[0]:,} to {costs.lengths[-1]:,} tokens: "
+            f"{costs.full[0] * 1e3:.1f} → {costs.full[-1] * 1e3:.1f} ms without, "
+            f"{costs.cached[0] * 1e3:.1f} → {costs.cached[-1] * 1e3:.1f} ms with it."
+        )
+    return words
+
+
+def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> go.Figure:
+    """For each old row [T-1], the largest change of a weight when the newest token is added."""
+    names = [f"{place}: {escaped(label)}" for place, label in enumerate(labels)]
+    figure = go.Figure(layout={"height": 260, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}})
+    figure.add_bar(
+        x=names, y=rows.astype(np.float32), marker={"color": STANDARD if causal else NOW, "line": {"width": 0}},
+        hovertemplate="old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}<extra></extra>", name="change",
+    )  # fmt: skip
+    every = -(-len(names) // 40)
+    figure.update_xaxes(
+        type="category", tickmode="array", tickvals=list(range(0, len(names), every)), tickangle=-90,
+        ticktext=[escaped(label[:12]) for label in labels[::every]], tickfont={"size": 10},
+    )  # fmt: skip
+    largest = float(rows.max(initial=0.0))
+    figure.update_yaxes(title={"text": "largest change of a weight"}, range=[0, max(largest * 1.1, 0.01)])
+    return figure
+
+
+def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> str:
+    """Largest differences, a row each, under their column names; what is not to be had is NaN."""
+    title = "".join(f'<th class="number">{html.escape(name)}</th>' for name in head[1:])
+    body = "".join(
+        f'<tr><td style="white-space:normal">{html.escape(what)}</td>'
+        + "".join(f'<td class="number">{"–" if one != one else number(one)}</td>' for one in numbers)
+        + "</tr>"
+        for what, numbers in rows
+    )
+    return f'<table class="numbers differences"><tr><th>{html.escape(head[0])}</th>{title}</tr>{body}</table>'
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:,.1f} million" if count < 1e9 else f"{count / 1e9:,.2f} billion"
