@@ -135,14 +135,14 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> Case:
     record, one = trace.layers[layer], slice(row, row + 1)
     bias = record.terms.bias
     if bias is not None:
-        bias = bias[one if len(bias) > 1 else slice(None)].float()
-    sinks = None if record.terms.sinks is None else record.terms.sinks.float()
+        bias = bias[one if len(bias) > 1 else slice(None)].float().cpu()
+    sinks = None if record.terms.sinks is None else record.terms.sinks.float().cpu()
     return Case(
-        record.q[one].float(),
-        record.k[one].float(),
-        record.v[one].float(),
+        record.q[one].float().cpu(),
+        record.k[one].float().cpu(),
+        record.v[one].float().cpu(),
         trace.allowed(layer, row)[None, None],
-        trace.keys.keep[one],
+        trace.keys.keep[one].cpu(),
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
         inputs,

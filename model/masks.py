@@ -213,7 +213,7 @@ def _distance(queries: int, keys: int, device: torch.device | None) -> Tensor:
     return q - torch.arange(keys, device=device)[None, :]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)  # two planes of T x T bytes each
 def _canvas(strokes: tuple[Stroke, ...], size: int) -> tuple[Tensor, Tensor]:
     """The drawing on size x size positions: blocked, opened, both bool. Read-only, for it is kept."""
     canvas = torch.zeros(size, size, dtype=torch.uint8)

@@ -73,9 +73,8 @@ with right:
     else:
         figure = head_figure(now_view if shown == "now" else standard_view, dark=dark)
     figure.update_layout(height=None, margin_t=24)  # as tall as the mask beside it
-    st.plotly_chart(
-        figure, key="head_figure", config=page.CHART, height="stretch", alt=explain.head_alt(name, now_view, False)
-    )
+    alt = lab.alt(name, shown, now_view, standard_view)
+    st.plotly_chart(figure, key="head_figure", config=page.CHART, height="stretch", alt=alt)
 
 lab.show_section(now, standard, layer, head)
 with st.sidebar:

@@ -38,6 +38,7 @@ ROWS = (
     Row("prefix", "Prefix", 4, "Opens: the first so many tokens all see each other, whatever else blocks them."),
     Row("sinks", "Sinks", 1, "Opens: every token sees the first so many, whatever else blocks them."),
 )  # fmt: skip
+MOST = 10_000  # positions
 WIDTHS = (1, 0.85, 1.25)  # of the columns that the rows stand in
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
 ALL_KEYS = (
@@ -81,8 +82,13 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
                          "the Padding page shows them")  # fmt: skip
     for row in ROWS:
         value = getattr(spec, row.field)
-        st.session_state[f"mask_{row.field}_on"] = bool(value)
-        st.session_state[f"mask_{row.field}"] = value or row.first
+        if isinstance(value, int) and value > MOST:
+            raise ValueError(f"{row.field}: expected a number up to {MOST:,}, got {value:,}")
+    for row in ROWS:
+        value = getattr(spec, row.field)
+        on = bool(value) if isinstance(value, str) else value >= row.least
+        st.session_state[f"mask_{row.field}_on"] = on
+        st.session_state[f"mask_{row.field}"] = value if on else row.first
     if native:
         st.session_state.update({name: getattr(spec, name) for name in NATIVE})
     st.session_state.mask_padding_queries = spec.padding_queries
@@ -114,7 +120,10 @@ def choose(model: Model) -> MaskSpec:
 
 def choose_where(layers: int) -> str:
     """Where the composed masks hold."""
-    st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
+    gone = [one for one in st.session_state.mask_layers if one >= layers]
+    if gone:
+        st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
+        st.caption(f"This model has no layer {', '.join(map(str, gone))}.")
     st.segmented_control(
         "These masks hold in", list(WHERE), format_func=WHERE.__getitem__, key="mask_where", required=True,
         help="Elsewhere the model's standard masks hold. One head alone is an attention knockout.",
@@ -122,6 +131,8 @@ def choose_where(layers: int) -> str:
     if st.session_state.mask_where == "layers":
         st.multiselect("Layers", range(layers), key="mask_layers", placeholder="Choose layers",
                        label_visibility="collapsed")  # fmt: skip
+        if not st.session_state.mask_layers:
+            st.caption("No layer is chosen yet: the masks hold in all.")
     return st.session_state.mask_where
 
 
@@ -155,8 +166,10 @@ def number() -> int:
 
 
 def text_key(batch: TokenBatch) -> str:
-    """What tells texts apart, for a drawing that lies on one."""
-    return hashlib.sha256(repr(batch.pieces).encode("utf-8", "replace")).hexdigest()
+    """What tells texts apart, for a drawing that lies on one: their tokens, wherever padding stands."""
+    rows = [ids[keep].tolist() for ids, keep in zip(batch.ids, batch.keep, strict=True)]
+    source = "" if batch.source is None else text_key(batch.source)
+    return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
 
 
 def text_changed(text: str) -> bool:
@@ -200,5 +213,5 @@ def _choose_row(row: Row) -> int | str:
             st.checkbox("restart", key="mask_restart", help="Positions count from 0 in every document.",
                         width="content")  # fmt: skip
         else:
-            st.number_input(row.label, row.least, 10_000, key=field, label_visibility="collapsed", width=72)
+            st.number_input(row.label, row.least, MOST, key=field, label_visibility="collapsed", width=72)
     return st.session_state[field]

@@ -6,8 +6,10 @@ import streamlit as st
 from model.text import TokenBatch
 from ui import compose, explain, page
 from ui.look import Look
+from ui.markdown import escaped
 from viz.mask_words import effect
 from viz.numbers import loss_figure, next_token_table
+from viz.view import HeadView
 
 SHOWN = ("now", "standard", "change")
 SECTIONS = {
@@ -31,7 +33,7 @@ def choose_shown() -> str:
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
     """A drawing stays where it was drawn; the tokens under it may be others now."""
     if "mask_wrong" in st.session_state:
-        st.warning(f"The link's masks could not be read ({st.session_state.pop('mask_wrong')}).")
+        st.warning(f"The link's masks could not be read ({escaped(st.session_state.pop('mask_wrong'))}).")
     text = compose.text_key(batch)
     if not compose.text_changed(text):
         return
@@ -48,6 +50,19 @@ def sentence(now: Look, standard: Look) -> str:
     none = np.full(1, np.nan)
     losses = none if predictions is None else predictions.losses
     return effect(losses, none if others is None else others.losses, changed=now.masks != standard.masks)
+
+
+def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
+    """What the heatmap beside the mask shows, in words."""
+    if shown != "change":
+        return explain.head_alt(name, now if shown == "now" else standard, False)
+    change = now.weights - standard.weights
+    query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
+    return (
+        f"How the weights of {name} change from the standard masks to these. The largest change, "
+        f"{change[query, key]:+.2f}, is that of query {now.first + query} ({now.queries[query]}) "
+        f"on key {now.first + key} ({now.keys[key]})."
+    )
 
 
 def show_section(now: Look, standard: Look, layer: int, head: int) -> None:

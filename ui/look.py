@@ -97,7 +97,7 @@ class Look:
 
     def survey(self) -> Survey:
         """All heads at once; remembered, so that choosing another head repeats nothing."""
-        key = ("survey", self.key, self.trace.name, self.masks, self.row)
+        key = ("survey", self.key, self.trace.name, _digest(self.masks), self.row)
         return memory.shared().get(key, self._survey)
 
     def predictions(self) -> Predictions | None:
@@ -142,7 +142,7 @@ def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int,
     """Now, and under the model's standard masks. scope "model" re-runs the model, "layer" keeps its standard run."""
 
     def under(run: MaskSpec, masks: MaskSpec) -> Look:
-        key = ("run", model.key, _key_of(batch), run)
+        key = ("run", model.key, _key_of(batch), _texts_of(batch) if run.documents else None, _digest(run))
         # what is remembered holds no model: a model that leaves the memory of models must be free to go
         kept = memory.shared().get(key, lambda: replace(model.run(batch, run), readout=_of_no_model))
         return Look(model, replace(kept, readout=model.readout).select(attention), masks, row, key)
@@ -152,6 +152,17 @@ def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int,
 
 def _of_no_model(states: Tensor) -> Tensor:
     raise NotImplementedError("expected a trace with its model's readout")
+
+
+def _digest(spec: MaskSpec) -> bytes:
+    """Stands for a spec in a key: a drawing may be larger than what is remembered under it."""
+    return hashlib.sha256(spec.to_json().encode()).digest()
+
+
+def _texts_of(batch: TokenBatch) -> Hashable:
+    """What the documents mask reads: texts of the same ids may have other separators."""
+    source = None if batch.source is None else _texts_of(batch.source)
+    return batch.texts, batch.ends, source
 
 
 def _key_of(batch: TokenBatch | None) -> Hashable:

@@ -6,28 +6,35 @@ from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui import compose
 from viz.components import MASK_HTML, source
 from viz.mask_canvas import MaskView, canvas_packet
+from viz.view import MOST_CELLS
 
 _component = st.components.v2.component("unmask_mask", html=MASK_HTML, css=source("mask.css"), js=source("mask.js"))
 
 
 def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canvas") -> None:
-    """Draw positions begin up to, without, end of the mask; what the reader draws goes to compose's drawing.
+    """Draw positions begin up to, without, end of the mask, at most MOST_CELLS; strokes go to compose's drawing.
 
-    text: what the drawing then belongs to, as compose.check_text knows it.
+    text: what the drawing then belongs to, as compose.text_key gives it.
     """
 
     def taken() -> None:
-        drawing = st.session_state[key].get("drawn")
+        drawing = (st.session_state.get(key) or {}).get("drawn")  # gone where another page was chosen meanwhile
         if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
             return  # of a drawing that the page has replaced since
         try:
             strokes = tuple(map(stroke_of, drawing["strokes"]))
             MaskSpec(drawn=strokes)
             number = int(drawing["number"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return  # nothing that our own canvas sends
         compose.take_drawing(strokes, text, number)
 
+    if end - begin > MOST_CELLS:
+        st.caption(
+            f"The mask of positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
+            "Choose another part of the text above."
+        )
+        end = begin + MOST_CELLS
     packet = canvas_packet(
         view, begin=begin, end=end, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
     )

@@ -21,7 +21,7 @@ def ask(now: Look) -> Puzzle | None:
     state = game()
     asked = puzzle(now.model, now.trace, now.row, state["number"], state["last"])
     identity = (now.key, now.row, state["number"])
-    if state["asked"] != identity:
+    if asked is not None and state["asked"] != identity:
         state.update(asked=identity, answer="", hint=False)
     return asked
 

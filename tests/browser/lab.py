@@ -69,7 +69,7 @@ class Lab(Explore):
 
     def take(self, tool: str) -> "Lab":
         """The pencil that strokes are drawn with from now on."""
-        self.page.locator(".st-key-mask_canvas").get_by_role("radio", name=tool).click()
+        self.page.locator(".st-key-mask_canvas").get_by_role("button", name=tool).click()
         return self
 
     def why(self, query: int, key: int) -> str:

@@ -12,10 +12,10 @@ OVERVIEW_HTML = """
 MASK_HTML = """
 <div class="mask">
   <div class="tools">
-    <span role="radiogroup" aria-label="What a stroke does">
-      <button data-tool="block" role="radio" aria-checked="true">Block</button>
-      <button data-tool="open" role="radio" aria-checked="false">Open</button>
-      <button data-tool="erase" role="radio" aria-checked="false">Erase</button>
+    <span role="group" aria-label="What a stroke does">
+      <button data-tool="block" aria-pressed="true">Block</button>
+      <button data-tool="open" aria-pressed="false">Open</button>
+      <button data-tool="erase" aria-pressed="false">Erase</button>
     </span>
     <span class="gap"></span>
     <button data-do="undo" disabled>Undo</button>

@@ -5,7 +5,7 @@
 const WAIT = 120; // milliseconds of rest before the page hears of it
 const HEAD = { wide: 74, narrow: 16 }; // css pixels for the tokens beside and above the cells
 const READABLE = 11; // css pixels a cell needs for its token's name
-const FAINT = 0.6; // of the hatching, so that what may be seen stands out
+const FAINT = 0.75; // of the hatching, so that what may be seen stands out
 const ERASE = 0, BLOCK = 1, OPEN = 2;
 const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
 
@@ -85,12 +85,13 @@ function colours(mask, drawing, cell) {
   return drawing[cell] === BLOCK ? [...shut, mask.drawn] : shut;
 }
 
-function draw(canvas, mask, drawing, chosen, cursor) {
+// The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
+function picture(canvas, mask, drawing) {
   const ratio = window.devicePixelRatio || 1;
   const { width, wide, head, cell } = layout(canvas, mask);
-  canvas.width = canvas.height = Math.round(width * ratio);
-  canvas.style.height = `${width}px`;
-  const pen = canvas.getContext("2d");
+  const sheet = document.createElement("canvas");
+  sheet.width = sheet.height = Math.round(width * ratio);
+  const pen = sheet.getContext("2d");
   pen.scale(ratio, ratio);
   const style = getComputedStyle(canvas);
   const ground = style.getPropertyValue("--st-secondary-background-color");
@@ -116,12 +117,28 @@ function draw(canvas, mask, drawing, chosen, cursor) {
         pen.globalAlpha = 1;
       } else if (drawing[at] === OPEN || (mask.blockers[at] && mask.openers[at])) {
         const first = mask.openings.find((_, bit) => mask.openers[at] & (1 << bit));
+        pen.fillStyle = style.getPropertyValue("--st-background-color") || "#fff";
+        pen.fillRect(x + cell * 0.15, y + cell * 0.15, cell * 0.65, cell * 0.65);
         pen.fillStyle = drawing[at] === OPEN ? mask.drawn : first.colour;
-        pen.fillRect(x + cell * 0.25, y + cell * 0.25, cell * 0.5, cell * 0.5);
+        pen.fillRect(x + cell * 0.25, y + cell * 0.25, cell * 0.45, cell * 0.45);
       }
     }
   }
   names(pen, mask, { head, cell, wide }, style);
+  return sheet;
+}
+
+function draw(canvas, mask, sheet, chosen, cursor) {
+  const ratio = window.devicePixelRatio || 1;
+  const { width, head, cell } = layout(canvas, mask);
+  if (canvas.width !== sheet.width) canvas.width = canvas.height = sheet.width;
+  canvas.style.height = `${width}px`;
+  const style = getComputedStyle(canvas);
+  const pen = canvas.getContext("2d");
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.drawImage(sheet, 0, 0);
+  pen.scale(ratio, ratio);
   if (chosen) frame(pen, chosen, { head, cell }, style.getPropertyValue("--st-primary-color") || "#d33", 2);
   else if (cursor) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, { head, cell }, style.color, 1.5);
 }
@@ -193,24 +210,26 @@ const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 // Lives as long as the canvas: the page may send many packets, and the drawing goes on.
 function studio(canvas, root) {
   const why = root.querySelector(".why");
-  const self = { mask: null, strokes: [], drawing: null, tool: "block", from: null, to: null, cursor: null, anchor: null,
+  const self = { mask: null, strokes: [], drawing: null, sheet: null, tool: "block", from: null, to: null, cursor: null, anchor: null,
     sent: 0, timer: null, send: null };
 
   const show = () => {
     const box = self.from ? rectangle(self.mask, self.from, self.to) : self.anchor && rectangle(self.mask, self.anchor, self.cursor);
-    draw(canvas, self.mask, self.drawing, box, self.cursor);
+    self.sheet ||= picture(canvas, self.mask, self.drawing);
+    draw(canvas, self.mask, self.sheet, box, self.cursor);
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.hint;
     else {
       const name = (place) => `${place + self.mask.first}: ${self.mask.labels[place]}`;
       why.textContent = `${name(at.q)} looks at ${name(at.k)}: ${verdict(self.mask, self.drawing, at.q * self.mask.size + at.k).why}`;
     }
-    for (const button of root.querySelectorAll("[data-tool]")) button.setAttribute("aria-checked", button.dataset.tool === self.tool);
+    for (const button of root.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", button.dataset.tool === self.tool);
     for (const button of root.querySelectorAll("[data-do]")) button.disabled = !self.strokes.length;
   };
   const changed = (strokes) => {
     self.strokes = strokes;
     self.drawing = painted(self.mask, strokes);
+    self.sheet = null;
     self.sent += 1;
     clearTimeout(self.timer);
     const number = self.sent;
@@ -281,13 +300,21 @@ function studio(canvas, root) {
   self.take = (mask) => {
     const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page has not heard of all
     self.mask = mask;
-    if (!ours) { self.strokes = mask.strokes; self.sent = mask.number; }
+    if (!ours) {
+      clearTimeout(self.timer);
+      self.strokes = mask.strokes;
+      self.sent = mask.number;
+    }
     self.drawing = painted(mask, self.strokes);
+    self.sheet = null;
     if (self.cursor && (self.cursor.q >= mask.size || self.cursor.k >= mask.size)) self.cursor = self.anchor = null;
     canvas.setAttribute("aria-label", mask.alt);
     show();
   };
-  self.show = () => self.mask && show();
+  self.resized = () => {
+    self.sheet = null;
+    if (self.mask) show();
+  };
   return self;
 }
 
@@ -297,7 +324,7 @@ export default function (component) {
   canvas.studio ||= studio(canvas, parentElement.querySelector(".mask"));
   const self = canvas.studio;
   self.send = (drawing) => setTriggerValue("drawn", drawing);
-  const resized = new ResizeObserver(() => self.show());
+  const resized = new ResizeObserver(self.resized);
   let left = false;
   canvas.latest = data; // packets unpack one after another, but may not finish in that order
   unpack(data).then((mask) => {
@@ -307,6 +334,8 @@ export default function (component) {
   });
   return () => {
     left = true;
+    clearTimeout(self.leaving);
+    self.leaving = setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
     resized.disconnect();
   };
 }
