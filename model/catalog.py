@@ -42,6 +42,7 @@ ENTRIES = {
     entry.name: entry
     for entry in (
         Entry(name="story", title="story (built in)", first_head=(4, 0)),
+        Entry(name="dates", title="dates (built in)", first_head=(0, 1)),
         Entry(name="distilgpt2", title="DistilGPT-2", repo="distilbert/distilgpt2", megabytes=353),
         Entry(name="gpt2", title="GPT-2", repo="openai-community/gpt2", megabytes=548, first_head=(5, 1)),
         Entry(name="gpt2-medium", title="GPT-2 medium", repo="openai-community/gpt2-medium", megabytes=1520),
@@ -224,6 +225,10 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _from_folder(name: str, folder: Path) -> Model:
+    if name == "dates":
+        from model import dates  # which imports this module
+
+        return dates.load(folder, name)
     tokenizer = _tokenizer(folder)
     network = load_transformer(folder)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary

@@ -15,6 +15,7 @@ PAGES = {  # in the order in which they are read
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
+    "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
 }
 
 NATIVE_SWITCHES = ("causal", "padding", "window")

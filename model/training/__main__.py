@@ -1,28 +1,40 @@
-"""python -m model.training story --text DIR [--minutes 85] [--out FOLDER]     train the story model
-python -m model.training measure --text DIR [--out FOLDER]                  print the numbers on its card"""
+"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train a model that ships: dates
+python -m model.training NAME --text DIR …                          from the books in DIR: story
+python -m model.training measure --text DIR [--out FOLDER]          print the numbers on the story model's card"""
 
 import argparse
 import dataclasses
+from importlib import import_module
 from pathlib import Path
 
-from model.training import story
-from model.training.corpus import read_books
-from model.training.evaluate import report
+FROM_BOOKS, ALONE = ("story",), ("dates",)  # each a module here: Recipe, and train
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m model.training", description="Train a model that ships.")
-    parser.add_argument("what", choices=["story", "measure"], help="train the story model, or measure it")
-    parser.add_argument("--text", type=Path, required=True, help="the folder of books")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "checkpoints" / "story")
-    for field in dataclasses.fields(story.Recipe):
-        parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
+    commands = parser.add_subparsers(dest="what", required=True)
+    for name in (*FROM_BOOKS, *ALONE):
+        one = commands.add_parser(name)
+        one.add_argument("--out", type=Path, default=CHECKPOINTS / name)
+        if name in FROM_BOOKS:
+            one.add_argument("--text", type=Path, required=True, help="the folder of books")
+        for field in dataclasses.fields(import_module(f"model.training.{name}").Recipe):
+            one.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
+    measure = commands.add_parser("measure")
+    measure.add_argument("--text", type=Path, required=True, help="the folder of books")
+    measure.add_argument("--out", type=Path, default=CHECKPOINTS / "story")
     given = vars(parser.parse_args())
-    if given["what"] == "measure":
-        print(report(given["out"], read_books(given["text"]).held_out))
+    what, out = given.pop("what"), given.pop("out")
+    if what == "measure":
+        from model.training.corpus import read_books
+        from model.training.evaluate import report
+
+        print(report(out, read_books(given["text"]).held_out))
         return
-    recipe = story.Recipe(**{field.name: given[field.name] for field in dataclasses.fields(story.Recipe)})
-    story.train(given["text"], given["out"], recipe)
+    module, books = import_module(f"model.training.{what}"), given.pop("text", None)
+    recipe = module.Recipe(**given)
+    module.train(out, recipe) if books is None else module.train(books, out, recipe)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""The layers that our Transformers are stacks of, normalisation before each sub-layer, GELU in its tanh form.
+
+Sizes: B rows, T tokens (S of a source), W width, H heads, D head width.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.attention import MultiHeadAttention
+
+Heads = tuple[Tensor, Tensor, Tensor]  # q [B,H,Q,D], k and v [B,H,K,D] of one attention
+
+
+class FeedForward(nn.Module):
+    """x + mlp(norm(x)): two linear layers, each token by itself."""
+
+    def __init__(self, *, width: int, mlp_width: int, epsilon: float) -> None:
+        super().__init__()
+        self.mlp_norm = nn.LayerNorm(width, epsilon)
+        self.mlp_in = nn.Linear(width, mlp_width)
+        self.mlp_out = nn.Linear(mlp_width, width)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """[B,T,W] -> [B,T,W]."""
+        hidden = F.gelu(self.mlp_in(self.mlp_norm(x)), approximate="tanh")  # [B,T,4W]
+        return x + self.mlp_out(hidden)
+
+
+class Block(FeedForward):
+    """x + attention(norm(x)), then x + mlp(norm(x)): a layer of a decoder-only model, and of an encoder."""
+
+    def __init__(self, *, width: int, heads: int, mlp_width: int, epsilon: float) -> None:
+        super().__init__(width=width, mlp_width=mlp_width, epsilon=epsilon)
+        self.attention_norm = nn.LayerNorm(width, epsilon)
+        self.attention = MultiHeadAttention(width, heads)
+
+    def forward(self, x: Tensor, allowed: Tensor | None) -> tuple[Tensor, Heads]:
+        attended, qkv = self.attention(self.attention_norm(x), allowed)
+        return self.feed_forward(x + attended), qkv
+
+
+class CrossBlock(Block):
+    """A layer of a decoder with a source: attention to itself, then to the source, then the mlp, each with x +."""
+
+    def __init__(self, *, width: int, heads: int, mlp_width: int, epsilon: float) -> None:
+        super().__init__(width=width, heads=heads, mlp_width=mlp_width, epsilon=epsilon)
+        self.context_norm = nn.LayerNorm(width, epsilon)
+        self.context_attention = MultiHeadAttention(width, heads)
+
+    def forward(  # type: ignore[override]  # another call than its base: it has a source
+        self, x: Tensor, source: Tensor, allowed: Tensor | None, context_allowed: Tensor | None
+    ) -> tuple[Tensor, Heads, Heads]:
+        """x [B,T,W] looks at itself and at source [B,S,W]; (q, k, v) of the one and of the other."""
+        attended, qkv = self.attention(self.attention_norm(x), allowed)
+        x = x + attended
+        attended, context_qkv = self.context_attention(self.context_norm(x), context_allowed, source)
+        return self.feed_forward(x + attended), qkv, context_qkv
+
+
+def embedding(entries: int, width: int) -> nn.Embedding:
+    """Of unit variance like nn.Embedding's own, but uniform: normal numbers on the meta device import a compiler."""
+    return nn.Embedding.from_pretrained(torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5), freeze=False)
+
+
+def check_ids(ids: Tensor, vocabulary: int, context: int) -> None:
+    """Raises ValueError for anything but ids [B,T], 1 <= T <= context, each from 0 up to the vocabulary."""
+    if ids.ndim != 2 or ids.shape[1] == 0:
+        raise ValueError(f"expected ids [B,T] with at least one token, got {list(ids.shape)}")
+    if ids.shape[1] > context:
+        raise ValueError(f"expected at most {context} tokens (the context), got {ids.shape[1]}")
+    if torch.compiler.is_compiling():  # a compiled graph cannot choose by a tensor's values
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocabulary:
+        raise ValueError(f"expected ids from 0 to {vocabulary - 1}, got {low} to {high}")

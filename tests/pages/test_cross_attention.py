@@ -1,0 +1,300 @@
+"""The Cross-attention page without a browser: the dates model, its masks, and encoder-decoders of the hub.
+
+python -m pytest tests/pages/test_cross_attention.py
+"""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model import dates
+from model.date_measures import measure
+from model.dates import DatesModel
+from model.masks import MaskSpec
+from tests.model.families import save
+from tests.pages.explore import array
+from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
+from viz.alignment import chance
+
+APP = str(Path(__file__).parents[2] / "app.py")
+BESIDE = LONGER[4]
+LIFTED = {"cross_padding": MaskSpec(padding=False), "cross_causal": MaskSpec(causal=False)}
+
+
+class Page:
+    """One reader's page. Every run of it has to end without an exception."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(APP, default_timeout=180)
+        self.app.switch_page("pages/cross_attention.py")
+        self.app.query_params.update(query)
+        self.run()
+
+    def run(self) -> "Page":
+        self.app.run()
+        assert not self.app.exception, self.app.exception[0].stack_trace
+        return self
+
+    def type(self, text: str) -> "Page":
+        self.app.text_area(key="date_text").set_value(text)
+        return self.run()
+
+    def choose(self, **choices: Any) -> "Page":
+        """Take an option in each of these select boxes, by their keys."""
+        for key, option in choices.items():
+            self.app.selectbox(key=key).set_value(option)
+        return self.run()
+
+    def switch(self, name: str, on: bool) -> "Page":
+        self.app.toggle(key=name).set_value(on)
+        return self.run()
+
+    def pieces(self) -> str:
+        """All of the page's own HTML."""
+        return "".join(one.proto.body for one in self.app.get("html") if not one.proto.unsafe_allow_javascript)
+
+    def sentence(self) -> str:
+        (found,) = re.findall(r'<p class="sentence">(.*?)</p>', self.pieces())
+        return html.unescape(re.sub("<.*?>", "", found))
+
+    def strip(self) -> tuple[list[str], list[list[str]]]:
+        """What is written, and under it the rows of probabilities."""
+        (table,) = re.findall(r'<table class="numbers written">(.*?)</table>', self.pieces())
+        outputs, *rows = table.split("</tr>")[:-1]
+        written = [html.unescape(one) for one in re.findall(r'class="token"[^>]*>(.*?)</td>', outputs)]
+        return written, [[html.unescape(one) for one in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows]
+
+    def breaks(self) -> dict[str, list[str]]:
+        """The table of what breaks: its cells by the name of the masks."""
+        (table,) = re.findall(r'<table class="numbers breaks">(.*?)</table>', self.pieces())
+        rows = [re.findall("<td.*?>(.*?)</td>", row) for row in table.split("<tr")[3:]]
+        return {row[0]: [html.unescape(cell) for cell in row[1:]] for row in rows}
+
+    def figures(self) -> dict[str, Any]:
+        charts = self.app.get("plotly_chart")
+        return {chart.proto.id.rpartition("-")[2]: json.loads(chart.proto.spec) for chart in charts}
+
+    def weights(self, part: str) -> np.ndarray:
+        """float [Q,K] of a heatmap, NaN where blocked."""
+        (z,) = [trace["z"] for trace in self.figures()[f"{part}_figure"]["data"] if trace["name"] == "weights"]
+        return array(z)
+
+    def row(self) -> np.ndarray:
+        """The source row of the chosen step."""
+        (y,) = [trace["y"] for trace in self.figures()["alignment"]["data"] if trace["name"] == "source row"]
+        return array(y)
+
+    def said(self, kind: str) -> str:
+        return " ".join(re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in getattr(self.app, kind))
+
+
+@pytest.fixture(scope="module")
+def model() -> DatesModel:
+    return dates.load()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("t5", "marian", "bart", "bert")}
+
+
+class TestFirstView:
+    def test_writes_a_date_and_says_that_it_is_right_and_how_sure(self, model: DatesModel) -> None:
+        page = Page()
+        written = model.write(model.encode_source([FIRST, BESIDE]))
+        least = min(written.probabilities[0][:10])
+        assert page.sentence().startswith("The model writes 2021-03-03, which is right: the text means 3 March 2021.")
+        assert f"with {chance(least)}." in page.sentence()
+        outputs, (chances,) = page.strip()
+        assert "".join(outputs) == "2021-03-03<end>"
+        assert chances == [chance(one) for one in written.probabilities[0]]
+        assert not page.said("error") + page.said("warning")
+
+    def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:
+        page, trace = Page(), model.run(model.encode([FIRST, BESIDE]))
+        for part, layer in (("cross", 0), ("encoder", 0), ("decoder", 1)):
+            of_part = trace.select(part)
+            expected = np.mean([of_part.weights(layer, head).numpy() for head in range(4)], axis=0)
+            expected[~of_part.allowed(layer).numpy()] = np.nan
+            np.testing.assert_allclose(page.weights(part), expected, atol=1e-6)
+
+    def test_draws_the_chosen_steps_source_row(self, model: DatesModel) -> None:
+        cross = model.run(model.encode([FIRST, BESIDE])).select("cross")
+        page = Page(step="2").choose(cross_layer=1, cross_head=3)
+        np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
+        said = re.sub("<.*?>", "", page.pieces())
+        weight = cross.weights(1, 3)[2].max()
+        assert f"Step 3 writes 2 with 99.9 % and looks most at 2 (position 19), with a weight of {weight:.2f}" in said
+        page.app.select_slider(key="cross_step").set_value(8)
+        np.testing.assert_allclose(page.run().row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
+
+    def test_an_alignments_lines_are_the_weights(self, model: DatesModel) -> None:
+        cross = model.run(model.encode([FIRST, BESIDE])).select("cross")
+        page = Page().choose(cross_head=1)
+        shapes = page.figures()["alignment"]["layout"]["shapes"]
+        drawn = {
+            (round(one["x1"] * 11 - 0.5), round(one["x0"] * len(BESIDE) - 0.5)): float(
+                one["line"]["color"][:-1].split(",")[-1]
+            )
+            for one in shapes
+        }
+        weights = cross.weights(0, 1).numpy()
+        assert {step for step, _ in drawn} == set(range(11))
+        for (step, key), opacity in drawn.items():
+            assert opacity == pytest.approx(float(weights[step, key]), abs=1e-4)
+
+
+class TestMasks:
+    def test_what_breaks_is_measured_with_the_model(self, model: DatesModel) -> None:
+        table = Page().breaks()
+        assert list(table) == list(MASKS)
+        for name, spec in MASKS.items():
+            found = measure(model, spec, SAMPLE)
+            wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
+            assert table[name][0] == wrote
+            assert table[name][2:] == [chance(one) for one in (found.exact, found.characters, found.probability)]
+
+    @pytest.mark.parametrize("switch", list(LIFTED))
+    def test_a_lifted_mask_changes_the_heatmaps_and_the_probabilities(self, model: DatesModel, switch: str) -> None:
+        page, spec = Page().switch(switch, False), LIFTED[switch]
+        trace = model.run(model.encode([FIRST, BESIDE]), spec)
+        outputs, (now, standard) = page.strip()
+        expected = np.exp(-trace.losses(0).numpy()[1:])
+        assert now[:10] == [chance(float(one)) for one in expected]
+        assert now != standard
+        assert "".join(outputs) == "2021-03-03<end>"
+        part, layer = ("cross", 0) if switch == "cross_padding" else ("decoder", 1)
+        weights = np.mean([trace.select(part).weights(layer, head).numpy() for head in range(4)], axis=0)
+        np.testing.assert_allclose(page.weights(part), weights, atol=1e-6)
+        wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
+        assert ("writing by itself, it writes the same." in page.sentence()) == (wrote == "2021-03-03")
+
+    def test_the_standard_masks_and_the_change_can_be_seen_beside(self) -> None:
+        page = Page(padding="false")
+        lifted = page.weights("cross")
+        page.app.button_group(key="cross_shown").set_value("standard")
+        standard = page.run().weights("cross")
+        assert not np.isnan(lifted).any()
+        assert np.isnan(standard).any()
+        page.app.button_group(key="cross_shown").set_value("change")
+        change = [one for one in page.run().figures()["cross_figure"]["data"] if one["name"] == "difference"]
+        np.testing.assert_allclose(array(change[0]["z"]), lifted - np.nan_to_num(standard), atol=1e-6)
+
+    def test_a_longer_line_beside_makes_more_padding(self) -> None:
+        page = Page().choose(cross_beside=LONGER[-1])
+        assert len(page.row()) == len(LONGER[-1])
+        assert page.choose(cross_beside=LONGER[0]).said("caption").count("it has no padding") == 1
+        assert len(page.row()) == len(FIRST)
+
+    def test_choices_are_in_the_url_and_stay_when_the_page_is_left(self) -> None:
+        app = AppTest.from_file(APP, default_timeout=180).run()
+        app.switch_page("pages/cross_attention.py").run()
+        app.toggle(key="cross_causal").set_value(False)
+        app.text_area(key="date_text").set_value("5 May 1999")
+        app.run()
+        assert app.query_params["causal"] in ("false", ["false"])
+        assert "text" not in app.query_params
+        app.switch_page("app.py").run()
+        app.switch_page("pages/cross_attention.py").run()
+        assert not app.exception
+        assert app.toggle(key="cross_causal").value is False
+        assert app.text_area(key="date_text").value == "5 May 1999"
+
+    @pytest.mark.parametrize("query", [{"step": "99999"}, {"step": "-1"}, {"causal": "perhaps"}, {"step": "²"}])
+    def test_a_link_that_makes_no_sense_still_shows_something(self, query: dict[str, str]) -> None:
+        assert "2021-03-03" in Page(**query).sentence()
+
+
+class TestTexts:
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("3/4/97", "writes 1997-04-03, which is right: the text means 3 April 1997"),
+            (
+                "31 February 2021",
+                "no date from 1900 to 2099 by the rules below, and the model cannot say so: it writes",
+            ),
+            ("a dozen red apples", "the model cannot say so: it writes"),
+        ],
+    )
+    def test_a_text_is_judged_by_the_rules(self, text: str, words: str) -> None:
+        assert words in Page().type(text).sentence()
+
+    @pytest.mark.parametrize("example", list(EXAMPLES))
+    def test_every_example_works(self, example: str) -> None:
+        page = Page().choose(date_example=example)
+        assert page.app.text_area(key="date_text").value == EXAMPLES[example]
+        assert "writes" in page.sentence()
+
+    def test_several_lines_are_one_batch_without_one_of_ours(self) -> None:
+        page = Page().type("3 March 2021\nWednesday, the 5th of May 1999\n\n1/2/33").choose(cross_row=2)
+        assert "1999-05-05" in page.sentence()
+        assert "(ours)" not in page.said("caption")
+        assert "it has no padding" in page.said("caption")
+        assert "2033-02-01" in page.choose(cross_row=3).sentence()
+
+    @pytest.mark.parametrize("text", ["", "  \n "])
+    def test_no_text_is_asked_for(self, text: str) -> None:
+        page = Page().type(text)
+        assert "Type a text" in page.said("info")
+        assert not page.figures()
+
+    @pytest.mark.parametrize(
+        "text", ["<script>alert(1)</script>", "**b** $x$ `c`", "🦊 漢字 é", "\x00\x07", "1" * 5000, "<pad><start>"]
+    )
+    def test_odd_texts_are_text(self, text: str) -> None:
+        page = Page().type(text)
+        assert "<script>alert" not in page.pieces()
+        assert len(page.strip()[0]) <= 13
+
+    def test_what_does_not_fit_is_said_to_be_cut(self) -> None:
+        assert "reads at most 64 tokens" in Page().type("the third of March " * 9).said("caption")
+
+    def test_characters_without_a_token_are_said_to_be_unknown(self) -> None:
+        assert "reads <unknown> in their place" in Page().type("3 März 2021").said("caption")
+
+
+class TestOtherModels:
+    def test_a_decoder_gives_way_to_the_dates_model_and_it_is_said(self, folders: dict[str, str]) -> None:
+        assert "story is a decoder: it has no source" in Page().said("caption")
+        page = Page(model=folders["bert"])
+        assert "bert is an encoder: it has no source" in page.said("info")
+        assert "2021-03-03" in page.sentence()
+
+    @pytest.mark.parametrize("name", ["t5", "marian", "bart"])
+    def test_encoder_decoders_have_the_same_views(self, folders: dict[str, str], name: str) -> None:
+        page = Page(model=folders[name], text="the cat sat on a mat", target="on a mat", step="1")
+        outputs, (chances,) = page.strip()
+        assert outputs[-4:-1] == ["on", "a", "mat"]
+        assert len(chances) == len(outputs)
+        cross, encoder, decoder = (page.weights(part) for part in ("cross", "encoder", "decoder"))
+        assert cross.shape == (decoder.shape[0], encoder.shape[0])
+        np.testing.assert_allclose(np.nansum(cross, axis=1), 1, atol=1e-5)
+        np.testing.assert_allclose(page.row(), np.nan_to_num(cross[1]), atol=1e-6)
+        assert "loss_figure" in page.figures()
+        page.switch("cross_padding", False).switch("cross_causal", False)
+        assert len(page.strip()[1]) == 2
+        assert not np.isnan(page.weights("decoder")).any()
+
+    def test_a_target_that_nobody_typed_is_written(self, folders: dict[str, str]) -> None:
+        page = Page(model=folders["t5"], text="the cat\nthe cat sat on a mat and then")
+        assert len(page.strip()[0]) >= 1
+        assert "(ours)" not in page.said("caption")
+
+    def test_from_the_dates_model_to_another_and_back(self, folders: dict[str, str]) -> None:
+        page = Page(model=folders["t5"], text="the cat", target="a mat")
+        page.choose(encoder_layer=2, cross_head=3)
+        page.choose(model="story")
+        assert "2021-03-03" in page.sentence()
+
+    def test_a_model_that_cannot_be_had_is_a_sentence(self) -> None:
+        page = Page(model="/no/such/folder")
+        assert page.said("error")
+        assert "2021-03-03" in page.sentence()

@@ -1,0 +1,229 @@
+"""What an output was written from: source and output tokens, and lines between them as strong as the attention.
+
+Sizes: S source tokens, N output tokens, which are the steps of writing.
+"""
+
+import html
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.heatmap import LONGEST_TICK, escaped
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+
+FAINTEST = 0.01  # a line fainter than this nobody sees
+LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
+MOST_LABELS = 72  # of each text, in a picture as wide as the page
+HEIGHT = 430  # pixels
+PADDING_SIGN = "▢"
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Weights float32 [N,S], 0 to 1: row i is the source row of the step that wrote outputs[i].
+
+    source [S], outputs [N]: labels. padding: bool [S], True = a source position that is padding. blocked: bool [N,S].
+    probabilities [N]: of each output at its step, 0 to 1. step: the one that is looked at.
+    """
+
+    source: list[str]
+    outputs: list[str]
+    weights: np.ndarray
+    padding: np.ndarray
+    blocked: np.ndarray
+    probabilities: np.ndarray
+    step: int
+
+    def __post_init__(self) -> None:
+        shape = (len(self.outputs), len(self.source))
+        if self.weights.shape != shape or self.blocked.shape != shape:
+            raise ValueError(f"expected weights and blocked {shape}, got {self.weights.shape} and {self.blocked.shape}")
+        if not 0 <= self.step < len(self.outputs):
+            raise ValueError(f"expected a step from 0 to {len(self.outputs) - 1}, got {self.step}")
+
+    def heaviest(self, step: int | None = None) -> int:
+        """The source position that a step (the one looked at, unless given) looks at most."""
+        return int(self.weights[self.step if step is None else step].argmax())
+
+
+def alignment_figure(found: Alignment) -> go.Figure:
+    """On top the chosen step's source row as bars, below it the source, the lines, and the outputs."""
+    figure = go.Figure(
+        layout={
+            "height": HEIGHT,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+            "showlegend": False,
+            "hovermode": "closest",
+            "bargap": 0.15,
+            "shapes": _lines(found),
+        }
+    )
+    _add_row(figure, found)
+    _add_outputs(figure, found)
+    top = max(float(found.weights[found.step].max(initial=0.0)), 0.05)
+    plain: dict[str, Any] = {"showgrid": False, "zeroline": False, "fixedrange": True}
+    figure.update_layout(
+        xaxis=plain | {"anchor": "y2", "range": [0, 1]} | _labels(found.source, _places(len(found.source)), None),
+        xaxis2=plain
+        | {"anchor": "y", "range": [0, 1]}
+        | _labels(found.outputs, _places(len(found.outputs)), found.step),
+        yaxis={"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
+        yaxis2=plain
+        | {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": "weight"}, "nticks": 4},
+    )
+    return figure
+
+
+def alignment_alt(found: Alignment) -> str:
+    """The alignment for whoever cannot see it: what each output looks at most."""
+    pairs = [
+        f"{output} at {found.source[found.heaviest(step)]} (position {found.heaviest(step)}, "
+        f"{found.weights[step].max():.2f})"
+        for step, output in enumerate(found.outputs[:40])
+    ]
+    return f"Alignment of {len(found.outputs)} outputs with {len(found.source)} source tokens. " + "; ".join(pairs)
+
+
+def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> str:
+    """HTML: the outputs in boxes, below each its probability; where masks are lifted, now and under the standard ones.
+
+    now, standard: [N], 0 to 1; standard None: nothing is lifted. The step that is looked at is framed.
+    """
+    names = ["now", "standard masks"] if standard is not None else ["probability"]
+    rows = [now] if standard is None else [now, standard]
+    head = "".join(
+        f'<td class="token"{_frame(place == step)}>{html.escape(output)}</td>' for place, output in enumerate(outputs)
+    )
+    body = "".join(
+        f"<tr><th>{name}</th>" + "".join(f"<td{_doubt(one)}>{chance(one)}</td>" for one in row) + "</tr>"
+        for name, row in zip(names, rows, strict=True)
+    )
+    return f'<table class="numbers written"><tr><th>writes</th>{head}</tr>{body}</table>{STRIP_STYLE}'
+
+
+def chance(probability: float) -> str:
+    """A probability or share for people, rounded down: what is not certain never says 100 %; NaN says "–"."""
+    if math.isnan(probability):
+        return "–"
+    if 0 < probability < 0.001:
+        return "< 0.1 %"
+    return f"{math.floor(probability * 1000) / 10:.1f} %" if probability < 1 else "100 %"
+
+
+STRIP_STYLE = """<style>
+table.numbers.written { width: auto; max-width: 100%; display: block; overflow-x: auto;
+  padding-top: 4px; }
+table.numbers.written td { text-align: center; padding: .12rem .45rem; min-width: 2.6rem; }
+table.numbers.written td.token { font-size: 1.25rem; border: 0; }
+table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.28); }
+</style>"""
+
+
+def _places(count: int) -> np.ndarray:
+    """The middles of so many equal parts of 0 to 1."""
+    return (np.arange(count) + 0.5) / count
+
+
+def _lines(found: Alignment) -> list[dict[str, Any]]:
+    """The heaviest lines of each step, as opaque as the weight is large; the chosen step's last, to be on top."""
+    order = [step for step in range(len(found.outputs)) if step != found.step] + [found.step]
+    return [line for step in order for line in _lines_of(found, step)]
+
+
+def _lines_of(found: Alignment, step: int) -> list[dict[str, Any]]:
+    row, chosen = found.weights[step], step == found.step
+    above, below = _places(len(found.source)), _places(len(found.outputs))
+    heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
+    red, green, blue = rgb(NOW if chosen else STANDARD)
+    return [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "y",
+            "x0": float(above[key]),
+            "y0": 1,
+            "x1": float(below[step]),
+            "y1": 0,
+            "line": {"width": 3 if chosen else 2, "color": f"rgba({red},{green},{blue},{min(row[key], 1.0):.4f})"},
+        }
+        for key in heaviest[row[heaviest] >= FAINTEST]
+    ]
+
+
+def _add_row(figure: go.Figure, found: Alignment) -> None:
+    """The chosen step's row over the source, and where it is blocked."""
+    weights, blocked = found.weights[found.step], found.blocked[found.step]
+    colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
+    said = [
+        f"{place}: {escaped(label)}{' (padding)' if pad else ''}<br>{'blocked' if stop else f'weight {weight:.4f}'}"
+        for place, (label, pad, stop, weight) in enumerate(
+            zip(found.source, found.padding, blocked, weights, strict=True)
+        )
+    ]
+    figure.add_bar(
+        x=_places(len(found.source)),
+        y=weights.astype(np.float32),
+        width=0.85 / len(found.source),
+        marker_color=colours,
+        customdata=said,
+        hovertemplate="%{customdata}<extra></extra>",
+        xaxis="x",
+        yaxis="y2",
+        name="source row",
+    )
+
+
+def _add_outputs(figure: go.Figure, found: Alignment) -> None:
+    """A place to point at above each output: its probability, and what it looks at most."""
+    said = [
+        f"step {step + 1} writes <b>{escaped(output)}</b>, {chance(float(found.probabilities[step]))}<br>"
+        f"looks most at {found.heaviest(step)}: {escaped(found.source[found.heaviest(step)])}, "
+        f"{found.weights[step].max():.4f}"
+        for step, output in enumerate(found.outputs)
+    ]
+    figure.add_scatter(
+        x=_places(len(found.outputs)),
+        y=np.zeros(len(found.outputs), np.float32),
+        mode="markers",
+        marker={"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(found.outputs))]},
+        cliponaxis=False,
+        customdata=said,
+        hovertemplate="%{customdata}<extra></extra>",
+        xaxis="x2",
+        yaxis="y",
+        name="outputs",
+    )
+
+
+def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> dict[str, Any]:
+    """A label at each place, or at every so many of too many; upright where all are short."""
+    every = math.ceil(len(labels) / MOST_LABELS)
+    shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
+    short = all(len(label) <= 2 for label in labels) or len(labels) <= 12
+    texts = [escaped(_cut(labels[place])) for place in shown]
+    if chosen is not None:
+        texts[shown.index(chosen)] = f"<b>{texts[shown.index(chosen)]}</b>"
+    return {
+        "tickmode": "array",
+        "tickvals": [float(places[place]) for place in shown],
+        "ticktext": texts,
+        "tickangle": 0 if short else -90,
+        "tickfont": {"size": 16 if len(labels) <= 40 and short else 12},
+        "ticks": "",
+        "automargin": True,
+    }
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= LONGEST_TICK else label[: LONGEST_TICK - 1] + "…"
+
+
+def _frame(chosen: bool) -> str:
+    return f' aria-current="true" style="outline:2px solid {NOW}; border-radius:3px"' if chosen else ""
+
+
+def _doubt(probability: float) -> str:
+    return ' class="doubt"' if probability < 0.9 else ""
