@@ -17,18 +17,6 @@ def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canva
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
 
-    def taken() -> None:
-        drawing = (st.session_state.get(key) or {}).get("drawn")  # gone where another page was chosen meanwhile
-        if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
-            return  # of a drawing that the page has replaced since
-        try:
-            strokes = tuple(map(stroke_of, drawing["strokes"]))
-            MaskSpec(drawn=strokes)
-            number = int(drawing["number"])
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return  # nothing that our own canvas sends
-        compose.take_drawing(strokes, text, number)
-
     if end - begin > MOST_CELLS:
         st.caption(
             f"The mask of positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
@@ -38,4 +26,18 @@ def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canva
     packet = canvas_packet(
         view, begin=begin, end=end, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
     )
-    _component(data=packet, key=key, on_drawn_change=taken)
+    _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
+
+
+def take(key: str, text: str) -> None:
+    """What the component under this key sent goes to compose's drawing; anything that is no drawing changes nothing."""
+    drawing = (st.session_state.get(key) or {}).get("drawn")  # gone where another page was chosen meanwhile
+    if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
+        return  # of a drawing that the page has replaced since
+    try:
+        strokes = tuple(map(stroke_of, drawing["strokes"]))
+        MaskSpec(drawn=strokes)
+        number = int(drawing["number"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return  # nothing that our own canvas sends
+    compose.take_drawing(strokes, text, number)
