@@ -18,8 +18,9 @@ from ui import explain, link, look, memory, page
 from ui.explain import title_of
 from ui.look import Look
 from ui.markdown import escaped
-from viz.clinic import Finding, LawRow, law_table, number, say_nan
+from viz.clinic import Finding, LawRow, law_table, say_nan
 from viz.head import comparison_figure, head_figure, head_range
+from viz.numbers import number
 from viz.view import HeadView
 
 MODES = {"all": "All bugs", "spot": "Spot the bug"}

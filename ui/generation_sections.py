@@ -24,7 +24,7 @@ from viz.cached import (
     differences_table,
     old_rows_figure,
 )
-from viz.clinic import number
+from viz.numbers import number
 
 SECTIONS = {
     "cache": "The cache on and off: the same numbers",

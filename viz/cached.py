@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.clinic import number
 from viz.heatmap import colour_range, escaped
+from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, STANDARD, sequential
 
 MOST_KEYS = 64  # columns of the cached row that a picture has room for

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from viz.numbers import number
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -50,20 +52,6 @@ def amount_text(finding: Finding) -> str:
     if math.isinf(finding.amount):
         return "broken: NaN"
     return f"{'broken' if finding.broken else 'held'}: {number(finding.amount)}"
-
-
-def number(value: float) -> str:
-    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1·10⁻⁶, 0; an infinite one is NaN."""
-    if not math.isfinite(value):
-        return "NaN"
-    if value == 0:
-        return "0"
-    if value < 0.0005:
-        digits, power = f"{value:.0e}".split("e-")
-        return f"{digits}·10⁻{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def say_nan(figure: go.Figure) -> None:

@@ -88,6 +88,20 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *,
     return figure
 
 
+def number(value: float) -> str:
+    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1·10⁻⁶, 0; an infinite one is NaN."""
+    if not math.isfinite(value):
+        return "NaN"
+    if value == 0:
+        return "0"
+    if value < 0.0005:
+        digits, power = f"{value:.0e}".split("e-")
+        return f"{digits}·10⁻{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
 def percent(share: float) -> str:
     """0.4132 -> "41.3 %"; 0.00042 -> "0.042 %"; exactly 0 -> "0 %"; less than 1e-5 -> "≤ 0.001 %"; NaN -> "–"."""
     if math.isnan(share):

@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from viz.clinic import Finding, LawRow, amount_text, law_table, number
+from viz.clinic import Finding, LawRow, amount_text, law_table
+from viz.numbers import number
 
 
 @pytest.mark.parametrize(
