@@ -1,0 +1,172 @@
+"""One live training, in a process of its own: of what the pages need it takes a share of a core, no lock.
+
+live.py starts it with a job, then writes a word a line to its input: "beat" (somebody is watching), "pause" or "go". It
+answers in lines of JSON. It ends with its last step, at the end of its input, or when
+nobody has watched for a while.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model import masks
+from model.attention import attention_stages
+from model.training import story
+from model.training.twins import token_losses
+from model.transformer import Transformer
+
+CONTEXT, ROWS = 64, 16  # characters a row, and rows a step
+MOST_DIFFERENT = 120  # characters in the vocabulary; the rarest of a text that has more count as one
+OTHER = "□"
+LOUDER = 5.0  # times the usual initial positions: "the next place" is then found in tens of steps, not in thousands
+REPORT_EVERY, WRITE_EVERY = 5, 100  # steps
+PROMPT, WRITTEN = 20, 120  # characters: the beginning of the text, and what it writes on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(story.Recipe):
+    """Small enough for a few hundred steps in seconds."""
+
+    context: int = CONTEXT
+    layers: int = 2
+    heads: int = 4
+    width: int = 64
+    matrix_rate: float = 1e-2
+    other_rate: float = 6e-3
+    rows: int = ROWS
+
+
+class Alphabet:
+    """A text's characters as ids, the commonest first."""
+
+    def __init__(self, text: str) -> None:
+        self.characters = [character for character, _ in Counter(text).most_common(MOST_DIFFERENT)] + [OTHER]
+        self._id_of = {character: number for number, character in enumerate(self.characters)}
+
+    def encode(self, text: str) -> Tensor:
+        """int64 [T]."""
+        other = len(self.characters) - 1
+        return torch.tensor([self._id_of.get(character, other) for character in text])
+
+    def decode(self, ids: list[int]) -> str:
+        """The characters in a row."""
+        return "".join(self.characters[number] for number in ids)
+
+
+def train(text: str, causal: bool, steps: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Train on rows of the text, longer than CONTEXT; what there is to tell as it goes.
+
+    After every REPORT_EVERY steps {"step", "loss", "last"}: the mean training loss since the last report, of all
+    targets and of each row's last one, in nats a character; between them {"step", "text"}: what it writes. At the end
+    {"step", "with", "without"}: the loss under either mask; {"copy"}: each head's mean weight on the next character.
+    """
+    torch.manual_seed(seed)
+    alphabet = Alphabet(text)
+    ids = alphabet.encode(text)
+    recipe = Recipe(vocabulary=len(alphabet.characters))
+    model = story.new_model(recipe)
+    model.position_embedding.weight.data.mul_(LOUDER)
+    optimizers = story.new_optimizers(model, recipe)
+    generator = torch.Generator().manual_seed(seed)
+    losses: list[tuple[float, float]] = []
+    for step in range(1, steps + 1):
+        each = token_losses(model, *batch(ids, generator), causal)  # [ROWS, CONTEXT]
+        each.mean().backward()
+        story.update(model, optimizers, story.rate_at(step / steps, recipe.warmup))
+        losses.append((float(each.detach().mean()), float(each.detach()[:, -1].mean())))
+        if step % REPORT_EVERY == 0 or step == steps:
+            loss, last = (sum(some) / len(losses) for some in zip(*losses, strict=True))
+            yield {"step": step, "loss": loss, "last": last}
+            losses.clear()
+        if step % WRITE_EVERY == 0 or step == steps:
+            yield {"step": step, "text": alphabet.decode(write(model, ids[:PROMPT].tolist(), causal, generator))}
+    yield {"step": steps} | measured(model, *batch(ids, generator), causal)
+
+
+def batch(ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Inputs and targets [ROWS, CONTEXT], the next character of each, from anywhere in ids."""
+    begins = torch.randint(0, len(ids) - CONTEXT, (ROWS, 1), generator=generator)
+    windows = ids[begins + torch.arange(CONTEXT + 1)]
+    return windows[:, :-1], windows[:, 1:]
+
+
+@torch.inference_mode()
+def measured(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> dict[str, Any]:
+    """The loss under either mask, and each head's copy score [L][H] under the one it was trained with."""
+    allowed = masks.causal(CONTEXT, CONTEXT)[None, None] if causal else None
+    _, qkvs = model(ids, torch.arange(CONTEXT), allowed)
+    weights = torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])  # [L,B,H,T,T]
+    copied = weights.diagonal(1, dim1=-2, dim2=-1).mean((1, 3))  # [L,H]
+    losses = {name: float(token_losses(model, ids, targets, way).mean()) for name, way in WAYS.items()}
+    return losses | {"copy": copied.tolist()}
+
+
+WAYS = {"with": True, "without": False}
+
+
+@torch.inference_mode()
+def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Generator) -> list[int]:
+    """ids and WRITTEN more, drawn one after the other, each from what is before it, a context at most."""
+    written = list(ids)
+    for _ in range(WRITTEN):
+        seen = torch.tensor([written[-CONTEXT:]])
+        length = seen.shape[1]
+        allowed = masks.causal(length, length)[None, None] if causal else None
+        states, _ = model(seen, torch.arange(length), allowed)
+        chances = (model.logits(states[0, -1]) / 0.8).softmax(-1)
+        written.append(int(torch.multinomial(chances, 1, generator=generator)))
+    return written
+
+
+class Orders:
+    """What comes in on the input while the training runs."""
+
+    def __init__(self, left_seconds: float) -> None:
+        self._going, self._seen, self._over = Event(), time.monotonic(), False
+        self._left_seconds = left_seconds
+        self._going.set()
+        Thread(target=self._listen, daemon=True).start()
+
+    def may_go_on(self) -> bool:
+        """Waits while paused; False when it is over."""
+        while not self._ended():
+            if self._going.wait(0.1):
+                return True
+        return False
+
+    def _ended(self) -> bool:
+        return self._over or time.monotonic() - self._seen > self._left_seconds
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self._seen = time.monotonic()
+            if line.strip() == "pause":
+                self._going.clear()
+            elif line.strip() == "go":
+                self._going.set()
+        self._over = True
+
+
+def main(job: str) -> None:
+    """Do the job in one thread, behind everybody else who wants the core.
+
+    job: JSON with the arguments of `train`, and left_seconds: after how many without a word it ends.
+    """
+    torch.set_num_threads(1)
+    if hasattr(os, "nice"):
+        os.nice(10)
+    arguments = json.loads(job)
+    orders = Orders(arguments.pop("left_seconds"))
+    for report in train(**arguments):
+        print(json.dumps(report), flush=True)
+        if not orders.may_go_on():
+            return

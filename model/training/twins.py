@@ -1,0 +1,165 @@
+"""Two small models that differ in one thing: one is trained with the causal mask, its twin without.
+
+    python -m model.training twins --text DIR [--minutes 90] [--out FOLDER]     train both
+    python -m model.training.twins DIR                                          print the numbers on their card
+
+Both begin with the same weights and take every step on the same rows. The number of steps is fixed, not the time, and
+one cannot get ahead of the other: what differs at the end comes from the mask.
+"""
+
+import csv
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from model import masks, twins
+from model.gpt2 import save_transformer
+from model.text import TokenBatch
+from model.training import story
+from model.training.corpus import read_books
+from model.training.tokenizer import START_ID, train_tokenizer
+from model.transformer import Transformer
+from model.twins import FOLDERS
+
+EVERY = 25  # steps between two lines of loss.csv
+HELD_OUT_ROWS = 32  # windows of held-out text that each of those lines is measured on
+WAYS = (True, False)  # with the causal mask, without
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(story.Recipe):
+    """Everything that made the weights, but the text. minutes: after so many both stop, whatever the steps."""
+
+    minutes: float = 90.0
+    steps: int = 3000
+    vocabulary: int = 1024
+    context: int = 96
+    layers: int = 3
+    heads: int = 4
+    width: int = 128
+    rows: int = 16
+    repeated: float = 0.0
+
+
+@dataclass
+class Twin:
+    """One of the two in training. totals: the sums of its losses since the last line: all targets, the last ones."""
+
+    model: Transformer
+    optimizers: list[torch.optim.Optimizer]
+    causal: bool
+    totals: tuple[float, float] = (0.0, 0.0)
+
+    def step(self, ids: Tensor, targets: Tensor, rate: float) -> None:
+        """One step on ids and targets [rows, context], at this share of the full learning rate."""
+        losses = token_losses(self.model, ids, targets, self.causal)
+        losses.mean().backward()
+        story.update(self.model, self.optimizers, rate)
+        both = losses.detach()
+        self.totals = (self.totals[0] + float(both.mean()), self.totals[1] + float(both[:, -1].mean()))
+
+    def means(self, steps: int) -> tuple[float, float]:
+        """The mean losses of the last `steps` steps; begins to count anew."""
+        total, last = self.totals
+        self.totals = (0.0, 0.0)
+        return total / steps, last / steps
+
+
+def train(folder: Path, out: Path, recipe: Recipe) -> None:
+    """Train both on the books in folder and write both checkpoints, their tokenizer and their losses to out."""
+    torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
+    books = read_books(folder)
+    tokenizer = train_tokenizer(books.train, recipe.vocabulary)
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(out / "tokenizer.json"))
+    rows = story.training_rows(books, tokenizer, recipe)
+    held_out = held_out_rows(books.held_out, tokenizer, recipe.context, HELD_OUT_ROWS)
+    pair = [new_twin(recipe, causal) for causal in WAYS]
+    began = time.monotonic()
+    with (out / "loss.csv").open("w", newline="") as file:
+        write = csv.writer(file).writerow
+        write(COLUMNS)
+        for step in range(1, recipe.steps + 1):
+            batch, rate = rows.batch(recipe.rows), story.rate_at(step / recipe.steps, recipe.warmup)
+            for twin in pair:
+                twin.step(*batch, rate)
+            minutes = (time.monotonic() - began) / 60
+            last = step == recipe.steps or minutes > recipe.minutes
+            if step % EVERY == 0 or last:
+                line = _line(pair, held_out, (step - 1) % EVERY + 1)
+                write([step, *(f"{loss:.4f}" for loss in line)])
+                file.flush()
+                print(f"{step} steps, {minutes:.1f} minutes:", *(f"{loss:.3f}" for loss in line), flush=True)
+            if last:
+                break
+    for twin in pair:
+        save_transformer(twin.model, out / FOLDERS[twin.causal], torch.float16)
+    print(f"{step} steps, {step * recipe.rows * recipe.context:,} tokens each; recipe {asdict(recipe)}")
+
+
+COLUMNS = (
+    "step", "with_training", "with_last_token", "without_training", "without_last_token",
+    "with_run_with", "with_run_without", "without_run_with", "without_run_without",
+)  # fmt: skip
+
+
+def _line(pair: list[Twin], held_out: tuple[Tensor, Tensor], steps: int) -> list[float]:
+    """The numbers of COLUMNS after the step: training losses, then those on held-out text, run both ways."""
+    training = [loss for twin in pair for loss in twin.means(steps)]
+    with torch.inference_mode():
+        return training + [
+            float(token_losses(twin.model, *held_out, causal).mean()) for twin in pair for causal in WAYS
+        ]
+
+
+def new_twin(recipe: Recipe, causal: bool) -> Twin:
+    """Its initial weights are the same, whichever it is."""
+    torch.manual_seed(recipe.seed)
+    model = story.new_model(recipe)
+    return Twin(model, story.new_optimizers(model, recipe), causal)
+
+
+def token_losses(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> Tensor:
+    """Nats of every target, [B,T], from ids [B,T]; with the causal mask or without any."""
+    length = ids.shape[1]
+    states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None] if causal else None)
+    return F.cross_entropy(model.logits(states).transpose(1, 2), targets, reduction="none")
+
+
+def held_out_rows(texts: list[str], tokenizer: Tokenizer, context: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets [rows, context], spread evenly over the held-out texts; each begins with the start token."""
+    ids = torch.cat([torch.tensor(tokenizer.encode(text).ids) for text in texts])
+    begins = torch.linspace(0, len(ids) - context, rows).long()
+    windows = torch.stack([ids[begin : begin + context] for begin in begins])
+    return torch.cat([torch.full((rows, 1), START_ID), windows[:, :-1]], dim=1), windows
+
+
+def report(folder: Path, held_out: list[str]) -> str:
+    """The measured numbers of the checkpoint in folder, as the card has them."""
+    pair = twins.load(folder)
+    ids, targets = held_out_rows(held_out, pair.tokenizer, pair.context, 1000)
+    row = TokenBatch(ids[:32], torch.ones(32, pair.context) > 0, ())
+    lines = [f"size: {sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 2**20:.2f} MiB in all"]
+    lines.append(f"held-out text: {len(ids)} windows of {pair.context} tokens")
+    for one in twins.COMBINATIONS:
+        loss, accuracy = twins.loss_and_accuracy(pair.models[one.trained], ids, targets, causal=one.run)
+        scores = twins.copy_scores(pair.run(row, one))
+        layer, head = twins.best_head(scores)
+        lines.append(
+            f"trained {twins.with_or_without(one.trained)}, run {twins.with_or_without(one.run)}: "
+            f"{loss:.3f} nats a token, next-token accuracy {accuracy:.1%}; "
+            f"best copy head L{layer} H{head}: {scores.max():.3f}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    from model.catalog import CHECKPOINTS
+
+    print(report(CHECKPOINTS / "twins", read_books(Path(sys.argv[1])).held_out))

@@ -1,0 +1,97 @@
+"""Why causal in a real Chromium: a training that grows, pauses, stops, ends when it is left, and holds up nobody.
+
+python -m pytest tests/browser/test_why_causal.py
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import pytest
+
+from tests.browser.why_causal import WhyCausal
+
+Visit = Callable[..., WhyCausal]
+
+
+def started(visit: Visit, **choices: bool) -> WhyCausal:
+    """A page whose training has its first steps."""
+    page = visit(kind=WhyCausal, **choices)
+    page.press("Start")
+    page.until(lambda: page.step() > 0 and page.curve())
+    return page
+
+
+def test_the_curve_grows_a_pause_stands_still_and_stop_stops(visit: Visit) -> None:
+    page = started(visit)
+    first = len(page.curve()[0])
+    page.until(lambda: len(page.curve()[0]) >= first + 3)
+
+    page.press("Pause")
+    page.until(lambda: "Paused" in page.status())
+    page.page.wait_for_timeout(1500)
+    paused = page.step()
+    page.page.wait_for_timeout(1500)
+    assert page.step() == paused
+
+    page.press("Go on")
+    page.until(lambda: page.step() > paused)
+    page.press("Stop")
+    page.until(lambda: "Stopped" in page.status())
+    stopped = page.step(), page.curve()
+    page.page.wait_for_timeout(1500)
+    assert (page.step(), page.curve()) == stopped
+    assert stopped[0] < 300
+
+
+def test_without_the_mask_the_loss_falls_to_nearly_nothing_within_a_minute(visit: Visit) -> None:
+    page = visit(kind=WhyCausal)
+    began = time.monotonic()
+    page.press("Start")
+    page.until(lambda: "Done" in page.status(), 90)
+    assert time.monotonic() - began < 60
+    (losses,) = page.curve()
+    assert losses[-1] < 0.2 < 2 < losses[0]
+
+
+def test_a_second_reader_is_answered_while_another_trains(visit: Visit) -> None:
+    other = visit(kind=WhyCausal, fresh=True)
+
+    def flip(times: int) -> float:
+        took = []
+        for number in range(times):
+            began = time.perf_counter()
+            other.after(lambda number=number: other.pick("run without" if number % 2 else "run with the mask"))
+            took.append(time.perf_counter() - began)
+        return median(took)
+
+    flip(2)
+    alone = flip(6)
+    page = started(visit)
+    before = page.step()
+    beside = flip(6)
+    assert page.step() > before, "nothing was trained meanwhile"
+    page.press("Stop")
+    assert beside <= 2 * alone + 0.5, f"{beside:.2f} s beside a training, {alone:.2f} s alone"
+
+
+def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:
+    page = started(visit)
+    page.pick("with the mask")  # what is chosen meanwhile does not touch it
+    page.press("Pause")
+    page.until(lambda: "Paused" in page.status())
+    page.page.get_by_role("link", name="Explore").click()
+    page.page.locator(".st-key-overview canvas").wait_for()
+    page.page.wait_for_timeout(13_000)
+    page.page.get_by_role("link", name="Why causal").click()
+    page.until(lambda: "nobody was watching" in page.status())
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_nothing_is_cut_off(visit: Visit, dark: bool, width: int) -> None:
+    page = visit(kind=WhyCausal, dark=dark, width=width)
+    assert page.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
+    assert not page.cut_off()
+    charts = [".st-key-training_figure", ".four", ".st-key-head_figure", ".st-key-loss_figure", ".st-key-proof_figure"]
+    assert not page.overlaps(charts)

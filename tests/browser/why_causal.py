@@ -1,0 +1,60 @@
+"""The page Why causal as a reader's eyes and hands have it."""
+
+import re
+import time
+from typing import Any
+
+from tests.browser.explore import Explore
+
+STATE = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
+  const proof = document.querySelector('.st-key-proof_figure .js-plotly-plot');
+  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !proof?._fullData) return null;
+  const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
+  return JSON.stringify([
+    chart._fullData.map((trace) => trace.z), proof._fullData.map((trace) => trace.y), text('.sentence'), text('.four'),
+    text('table.copies'),
+  ]);
+}"""
+PATIENCE = 60  # seconds for a training to begin: importing torch takes a few of them on a busy machine
+
+
+class WhyCausal(Explore):
+    """The page at its address, once it has settled; the live training is no part of what has to settle."""
+
+    PATH = "why_causal"
+    STATE = STATE
+
+    def press(self, name: str) -> "WhyCausal":
+        """A button, of the live training for example."""
+        self.page.get_by_role("button", name=name, exact=False).first.click()
+        return self
+
+    def pick(self, name: str, group: int = 0) -> None:
+        """One option of a segmented control, of the first that offers it."""
+        self.page.get_by_role("radio", name=name, exact=True).nth(group).click()
+
+    def curve(self) -> list[list[float]]:
+        """The losses of each curve of the live training; none where there is no chart yet."""
+        found = self.page.locator(".st-key-live_figure .js-plotly-plot")
+        if not found.count():
+            return []
+        return found.first.evaluate("chart => (chart._fullData ?? []).map(trace => Array.from(trace.y))")
+
+    def status(self) -> str:
+        """The line over the curve: what the training does, and its step."""
+        line = self.page.locator(".st-key-live_status")
+        return line.inner_text() if line.count() else ""
+
+    def step(self) -> int:
+        """How far the training says that it is."""
+        found = re.search(r"step (\d+) of", self.status())
+        return int(found[1]) if found else 0
+
+    def until(self, ask: Any, seconds: float = PATIENCE) -> None:
+        """Wait until ask() is true."""
+        deadline = time.monotonic() + seconds
+        while not ask():
+            assert time.monotonic() < deadline, f"not within {seconds} seconds: {self.status()!r}"
+            self.page.wait_for_timeout(100)

@@ -1,0 +1,316 @@
+"""Why causal without a browser: every number it says, its choices, odd texts, and the live training.
+
+python -m pytest tests/pages/test_why_causal.py
+"""
+
+import re
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model import live, twins
+from model.twins import COMBINATIONS, Combination, Pair
+from tests.pages.explore import ROOT, Explore, array
+from ui import why_causal
+from viz.numbers import percent
+from viz.twins_tables import nats
+
+WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
+TEXT = "The king said to his son, and the old man went into the wood."
+
+
+class WhyCausal(Explore):
+    """One reader's page. Every run of it has to end without an exception."""
+
+    def __init__(self, text: str | None = TEXT) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+        self.app.switch_page("pages/why_causal.py")
+        if text is not None:
+            self.app.session_state["why_text"] = text
+        self.run()
+
+    def pick(self, **choices: object) -> "WhyCausal":
+        """Take an option in each of these segmented controls or select boxes, by their keys."""
+        for key, option in choices.items():
+            kinds = ("why_head", "why_place", "why_token")
+            box = self.app.selectbox if key in kinds else self.app.segmented_control
+            box(key=key).set_value(option)
+            self.run()
+        return self
+
+    def press(self, key: str) -> "WhyCausal":
+        self.app.button(key=key).click()
+        self.run()
+        return self
+
+    def sentences(self) -> list[str]:
+        """What the numbers say: of the training, of the head, of the proof."""
+        found = [one for one in self.html() if 'class="sentence"' in one]
+        return [re.sub("<.*?>", "", one) for one in found]
+
+    def cards(self) -> list[tuple[str, ...]]:
+        """(how trained, how run, loss, accuracy) of each card."""
+        (grid,) = [one for one in self.html() if 'class="four"' in one]
+        words = re.findall(r"trained <b>(\w+)</b> the mask, run <b>(\w+)</b>", grid)
+        numbers = re.findall(r"<b>([^<]*)</b> nats a token.*?<b>([^<]*)</b> guessed right", grid)
+        return [(*how, *what) for how, what in zip(words, numbers, strict=True)]
+
+    def copies(self) -> list[list[str]]:
+        """The cells of each table of copy scores."""
+        tables = [one for one in self.html() if 'class="copies"' in one]
+        return [re.findall(r"<td[^>]*>(.*?)</td>", one) for one in tables]
+
+    def until_over(self) -> live.Progress:
+        """Watch the training as the page does, until it is over."""
+        deadline = time.monotonic() + 60
+        while not (progress := self["live_training"].watch()).over:
+            assert time.monotonic() < deadline, progress
+            time.sleep(0.1)
+        return progress
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return twins.load()
+
+
+@pytest.fixture
+def page() -> Iterator[WhyCausal]:
+    """A page whose training, if it has one, is stopped after the test."""
+    one = WhyCausal()
+    yield one
+    if one["live_training"]:
+        one["live_training"].stop()
+
+
+def outcome(pair: Pair, one: Combination, text: str = TEXT) -> twins.Outcome:
+    return twins.outcome(pair.models[one.trained], pair.run(pair.encode(text), one))
+
+
+def test_something_is_there_at_once() -> None:
+    page = WhyCausal(None)
+    assert set(page.figures()) == {"training_figure", "head_figure", "loss_figure", "proof_figure"}
+    assert len(page.sentences()) == 3
+    assert not page.app.error
+    assert not page.app.warning
+
+
+def test_the_sentence_says_what_was_measured(pair: Pair) -> None:
+    said = WhyCausal().sentences()[0]
+    curves = twins.curves()
+    scores = twins.copy_scores(pair.run(pair.encode(TEXT), WITHOUT_WITHOUT))
+    layer, head = twins.best_head(scores)
+    for number in (
+        f"{curves.training[False][-1]:.2f} nats",
+        f"at {curves.training[True][-1]:.2f}",
+        f"L{layer} H{head} puts {percent(float(scores.max()))}",
+        f"{outcome(pair, WITHOUT_WITH).loss:.1f} nats",
+        f"its twin {outcome(pair, WITH_WITH).loss:.1f}",
+    ):
+        assert number in said, said
+
+
+def test_the_four_cards_are_the_four_combinations(pair: Pair) -> None:
+    words = {True: "with", False: "without"}
+    for one, (trained, run, loss, accuracy) in zip(COMBINATIONS, WhyCausal().cards(), strict=True):
+        assert (trained, run) == (words[one.trained], words[one.run])
+        found = outcome(pair, one)
+        assert loss == nats(found.loss)
+        assert accuracy == percent(found.accuracy)
+
+
+def test_the_training_curves_are_those_that_ship() -> None:
+    curves = twins.curves()
+    drawn = WhyCausal().figures()["training_figure"]["data"]
+    expected = (curves.training[True], curves.training[False], curves.held_out[WITHOUT_WITH])
+    for trace, losses in zip(drawn, expected, strict=True):
+        np.testing.assert_allclose(array(trace["y"]), losses, rtol=1e-6)
+        np.testing.assert_allclose(array(trace["x"]), curves.steps)
+
+
+def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: Pair, page: WhyCausal) -> None:
+    trace = pair.run(pair.encode(TEXT), WITHOUT_WITHOUT)
+    scores = twins.copy_scores(trace)
+    best = twins.best_head(scores)
+    assert page["why_head"] == best
+    np.testing.assert_allclose(page.weights(), trace.weights(*best).numpy(), atol=1e-6)
+    jump = next(button for button in page.app.button if button.label == "Jump to the best")
+    assert jump.disabled
+
+    page.pick(why_head=(2, 1))
+    np.testing.assert_allclose(page.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
+    assert percent(float(scores[2, 1])) in page.sentences()[1]
+    next(button for button in page.app.button if button.label == "Jump to the best").click()
+    page.run()
+    assert page["why_head"] == best
+
+
+def test_every_head_has_its_copy_score_under_all_four(pair: Pair) -> None:
+    batch = pair.encode(TEXT)
+    for one, cells in zip(COMBINATIONS, WhyCausal().copies(), strict=True):
+        scores = twins.copy_scores(pair.run(batch, one))
+        assert cells == [percent(float(score)) for score in scores.ravel()]
+        if one.run:
+            assert set(cells) == {"0 %"}
+
+
+def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: Pair, page: WhyCausal) -> None:
+    head = page["why_head"]
+    page.pick(why_run=True)
+    assert page["why_head"] == head
+    weights = page.weights()
+    assert np.isnan(weights[np.triu_indices(len(weights), 1)]).all()
+    assert "exactly 0 on the next token" in page.sentences()[1]
+    page.pick(why_trained=True, why_run=False)
+    best = twins.best_head(twins.copy_scores(pair.run(pair.encode(TEXT), WITH_WITHOUT)))
+    assert page["why_head"] == best
+
+
+def test_the_losses_of_every_token_are_drawn(pair: Pair) -> None:
+    drawn = WhyCausal().figures()["loss_figure"]["data"]
+    for one, trace in zip(COMBINATIONS, drawn, strict=True):
+        np.testing.assert_allclose(array(trace["y"])[1:], outcome(pair, one).losses[1:], atol=1e-5)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_proof_is_two_runs(pair: Pair, page: WhyCausal, trained: bool) -> None:
+    page.pick(why_proof=trained, why_place=6, why_token=99)
+    changes = {run: twins.change(pair.models[trained], pair.encode(TEXT), 6, 99, causal=run) for run in (True, False)}
+    bars = [trace for trace in page.figures()["proof_figure"]["data"] if trace["type"] == "bar"]
+    for run, trace in zip((True, False), bars, strict=True):
+        np.testing.assert_allclose(array(trace["y"]), changes[run].logits, atol=1e-5)
+    assert not array(bars[0]["y"])[:6].any()
+    said = page.sentences()[2]
+    assert "nothing moves in the 6 rows before it: the largest change of a logit is exactly 0" in said
+    assert f"the largest is {why_causal.amount(changes[False].earlier()[0])}" in said
+
+
+def test_the_same_token_again_is_said(pair: Pair, page: WhyCausal) -> None:
+    page.pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3]))
+    assert "the same as before" in page.sentences()[2]
+
+
+def test_drawing_again_writes_something_else(page: WhyCausal) -> None:
+    def grid() -> str:
+        (found,) = [one for one in page.html() if 'class="four"' in one]
+        return found
+
+    first = grid()
+    next(button for button in page.app.button if button.label == "Draw again").click()
+    page.run()
+    assert grid() != first
+    page.pick(why_writing="likeliest")
+    assert not [button for button in page.app.button if button.label == "Draw again"]
+
+
+@pytest.mark.parametrize("text", ["a", "🙂 <script>alert(1)</script> $x$ `code`", "one\ntwo\n\nthree", "  x"])
+def test_any_text(text: str) -> None:
+    page = WhyCausal(text)
+    assert not page.app.error
+    assert len(page.sentences()) == 3
+    assert not [one for one in page.html() if "<script>" in one]
+
+
+def test_a_long_text_is_cut_and_the_page_says_where(pair: Pair) -> None:
+    page = WhyCausal("the cat and the dog went to the sea. " * 60)
+    (note,) = page.said("warning")
+    assert f"at most {pair.context} tokens" in note
+    assert page.weights().shape == (pair.context, pair.context)
+
+
+@pytest.mark.parametrize("text", ["", "   \n "])
+def test_no_text_is_an_invitation(text: str) -> None:
+    page = WhyCausal(text)
+    assert page.said("info")[0].startswith("Type a text")
+    assert not page.figures()
+
+
+def test_a_shorter_text_moves_the_changed_token_into_it(page: WhyCausal) -> None:
+    page.pick(why_place=14)
+    page.app.text_area(key="why_text").set_value("the cat")
+    page.run()
+    assert page["why_place"] <= 3
+
+
+def test_the_choices_outlast_a_visit_to_another_page(page: WhyCausal) -> None:
+    page.pick(why_trained=True, why_proof=False, live_steps=100)
+    page.app.switch_page("app.py")
+    page.run()
+    page.app.switch_page("pages/why_causal.py")
+    page.run()
+    assert page["why_trained"] is True
+    assert page["why_proof"] is False
+    assert page["live_steps"] == 100
+
+
+# the live training
+
+
+def test_a_training_from_start_to_end(page: WhyCausal) -> None:
+    page.pick(live_steps=100).press("live_start")
+    assert page.app.button(key="live_start").disabled
+    assert not page.app.button(key="live_stop").disabled
+    progress = page.until_over()
+    page.run()
+    assert progress.state == "done", progress.why
+    (trace,) = page.figures()["live_figure"]["data"]
+    np.testing.assert_allclose(array(trace["y"]), progress.losses, rtol=1e-5)
+    assert not page.app.button(key="live_start").disabled
+    said = " ".join(one.value for one in page.app.markdown)
+    assert f"run with the mask: **{progress.with_mask:.2f}** nats" in said
+    assert f"**{progress.without_mask:.2f}**" in said
+    assert page.app.code[-1].value == progress.texts[-1][1].replace("\n", "⏎")
+
+
+def test_a_second_training_is_drawn_beside_the_first(page: WhyCausal) -> None:
+    for causal in (False, True):
+        page.pick(live_steps=100, live_causal=causal).press("live_start")
+        page.until_over()
+        page.run()
+    names = [trace["name"] for trace in page.figures()["live_figure"]["data"]]
+    assert names == ["1: without the mask", "2: with the mask"]
+    said = " ".join(one.value for one in page.app.markdown)
+    assert "all copy scores are exactly 0" in said
+    page.press("live_clear")
+    assert "live_figure" not in page.figures()
+
+
+def test_pause_and_stop_are_there_when_they_do_something(page: WhyCausal) -> None:
+    assert page.app.button(key="live_pause").disabled
+    assert page.app.button(key="live_stop").disabled
+    page.press("live_start").press("live_pause")
+    assert page["live_training"].watch().state == "paused"
+    page.press("live_go_on").press("live_stop")
+    assert page["live_training"].watch().state == "stopped"
+    assert not page["live_training"].is_alive()
+    assert page.app.button(key="live_stop").disabled
+
+
+def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
+    page.app.text_area(key="live_text").set_value("too short")
+    page.run().press("live_start")
+    assert page.said("error") == ["A text of at least 200 characters is needed to train on, this one has 9."]
+    assert page["live_training"] is None
+
+
+def test_a_full_server_says_so(page: WhyCausal) -> None:
+    others = [live.Training("the cat sat on the mat. " * 20, causal=True, steps=600) for _ in range(live.MOST_AT_ONCE)]
+    try:
+        page.press("live_start")
+        assert "as many as this server takes at once. Try again in a minute." in page.said("error")[0]
+        assert page["live_training"] is None
+    finally:
+        for training in others:
+            training.stop()
+    page.press("live_start")
+    assert not page.app.error
+
+
+def test_two_readers_have_two_trainings(page: WhyCausal) -> None:
+    page.press("live_start")
+    other = WhyCausal()
+    assert other["live_training"] is None
+    assert "live_figure" not in other.figures()
