@@ -17,6 +17,7 @@ PAGES = {  # in the order in which they are read
     "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
     "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
+    "pages/pixels.py": ("Pixels", ":material/grid_on:"),
 }
 
 NATIVE_SWITCHES = ("causal", "padding", "window")

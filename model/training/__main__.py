@@ -1,4 +1,4 @@
-"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train a model that ships: dates
+"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train a model that ships: dates, digits
 python -m model.training NAME --text DIR …                          from the books in DIR: story, twins
 python -m model.training measure --text DIR [--out FOLDER]          print the numbers on the story model's card"""
 
@@ -7,7 +7,7 @@ import dataclasses
 from importlib import import_module
 from pathlib import Path
 
-FROM_BOOKS, ALONE = ("story", "twins"), ("dates",)  # each a module here: Recipe, and train
+FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits")  # each a module here: Recipe, and train
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 

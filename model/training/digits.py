@@ -1,0 +1,157 @@
+"""The digits model: a small Transformer that writes 8×8 digits pixel by pixel.
+
+    python -m model.training digits [--minutes 20] [--out FOLDER]     train, then measure
+    python -m model.training.digits [FOLDER]                          print the numbers on its card
+
+Learning ends after so many steps, on a busy machine when its minutes are over. The weights that ship are a running
+mean over the steps, those of the evaluation where the validation digits were predicted best.
+"""
+
+import csv
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from model import digits, masks
+from model.gpt2 import save_transformer
+from model.real_digits import Digits, real_digits
+from model.training import story
+from model.training.measure_digits import report
+from model.transformer import Transformer
+
+EVALUATE_EVERY = 50  # steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that made the weights, but the machine."""
+
+    minutes: float = 20.0  # at the most
+    steps: int = 650  # at the most: with more it knows its digits by heart
+    layers: int = 4
+    heads: int = 4
+    width: int = 96
+    rows: int = 64
+    matrix_rate: float = 3e-3  # Muon, for the blocks' matrices
+    other_rate: float = 3e-3  # AdamW, for embeddings, norms and biases
+    matrix_decay: float = 0.2
+    warmup: float = 0.03  # share of the steps, or of the time
+    shifted: float = 0.5  # share of the rows moved by a pixel
+    misread: float = 0.1  # share of the pixels that the model reads as a neighbouring level, while it writes the true
+    mean_over: float = 0.99  # how much of the running mean a step keeps
+    seed: int = 11
+
+
+def train(out: Path, recipe: Recipe) -> None:
+    """Train on scikit-learn's digits; write the checkpoint, its loss curve and its numbers to out."""
+    torch.set_num_threads(1)  # tensors this small gain nothing from more
+    torch.manual_seed(recipe.seed)
+    out.mkdir(parents=True, exist_ok=True)
+    data = real_digits()
+    shape = _as_story(recipe)
+    model = story.new_model(shape)
+    running = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.mean_over))
+    mean = cast(Transformer, running.module)
+    optimizers = story.new_optimizers(model, shape)
+    best, began, step = float("inf"), time.monotonic(), 0
+    with (out / "loss.csv").open("w", newline="") as file:
+        curve = csv.writer(file)
+        curve.writerow(["step", "minutes", "training_nats_a_pixel", "validation_nats_a_pixel"])
+        for ids, targets in batches(data.train, recipe):
+            elapsed = (time.monotonic() - began) / 60
+            done = max(elapsed / recipe.minutes, step / recipe.steps)
+            if done >= 1:
+                break
+            loss = pixel_loss(model, ids, targets)
+            loss.backward()
+            story.update(model, optimizers, story.rate_at(done, recipe.warmup))
+            running.update_parameters(model)
+            step += 1
+            if step % EVALUATE_EVERY == 0:
+                nats = held_out_loss(mean, data.validation)
+                row = [step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{nats:.4f}"]
+                curve.writerow(row)
+                file.flush()
+                print(*row, flush=True)
+                if nats < best:
+                    best = nats
+                    save_transformer(mean, out, torch.float16)
+    print(f"{step} steps of {recipe.rows} digits; best validation loss {best:.4f}; recipe {asdict(recipe)}")
+    print(report(out))
+
+
+def _as_story(recipe: Recipe) -> story.Recipe:
+    """The story model's recipe with our sizes and rates: its first weights and its optimizers serve here too."""
+    return story.Recipe(
+        vocabulary=digits.VOCABULARY,
+        context=digits.POSITIONS,
+        layers=recipe.layers,
+        heads=recipe.heads,
+        width=recipe.width,
+        matrix_rate=recipe.matrix_rate,
+        other_rate=recipe.other_rate,
+        matrix_decay=recipe.matrix_decay,
+    )
+
+
+def batches(some: Digits, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
+    """For ever: what is read, ids [rows, 64] (class, then all pixels but the last), and the pixels to write, the same.
+
+    Some digits are moved by a pixel, and of some pixels the model reads a neighbouring level: with 1,444 digits to
+    learn from it would otherwise know them by heart.
+    """
+    generator = np.random.default_rng(recipe.seed)
+    while True:
+        order = generator.permutation(len(some.classes))
+        for begin in range(0, len(order) - recipe.rows + 1, recipe.rows):
+            rows = order[begin : begin + recipe.rows]
+            levels = np.stack([_moved(levels, recipe, generator) for levels in some.levels[rows]])
+            nudge = generator.choice([-1, 1], levels.shape) * (generator.random(levels.shape) < recipe.misread)
+            read = np.clip(levels.astype(int) + nudge, 0, digits.LEVELS - 1)
+            ids = digits.to_ids(read, some.classes[rows])[:, :-1]
+            yield ids, digits.to_ids(levels, some.classes[rows])[:, 1:]
+
+
+def _moved(levels: np.ndarray, recipe: Recipe, generator: np.random.Generator) -> np.ndarray:
+    """The digit [64], or a pixel to a side where it has (nearly) no ink: nothing of it may leave the picture."""
+    if generator.random() >= recipe.shifted:
+        return levels
+    picture = levels.reshape(digits.SIDE, digits.SIDE)
+    axis, step = int(generator.integers(2)), int(generator.choice([-1, 1]))
+    leaving = picture.take(-1 if step == 1 else 0, axis)
+    return levels if leaving.max() > 1 else _shifted(picture, axis, step).ravel()
+
+
+def _shifted(picture: np.ndarray, axis: int, step: int) -> np.ndarray:
+    moved = np.roll(picture, step, axis)
+    edge = [slice(None), slice(None)]
+    edge[axis] = slice(0, 1) if step == 1 else slice(-1, None)
+    moved[tuple(edge)] = 0
+    return moved
+
+
+def pixel_loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
+    """Nats a pixel: ids [B,64] are read, targets [B,64] are the pixels that follow each of them."""
+    length = ids.shape[1]
+    states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None])
+    return F.cross_entropy(model.logits(states).flatten(0, 1), targets.flatten())
+
+
+@torch.inference_mode()
+def held_out_loss(model: Transformer, some: Digits) -> float:
+    """Nats a pixel over whole digits, as they are."""
+    ids = digits.to_ids(some.levels, some.classes)
+    return float(pixel_loss(model, ids[:, :-1], ids[:, 1:]))
+
+
+if __name__ == "__main__":
+    print(report(Path(sys.argv[1]) if len(sys.argv) > 1 else digits.FOLDER))

@@ -1,0 +1,278 @@
+// 8×8 pictures on a canvas: one of them large, to pick a pixel of or to draw on, or one for every head, to pick a head.
+// It draws the colours it is given (viz/pixels.py) and knows no model. Cell 0 is the class token, cell 1 + p pixel p.
+// Triggers: "pick" (a pixel, or the number of a picture) and "drawn" ({number, epoch, levels}).
+
+const SIDE = 8;
+const WAIT = 250; // ms without a stroke before a drawing is sent
+const LABEL = 26; // css pixels for the layer and head numbers
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+// Where everything is: many pictures stand in rows and columns with numbers beside them, one picture alone.
+function layout(canvas, page) {
+  const width = canvas.parentElement.clientWidth || 320;
+  const many = page.mode === "heads";
+  const left = many ? LABEL : 0;
+  const box = (width - left) / page.columns;
+  const unit = (many ? box - 6 : box - 2) / SIDE;
+  const strip = unit * (many ? 1.25 : 0.9); // the class token's cell, above the pixels
+  const tall = strip + unit * SIDE + (many ? 8 : 6);
+  return { width, many, left, box, unit, strip, tall, height: (many ? LABEL : 1) + tall * page.rows };
+}
+
+// The corner and the size of a cell of a picture that begins at x, y.
+function cellBox({ unit, strip }, cell, x, y) {
+  if (cell === 0) return [x, y, unit * SIDE, strip - Math.max(unit * 0.12, 1)];
+  const pixel = cell - 1;
+  return [x + (pixel % SIDE) * unit, y + strip + Math.floor(pixel / SIDE) * unit, unit, unit];
+}
+
+function stripes(pen, colour, ratio) {
+  const side = Math.round(6 * ratio);
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = side;
+  const brush = tile.getContext("2d");
+  brush.strokeStyle = colour;
+  brush.lineWidth = 1.6 * ratio;
+  for (const shift of [-side, 0, side]) {
+    brush.beginPath();
+    brush.moveTo(shift, side);
+    brush.lineTo(shift + side, 0);
+    brush.stroke();
+  }
+  const pattern = pen.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(1 / ratio));
+  return pattern;
+}
+
+// One picture: the heat of each cell with the ink as squares upon it, or, without heat, the grey levels themselves.
+function drawPicture(pen, page, picture, place, x, y, looks) {
+  const gap = place.unit > 12 ? 1 : 0;
+  for (let cell = 0; cell <= SIDE * SIDE; cell++) {
+    const [left, top, wide, tall] = cellBox(place, cell, x, y);
+    const level = cell ? page.levels[cell - 1] : 0;
+    const blocked = page.blocked[cell];
+    const colour = picture.colours ? picture.colours[cell] : cell ? page.greys[level] : looks.ground;
+    pen.fillStyle = blocked ? looks.ground : colour;
+    pen.fillRect(left, top, wide - gap, tall - gap);
+    if (blocked) {
+      pen.fillStyle = looks.hatch;
+      pen.fillRect(left, top, wide - gap, tall - gap);
+    }
+    if (level && (picture.colours || blocked)) {
+      const side = place.unit * (0.12 + 0.42 * (level / (page.greys.length - 1)));
+      const [inkX, inkY] = [left + (wide - gap - side) / 2, top + (tall - gap - side) / 2];
+      pen.globalAlpha = blocked ? 0.55 : 1;
+      pen.fillStyle = "#ffffff";
+      pen.fillRect(inkX, inkY, side, side);
+      pen.globalAlpha = 1;
+      if (place.unit > 12) {
+        pen.strokeStyle = "rgba(0,0,0,.75)";
+        pen.lineWidth = 1;
+        pen.strokeRect(inkX, inkY, side, side);
+      }
+    }
+  }
+  if (place.unit > 12) {
+    pen.strokeStyle = "rgba(128,128,128,.8)";
+    pen.lineWidth = 1;
+    pen.strokeRect(...cellBox(place, 0, x, y));
+    pen.fillStyle = picture.colours ? picture.classInk : looks.style.color;
+    pen.font = `600 ${Math.max(11, place.unit * 0.36)}px ${looks.style.fontFamily}`;
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    pen.fillText(page.className, x + (place.unit * SIDE) / 2, y + place.strip * 0.46);
+  }
+}
+
+function frame(pen, box, colour, line, dash = []) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = line;
+  pen.setLineDash(dash);
+  pen.strokeRect(box[0] + line / 2, box[1] + line / 2, box[2] - line - 1, box[3] - line - 1);
+  pen.setLineDash([]);
+}
+
+function draw(canvas, page, cursor) {
+  const ratio = window.devicePixelRatio || 1;
+  const place = layout(canvas, page);
+  canvas.width = Math.round(place.width * ratio);
+  canvas.height = Math.round(place.height * ratio);
+  canvas.style.height = `${place.height}px`;
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  const style = getComputedStyle(canvas);
+  const looks = { style, hatch: stripes(pen, page.hatch, ratio), ground: style.getPropertyValue("--st-secondary-background-color") || "#888" };
+  const accent = style.getPropertyValue("--st-primary-color") || "#d33";
+  page.pictures.forEach((picture, number) => {
+    const [x, y] = corner(place, page, number);
+    drawPicture(pen, page, picture, place, x, y, looks);
+    const whole = [x - 2, y - 2, place.unit * SIDE + 4, place.tall - (place.many ? 4 : 2)];
+    if (place.many && number === page.chosen) frame(pen, whole, accent, 3);
+    else if (place.many && number === cursor) frame(pen, whole, style.color, 1.5);
+    if (place.many) return;
+    if (page.query >= 0) frame(pen, cellBox(place, page.query, x, y), accent, 2, [4, 3]);
+    if (page.chosen >= 0) frame(pen, cellBox(place, page.chosen + 1, x, y), accent, 4);
+    if (cursor !== null) frame(pen, cellBox(place, cursor + 1, x, y), page.mode === "draw" ? accent : "#ffffff", 2);
+  });
+  if (place.many) numbers(pen, page, place, style);
+}
+
+function corner(place, page, number) {
+  const [row, column] = [Math.floor(number / page.columns), number % page.columns];
+  return [place.left + column * place.box + (place.many ? 3 : 1), (place.many ? LABEL + 2 : 1) + row * place.tall];
+}
+
+function numbers(pen, page, place, style) {
+  pen.fillStyle = style.color;
+  pen.font = `11px ${style.fontFamily}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (let head = 0; head < page.columns; head++) pen.fillText(`H${head}`, place.left + (head + 0.5) * place.box, LABEL / 2);
+  for (let layer = 0; layer < page.rows; layer++) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * place.tall);
+}
+
+// What is under the pointer: a pixel of the one picture, or the number of one of many; null beside them.
+function under(canvas, page, event) {
+  const box = canvas.getBoundingClientRect();
+  const place = layout(canvas, page);
+  const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+  const [column, row] = place.many
+    ? [Math.floor((x - place.left) / place.box), Math.floor((y - LABEL) / place.tall)]
+    : [Math.floor((x - 1) / place.unit), Math.floor((y - 1 - place.strip) / place.unit)];
+  const [rows, columns] = place.many ? [page.rows, page.columns] : [SIDE, SIDE];
+  return row >= 0 && row < rows && column >= 0 && column < columns ? row * columns + column : null;
+}
+
+// Lives as long as the canvas: the page may send many packets, and a drawing goes on.
+function easel(canvas, root) {
+  const why = root.querySelector(".why");
+  const tools = root.querySelector(".tools");
+  const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null, waiting: false,
+    pick: null, send: null };
+
+  self.show = () => {
+    if (!self.page) return;
+    draw(canvas, self.page, self.cursor);
+    const { page, cursor } = self;
+    why.textContent = cursor === null ? page.hint : page.mode === "draw" ? spot(page, cursor) : page.names[cursor];
+    for (const button of tools.querySelectorAll("[data-level]")) button.setAttribute("aria-checked", Number(button.dataset.level) === self.tool);
+  };
+  const spot = (page, pixel) => {
+    const where = `r${Math.floor(pixel / SIDE)} c${pixel % SIDE}`;
+    return pixel < page.given ? `${where}: level ${page.levels[pixel]}` : `${where}: the model writes this one`;
+  };
+  const changed = (levels) => {
+    self.page.levels = levels;
+    self.sent += 1;
+    clearTimeout(self.timer);
+    const number = self.sent;
+    self.timer = setTimeout(() => self.send({ number, epoch: self.page.epoch, levels }), WAIT);
+  };
+  const paint = (pixel, level) => {
+    if (pixel === null || pixel >= self.page.given || self.page.levels[pixel] === level) return;
+    const levels = [...self.page.levels];
+    levels[pixel] = level;
+    changed(levels);
+  };
+  const choose = (at) => {
+    if (at === null || at === self.page.chosen) return;
+    self.page.chosen = at; // shown at once; the page follows
+    self.waiting = true;
+    self.pick(at);
+  };
+
+  canvas.onpointerdown = (event) => {
+    if (!self.page || event.button) return;
+    const at = under(canvas, self.page, event);
+    if (self.page.mode !== "draw") choose(at);
+    else if (at !== null) {
+      canvas.setPointerCapture(event.pointerId);
+      // a click on a pixel that already has the level takes it away again
+      self.painting = self.page.levels[at] === self.tool ? 0 : self.tool;
+      paint(at, self.painting);
+    }
+    self.show();
+  };
+  canvas.onpointermove = (event) => {
+    if (!self.page) return;
+    const at = under(canvas, self.page, event);
+    if (at === self.cursor) return;
+    self.cursor = at;
+    if (self.painting !== false) paint(at, self.painting);
+    self.show();
+  };
+  canvas.onpointerup = canvas.onpointercancel = () => { self.painting = false; };
+  canvas.onpointerleave = () => { if (self.painting === false) { self.cursor = null; self.show(); } };
+  canvas.onkeydown = (event) => {
+    if (!self.page) return;
+    const { page } = self;
+    const at = self.cursor ?? Math.max(page.chosen, 0);
+    const [rows, columns] = page.mode === "heads" ? [page.rows, page.columns] : [SIDE, SIDE];
+    const level = /^[0-9]$/.test(event.key) ? Number(event.key) : -1;
+    if (event.key in STEPS) {
+      const [down, right] = STEPS[event.key];
+      const row = Math.min(Math.max(Math.floor(at / columns) + down, 0), rows - 1);
+      const column = Math.min(Math.max((at % columns) + right, 0), columns - 1);
+      self.cursor = row * columns + column;
+    } else if (event.key === "Enter" || event.key === " ") {
+      if (page.mode === "draw") paint(at, page.levels[at] === self.tool ? 0 : self.tool);
+      else choose(at);
+    } else if (page.mode === "draw" && level >= 0 && level < page.greys.length) {
+      self.tool = level;
+      paint(at, level);
+    } else return;
+    event.preventDefault();
+    self.show();
+  };
+  tools.onclick = (event) => {
+    const button = event.target.closest("button");
+    if (!button || !self.page) return;
+    if (button.dataset.level) self.tool = Number(button.dataset.level);
+    else changed(self.page.levels.map(() => 0));
+    self.show();
+  };
+  self.take = (page) => {
+    const ours = self.page && page.epoch === self.page.epoch && page.number < self.sent; // the page has not heard of all
+    if (ours) page.levels = self.page.levels;
+    else self.sent = page.number;
+    self.page = page;
+    self.waiting = false;
+    self.tool ??= page.greys.length - 1;
+    tools.hidden = page.mode !== "draw";
+    if (!tools.hidden && !tools.childElementCount) furnish(tools, page.greys);
+    canvas.setAttribute("aria-label", page.alt);
+    self.show();
+  };
+  return self;
+}
+
+// A button for each grey level, and one that clears.
+function furnish(tools, greys) {
+  const group = document.createElement("span");
+  group.setAttribute("role", "radiogroup");
+  group.setAttribute("aria-label", "Grey level to draw with");
+  greys.forEach((grey, level) => {
+    const button = document.createElement("button");
+    button.dataset.level = level;
+    button.setAttribute("role", "radio");
+    button.title = button.ariaLabel = `level ${level}${level ? "" : ", paper"}`;
+    button.style.setProperty("--grey", grey);
+    group.append(button);
+  });
+  const clear = document.createElement("button");
+  clear.textContent = "Clear";
+  tools.append(group, clear);
+}
+
+export default function (component) {
+  const { data, parentElement, setTriggerValue } = component;
+  const canvas = parentElement.querySelector("canvas");
+  canvas.easel ||= easel(canvas, parentElement.querySelector(".pixels"));
+  const self = canvas.easel;
+  self.pick = (at) => setTriggerValue("pick", at);
+  self.send = (drawing) => setTriggerValue("drawn", drawing);
+  self.take(structuredClone(data));
+  const resized = new ResizeObserver(() => self.show());
+  resized.observe(canvas.parentElement);
+  return () => resized.disconnect();
+}

@@ -1,0 +1,189 @@
+"""8×8 pictures as packets for the canvas (components/pixels.js): a head's attention drawn on one, or one to draw on.
+
+Cell 0 is the class token, cell 1 + p pixel p, in raster order. Grey levels go from 0 (paper) to 7 (ink).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from viz.heatmap import colour_range
+from viz.numbers import percent
+from viz.palette import MASK_COLOURS, table
+
+SIDE, LEVELS = 8, 8
+PIXELS = SIDE * SIDE
+CELLS = 1 + PIXELS
+GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
+COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(table(256), np.uint8).reshape(-1, 3))
+
+PICTURE_HTML = """
+<div class="pixels">
+  <div class="tools" hidden></div>
+  <canvas tabindex="0" role="application" aria-label="A picture of 8 by 8 pixels"></canvas>
+  <div class="why" aria-live="polite"></div>
+</div>
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class PixelView:
+    """What one query looks at on a picture, in every head.
+
+    levels: uint8 [64], of which all are shown. class_name: what the class token says, "class 3".
+    weights: float32 [L,H,65], 0 to 1, blocked cells 0. blocked: bool [65], True = the causal mask blocks the cell.
+    pixel: the one picked, 0 to 63. query: the cell that looks, 0 to 64.
+    """
+
+    levels: np.ndarray
+    class_name: str
+    weights: np.ndarray
+    blocked: np.ndarray
+    pixel: int
+    query: int
+
+
+def name_of(cell: int, class_name: str) -> str:
+    """A cell's name: "class 3", or its row and column from 0, "r2 c5"."""
+    return class_name if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
+
+
+def head_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[str, Any]:
+    """One head large, for components/pixels.js: every cell's colour from 0 to zmax, and a line about each pixel."""
+    weights = view.weights[layer, head]
+    whole = ", ".join(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
+    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
+    looks = f"{looker} (framed) looks" if looker == picked else f"{looker} (dashed) looks, and writes {picked} (framed)"
+    return _packet(view, [weights], zmax) | {
+        "mode": "pick",
+        "chosen": view.pixel,
+        "names": [_about(view, weights, pixel) for pixel in range(PIXELS)],
+        "hint": f"{looks}. Class token: {percent(float(weights[0]))} of the attention. "
+        "Click a pixel, or arrow keys and Enter.",
+        "alt": f"The picture of {view.class_name}, 8 by 8 pixels, and where layer {layer}, head {head} looks from "
+        f"{looker}: most at {whole}. {int(view.blocked.sum())} cells are blocked by causal. "
+        "Arrow keys move, Enter picks a pixel.",
+    }
+
+
+def heads_packet(view: PixelView, layer: int, head: int) -> dict[str, Any]:
+    """Every head small, layers in rows and heads in columns; colours from 0 to 1."""
+    layers, heads = view.weights.shape[:2]
+    shown = [(one, other) for one in range(layers) for other in range(heads)]
+    names = [
+        f"Layer {one}, head {other}: most at "
+        + ", ".join(
+            f"{name_of(cell, view.class_name)} {percent(view.weights[one, other, cell])}"
+            for cell in strongest(view.weights[one, other])
+        )
+        for one, other in shown
+    ]
+    return _packet(view, [view.weights[place] for place in shown], 1.0) | {
+        "mode": "heads",
+        "rows": layers,
+        "columns": heads,
+        "chosen": layer * heads + head,
+        "names": names,
+        "hint": "Every head, colours from 0 to 1; the strip on top is the class token. Click one to see it large.",
+        "alt": f"Where each of {layers} times {heads} heads looks from {name_of(view.query, view.class_name)}. "
+        f"{names[layer * heads + head]}. Arrow keys move, Enter chooses a head.",
+    }
+
+
+def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> dict[str, Any]:
+    """A picture to draw on, levels [64]: its first `given` pixels are the reader's, the others the model's to write.
+
+    epoch: which drawing this is; number: how many changes of it the page has heard of.
+    """
+    free = np.arange(CELLS) > given
+    return {
+        "mode": "draw",
+        "rows": 1,
+        "columns": 1,
+        "levels": [int(level) for level in levels],
+        "pictures": [{"colours": None, "classInk": ""}],
+        "blocked": [bool(one) for one in free],
+        "hatch": "#8C929E",
+        "className": class_name,
+        "greys": list(GREYS),
+        "chosen": -1,
+        "query": -1,
+        "given": given,
+        "epoch": epoch,
+        "number": number,
+        "names": [],
+        "hint": "Drag to draw with the chosen grey; a click on a pixel that has it takes it away. "
+        "Keys: arrows, 0 to 7, Enter. The model writes what is hatched.",
+        "alt": f"A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.",
+    }
+
+
+def strongest(weights: np.ndarray, most: int = 3) -> list[int]:
+    """The cells with the largest weights [65], the largest first, those that get nothing left out."""
+    order = np.argsort(-weights, kind="stable")[:most]
+    return [int(cell) for cell in order if weights[cell] > 0]
+
+
+def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
+    """The palette's colour of each weight, brightness with the square root of weight/zmax, as in every heatmap here."""
+    places = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
+    return [COLOURS[place] for place in places]
+
+
+def largest(*views: PixelView, layer: int, head: int) -> float:
+    """The weight that gets the last colour, one for all of these pictures of a head."""
+    return colour_range(*(view.weights[layer, head] for view in views))
+
+
+def scale_html(zmax: float) -> str:
+    """What the colours and squares mean, as a line of HTML."""
+    stops = ", ".join(f"{COLOURS[round((step / 8) ** 0.5 * 255)]} {step / 8 * 100:.0f}%" for step in range(9))
+    bar = (
+        "display:inline-block;width:7em;height:.75em;border-radius:2px;vertical-align:-.05em;"
+        f"background:linear-gradient(to right,{stops})"
+    )
+    causal = f'<span class="swatch" style="background:{MASK_COLOURS["causal"]}"></span>'
+    parts = (
+        f'weight 0 <span style="{bar}"></span> {zmax:.2f}',
+        "□ ink, larger = darker",
+        f"{causal}hatched: blocked by causal",
+    )
+    spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
+    return f'<p class="key">{spans}</p>'
+
+
+def _packet(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
+    """What every packet of attention holds."""
+    return {
+        "rows": 1,
+        "columns": 1,
+        "levels": [int(level) for level in view.levels],
+        "pictures": [_picture(one, view.blocked, zmax) for one in weights],
+        "blocked": [bool(one) for one in view.blocked],
+        "hatch": MASK_COLOURS["causal"],
+        "className": view.class_name,
+        "greys": list(GREYS),
+        "query": view.query,
+        "given": PIXELS,
+        "epoch": 0,
+        "number": 0,
+    }
+
+
+def _picture(weights: np.ndarray, blocked: np.ndarray, zmax: float) -> dict[str, Any]:
+    colours = colours_of(weights, zmax)
+    red, green, blue = (int(colours[0][place : place + 2], 16) for place in (1, 3, 5))
+    bright = 0.299 * red + 0.587 * green + 0.114 * blue > 140
+    return {
+        "colours": [None if shut else colour for colour, shut in zip(colours, blocked, strict=True)],
+        "classInk": "#111111" if bright else "#ffffff",
+    }
+
+
+def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
+    cell = pixel + 1
+    what = "blocked by causal" if view.blocked[cell] else f"weight {weights[cell]:.4f}"
+    looker, looked = name_of(view.query, view.class_name), name_of(cell, view.class_name)
+    return f"{looker} looks at {looked} (level {view.levels[pixel]}): {what}"
