@@ -29,21 +29,18 @@ OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another m
 
 def seed() -> None:
     """Once a session, from the URL: put every choice where its widget will find it."""
-    if "seeded" in st.session_state:
-        for name in (*link.View.model_fields, "other"):
-            if name in st.session_state:  # streamlit forgets a widget's value once it is not drawn; said anew, it stays
-                st.session_state[name] = st.session_state[name]
+    if "kept" in st.session_state:  # streamlit forgets a widget's value once a page has not drawn it
+        kept = {name: st.session_state.get(name, value) for name, value in st.session_state.kept.items()}
+        st.session_state.update(kept, kept=kept)
         return
     view = link.read()
     known = view.model in catalog.offered()
-    st.session_state.update(
-        view.model_dump(exclude={"model", "text"}),
-        seeded=True,
-        model=view.model if known or Settings.from_environment().models else OTHER,
-        other="" if known else view.model,
-        text=FIRST if view.text is None else view.text,
-        linked_text=view.text,
-    )
+    first = view.model_dump() | {
+        "model": view.model if known or Settings.from_environment().models else OTHER,
+        "other": "" if known else view.model,
+        "text": FIRST if view.text is None else view.text,
+    }
+    st.session_state.update(first, kept=first, linked_text=view.text)
 
 
 def choose_model() -> str:

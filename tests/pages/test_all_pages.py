@@ -1,0 +1,48 @@
+"""Every page, one after the other in one visit: each opens, and what was chosen on one is there when it is seen again.
+
+python -m pytest tests/pages/test_all_pages.py
+"""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.pages.explore import Explore
+from ui.page import PAGES
+
+ROOT = Path(__file__).parents[2]
+TEXT = "The cat saw a dog\nOnce upon a time there was a cat"
+OTHERS = [name for name in PAGES if name != "app.py"]
+
+
+def visit(page: Explore, name: str) -> None:
+    page.app.switch_page(name)
+    page.run()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    assert set(PAGES) == {"app.py", *(f"pages/{path.name}" for path in (ROOT / "pages").glob("*.py"))}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_page_opens_at_its_own_address_and_shows_something(name: str) -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.switch_page(name)
+    app.run()
+    assert not app.exception
+    assert not app.error
+    assert len(app.get("plotly_chart")) + len(app.get("bidi_component")) + len(app.get("html")) > 2
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_explore_is_as_it_was_after_another_page(name: str) -> None:
+    page = Explore(text=TEXT, row="2", layer="2", head="3", pad="right").switch("causal", False)
+    weights = page.weights()
+    for _ in range(2):
+        visit(page, name)
+        page.run()
+    visit(page, "app.py")
+    assert page["text"] == TEXT
+    assert (page["row"], page["layer"], page["head"], page["pad"], page["causal"]) == (2, 2, 3, "right", False)
+    assert (page.weights() == weights).sum() == (weights == weights).sum()
