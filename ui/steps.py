@@ -3,10 +3,11 @@
 import numpy as np
 import streamlit as st
 
+from model.row_steps import Arithmetic, RowSteps
 from model.trace import LayerRecord
 from ui import page, query
 from ui.look import Look
-from viz.row import MOST_KEYS, Arithmetic, RowSteps, drawn_values, steps_sentence, steps_table, values_figure
+from viz.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.steps import MOST_CELLS, StepsView, steps_figure
 from viz.view import HeadView
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from model.row_steps import Arithmetic
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, add_blocked, add_head, axis_names, colour_bar, colour_range, style_axes
 from viz.palette import diverging
 from viz.reach import mark_row
-from viz.row import Arithmetic
 from viz.view import HeadView, coarser
 
 HEIGHT = 780  # pixels

@@ -13,17 +13,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from model.row_steps import Arithmetic, RowSteps
 from tests.viz.views import causal, padded
-from viz.row import (
-    MOST_KEYS,
-    MOST_VALUES,
-    Arithmetic,
-    RowSteps,
-    drawn_values,
-    steps_sentence,
-    steps_table,
-    values_figure,
-)
+from viz.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
 from viz.steps import MASKED, MOST_CELLS, OUTPUT, PANELS, RAW, SCALED, VALUES, WEIGHTS, StepsView, largest, steps_figure
 from viz.view import HeadView
 

@@ -1,0 +1,113 @@
+"""One query's row of one head, from q·k to its weights and its output, in double precision: what a person can check.
+
+It says again in numpy what attention.py computes in torch; a test holds the two equal.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Arithmetic:
+    """What one head of width d does to q·k. softcap None, bias and sink False where the architecture has none."""
+
+    scale: float
+    width: int
+    softcap: float | None = None
+    bias: bool = False
+    sink: bool = False
+
+    def formula(self) -> str:
+        """ "q·k / √64" or "q·k × 0.5", with the cap and the bias of those that have them."""
+        usual = np.isclose(self.scale, self.width**-0.5)
+        scaled = f"q·k / √{self.width}" if usual else f"q·k × {self.scale:.6g}"
+        if self.softcap is not None:
+            scaled = f"{self.softcap:g}·tanh({scaled} / {self.softcap:g})"
+        return scaled + (" + bias" if self.bias else "")
+
+    def softmax(self) -> str:
+        """What makes weights of the scores."""
+        power = "e<sup>score</sup>"
+        return f"{power} / (Σ {power} + e<sup>sink</sup>)" if self.sink else f"{power} / Σ {power}"
+
+
+@dataclass(frozen=True, eq=False)
+class RowSteps:
+    """One query's row over K keys, from q·k on computed anew in double precision.
+
+    raw [K]: q·k. bias [K], or None. sink: a score that only the denominator has, or None. blocked: for each mask, bool
+    [K]. values [K,D]. query, keys: labels; position: the query's.
+    """
+
+    raw: np.ndarray
+    arithmetic: Arithmetic
+    blocked: dict[str, np.ndarray]
+    values: np.ndarray
+    query: str
+    keys: list[str]
+    position: int
+    bias: np.ndarray | None = None
+    sink: float | None = None
+
+    @cached_property
+    def scaled(self) -> np.ndarray:
+        """raw times the scale, [K]."""
+        return self.raw.astype(np.float64) * self.arithmetic.scale
+
+    @cached_property
+    def capped(self) -> np.ndarray:
+        """scaled, within the soft-cap, [K]."""
+        cap = self.arithmetic.softcap
+        return self.scaled if cap is None else cap * np.tanh(self.scaled / cap)
+
+    @cached_property
+    def score(self) -> np.ndarray:
+        """What the mask meets, [K]."""
+        return self.capped if self.bias is None else self.capped + self.bias
+
+    @cached_property
+    def free(self) -> np.ndarray:
+        """bool [K], True = no mask blocks it."""
+        return ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
+
+    @cached_property
+    def top(self) -> float:
+        """The largest score that is left, the sink's among them; it is taken off before exp, so that no exp overflows.
+
+        -inf where everything is blocked.
+        """
+        sink = -np.inf if self.sink is None else self.sink
+        return float(max(self.score[self.free].max(initial=-np.inf), sink))
+
+    @cached_property
+    def exp(self) -> np.ndarray:
+        """e^(score - top), [K]; 0 where blocked."""
+        return np.where(self.free, np.exp(np.where(self.free, self.score - self.top, 0.0)), 0.0)
+
+    @property
+    def sink_exp(self) -> float:
+        """The sink's part of the denominator."""
+        return 0.0 if self.sink is None else float(np.exp(self.sink - self.top))
+
+    @property
+    def total(self) -> float:
+        """The denominator; 0 where everything is blocked."""
+        return float(self.exp.sum()) + self.sink_exp
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """[K], which sum to 1; to less with a sink; to 0 where everything is blocked."""
+        return self.exp / self.total if self.total else np.zeros_like(self.exp)
+
+    @cached_property
+    def output(self) -> np.ndarray:
+        """The weighted sum of the values, [D]."""
+        return self.weights @ self.values.astype(np.float64)
+
+    def heaviest(self, most: int) -> np.ndarray:
+        """The places of at most so many keys with the largest weights, in the order of the text; never a blocked one
+        where there are enough of others."""
+        order = np.lexsort((np.arange(len(self.raw)), -self.weights, ~self.free))
+        return np.sort(order[:most])
