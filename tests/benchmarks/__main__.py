@@ -8,6 +8,7 @@ A new measurement is one function in one file, without arguments, that returns i
 import argparse
 from collections.abc import Callable
 
+from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.forward import traced_forward
 from tests.benchmarks.lab import drawn_cell
 from tests.benchmarks.llama import traced_llama
@@ -22,6 +23,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
+    "beside": beside_trainings,
     "start": first_page,
 }
 

@@ -5,12 +5,11 @@ python -m pytest tests/model/test_live.py
 
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
 
 import pytest
 import torch
 
-from model import live, live_worker, twins
+from model import live, live_worker
 from model.live import Busy, Progress, Training
 
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
@@ -157,21 +156,3 @@ def test_without_the_mask_it_copies_and_with_it_it_cannot() -> None:
     assert max(map(max, masked["copy"])) == 0.0
     assert max(map(max, copying["copy"])) > 0.2
     assert copying["with"] > masked["with"] + 1
-
-
-def test_other_work_in_this_process_goes_on_as_fast(start: Callable) -> None:
-    """What a second reader's page asks of the twins, while two others train."""
-    pair = twins.load()
-    batch = pair.encode("Once upon a time there was a little girl who lived in a house by the sea.")
-
-    def page() -> float:
-        began = time.perf_counter()
-        for one in twins.COMBINATIONS:
-            twins.copy_scores(pair.run(batch, one))
-        return time.perf_counter() - began
-
-    alone = median(page() for _ in range(15))
-    for _ in range(live.MOST_AT_ONCE):
-        until(start(steps=live.MOST_STEPS), lambda progress: progress.step > 0)
-    beside = median(page() for _ in range(15))
-    assert beside <= 3 * alone + 0.05, f"{beside * 1000:.0f} ms beside trainings, {alone * 1000:.0f} ms alone"

@@ -1,0 +1,36 @@
+"""What a reader waits for on the page Why causal while others train there, as many as a server lets."""
+
+import time
+from statistics import median
+
+from model import live, twins
+from model.live import Training
+from tests.benchmarks.report import Ratio
+
+RUNS, BAR = 15, 2.0
+SENTENCE = "Once upon a time there was a little girl who lived in a house by the sea."
+TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
+
+
+def beside_trainings() -> list[Ratio]:
+    """The twins' four runs with their copy scores, beside trainings ÷ alone."""
+    pair = twins.load()
+    batch = pair.encode(SENTENCE)
+
+    def page() -> float:
+        began = time.perf_counter()
+        for one in twins.COMBINATIONS:
+            twins.copy_scores(pair.run(batch, one))
+        return time.perf_counter() - began
+
+    alone = median(page() for _ in range(RUNS))
+    trainings = [Training(TEXT, causal=False, steps=live.MOST_STEPS) for _ in range(live.MOST_AT_ONCE)]
+    try:
+        while any(training.watch().step == 0 for training in trainings):
+            time.sleep(0.1)
+        beside = median(page() for _ in range(RUNS))
+    finally:
+        for training in trainings:
+            training.stop()
+    detail = f"{1000 * beside:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {RUNS}"
+    return [Ratio(f"the twins' runs beside {len(trainings)} trainings ÷ alone", beside / alone, BAR, detail)]
