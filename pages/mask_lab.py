@@ -8,7 +8,6 @@ page.set_up("Mask Lab")  # first, so that the browser has something to fetch whi
 
 from ui import compose, controls, explain, lab, look, mask_canvas, models
 from ui.markdown import escaped
-from viz.head import difference_figure, head_figure
 from viz.mask_words import counts, formula
 from viz.view import cropped
 
@@ -67,12 +66,7 @@ with left:
 with right:
     shown = lab.choose_shown()
     now_view, standard_view = (cropped(view, *part) for view in views)
-    dark = page.is_dark()
-    if shown == "change":
-        figure = difference_figure(now_view, standard_view, dark=dark)
-    else:
-        figure = head_figure(now_view if shown == "now" else standard_view, dark=dark)
-    figure.update_layout(height=None, margin_t=24)  # as tall as the mask beside it
+    figure = lab.picture(shown, now_view, standard_view)
     alt = lab.alt(name, shown, now_view, standard_view)
     st.plotly_chart(figure, key="head_figure", config=page.CHART, height="stretch", alt=alt)
 

@@ -1,17 +1,20 @@
 """The Mask Lab's own pieces: which picture stands beside the mask, and the sections below."""
 
 import numpy as np
+import plotly.graph_objects as go
 import streamlit as st
 
 from model.text import TokenBatch
 from ui import compose, explain, page
 from ui.look import Look
 from ui.markdown import escaped
+from viz.head import difference_figure, head_figure
 from viz.mask_words import effect
 from viz.numbers import loss_figure, next_token_table
 from viz.view import HeadView
 
 SHOWN = ("now", "standard", "change")
+MOST_REASONS = 128  # positions
 SECTIONS = {
     "effect": "What it does",
     "reach": "Reach",
@@ -50,6 +53,19 @@ def sentence(now: Look, standard: Look) -> str:
     none = np.full(1, np.nan)
     losses = none if predictions is None else predictions.losses
     return effect(losses, none if others is None else others.losses, changed=now.masks != standard.masks)
+
+
+def picture(shown: str, now: HeadView, standard: HeadView) -> go.Figure:
+    """The head under the masks that were chosen to be shown, as tall as the mask beside it."""
+    dark = page.is_dark()
+    if shown == "change":
+        figure = difference_figure(now, standard, dark=dark)
+    else:
+        figure = head_figure(now if shown == "now" else standard, dark=dark)
+    if max(now.weights.shape) > MOST_REASONS:
+        # tooltips of blocked cells are most of what is sent and drawn; the mask beside it gives the reasons, too
+        figure.data = [trace for trace in figure.data if not trace.name.startswith("blocked")]
+    return figure.update_layout(height=None, margin_t=24)
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

@@ -2,7 +2,7 @@
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and the whole drawing goes to the
 // page, through the trigger "drawn", a moment after the last one.
 
-const WAIT = 120; // milliseconds of rest before the page hears of it
+const WAIT = 60; // milliseconds of rest before the page hears of it
 const HEAD = { wide: 74, narrow: 16 }; // css pixels for the tokens beside and above the cells
 const READABLE = 11; // css pixels a cell needs for its token's name
 const FAINT = 0.75; // of the hatching, so that what may be seen stands out
