@@ -373,7 +373,8 @@ BUGS = (
         wrong="allowed = causal | keep[:, None, None, :]",
         right="allowed = causal & keep[:, None, None, :]",
         signs="Every real token is allowed by the padding mask, so the future is open; every earlier padding is "
-        "allowed by the causal mask. Little is blocked, nothing fails, and the loss is too good to be true.",
+        "allowed by the causal mask. Little is blocked, nothing fails, and in training the loss gets too good to be "
+        "true.",
         hint="Count the hatched cells.",
         law="blocked",
         needs="two tokens",

@@ -45,7 +45,7 @@ with heads:
 name = f"L{layer} H{head}"
 title.markdown(f"### Mask Lab\n{explain.title_of(model)} · {explain.size(reading.batch, row)} · {name}")
 with where:
-    held = compose.choose_where(look.shape(model, attention)[0])
+    held = compose.choose_where(look.shape(model, attention)[0], layer)
 spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
 lab.warn_of_a_changed_text(reading.batch)
@@ -58,7 +58,9 @@ except models.TROUBLE as error:
 
 views = now.head(layer, head), standard.head(layer, head)
 mask = now.mask(layer, head)
-said.html(lab.sentence(now, standard) + formula(mask) + counts(views[0].blocked, mask))
+said.html(lab.sentence(now, standard, layer, head) + formula(mask) + counts(views[0].blocked, mask))
+with said:
+    lab.notes(spec, now, layer)
 part = controls.choose_positions(*views[0].weights.shape)
 left, right = st.columns(2, gap="medium")
 with left:

@@ -43,6 +43,7 @@ WIDTHS = (1, 0.85, 1.25)  # of the columns that the rows stand in
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
 ALL_KEYS = (
     *KEYS,
+    "shown",
     "mask_restart",
     "mask_padding_queries",
     "mask_where",
@@ -60,7 +61,7 @@ def seed() -> None:
         for name, value in st.session_state.mask_kept.items():
             st.session_state[name] = st.session_state.get(name, value)
         return
-    st.session_state.update(mask_epoch=0, mask_number=0)
+    st.session_state.update(mask_epoch=0, mask_number=0, shown="now")
     linked = st.session_state.get("masks")
     try:
         load(MaskSpec.from_json(linked) if linked else MaskSpec(), native=bool(linked))
@@ -118,8 +119,8 @@ def choose(model: Model) -> MaskSpec:
     return replace(model.standard, **chosen, drawn=drawn, positions="documents" if restart else "counted")
 
 
-def choose_where(layers: int) -> str:
-    """Where the composed masks hold."""
+def choose_where(layers: int, layer: int) -> str:
+    """Where the composed masks hold; of some layers, in the one shown until others are chosen."""
     gone = [one for one in st.session_state.mask_layers if one >= layers]
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
@@ -129,15 +130,14 @@ def choose_where(layers: int) -> str:
         help="Elsewhere the model's standard masks hold. One head alone is an attention knockout.",
     )  # fmt: skip
     if st.session_state.mask_where == "layers":
+        st.session_state.mask_layers = st.session_state.mask_layers or [layer]
         st.multiselect("Layers", range(layers), key="mask_layers", placeholder="Choose layers",
                        label_visibility="collapsed")  # fmt: skip
-        if not st.session_state.mask_layers:
-            st.caption("No layer is chosen yet: the masks hold in all.")
     return st.session_state.mask_where
 
 
 def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
-    """The spec for the layers chosen, or for the head shown. No layer chosen: in all."""
+    """The spec for the layers chosen, or for the head shown."""
     if where == "head":
         return replace(spec, layers=(layer,), heads=(head,))
     return replace(spec, layers=tuple(sorted(st.session_state.mask_layers)) if where == "layers" else ())

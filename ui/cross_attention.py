@@ -70,8 +70,7 @@ def seed() -> None:
     if "kept_cross" not in st.session_state:
         st.session_state.kept_cross = CHOICES | _from_url()
     for name, value in st.session_state.kept_cross.items():
-        if name not in st.session_state:
-            st.session_state[name] = value
+        st.session_state[name] = st.session_state.get(name, value)  # said anew, a widget not drawn last time keeps it
 
 
 def keep(name: str) -> None:

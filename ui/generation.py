@@ -88,7 +88,7 @@ def seed() -> None:
     if "kept_generation" not in st.session_state:
         st.session_state.kept_generation = {name: _known(name, st.query_params.get(name)) for name in FIRST}
     for name, value in st.session_state.kept_generation.items():
-        st.session_state.setdefault(name, value)
+        st.session_state[name] = st.session_state.get(name, value)  # said anew, a widget not drawn last time keeps it
 
 
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:

@@ -51,10 +51,11 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     if cached.network_of(model) is None:
         st.caption(NOT_OURS.format(explain.title_of(model)))
         return
-    if st.session_state.get("generation_section") not in SECTIONS:
-        st.session_state.generation_section = "cache"
+    chosen = st.session_state.get("generation_section", st.session_state.get("kept_section"))
+    st.session_state.generation_section = chosen if chosen in SECTIONS else "cache"
     st.segmented_control("Section", list(SECTIONS), format_func=SECTIONS.__getitem__, key="generation_section",
                          required=True, label_visibility="collapsed")  # fmt: skip
+    st.session_state.kept_section = st.session_state.generation_section
     ids = writing.path.ids
     if writing.playing:
         st.caption("Pause, and this section is computed for the text as it is then.")

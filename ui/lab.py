@@ -4,12 +4,13 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import compose, explain, page
 from ui.look import Look
 from ui.markdown import escaped
 from viz.head import difference_figure, head_figure
-from viz.mask_words import effect
+from viz.mask_words import Effect, effect
 from viz.numbers import loss_figure, next_token_table
 from viz.view import HeadView
 
@@ -26,7 +27,6 @@ SECTIONS = {
 
 def choose_shown() -> str:
     """Which weights of the head stand beside the mask."""
-    st.session_state.setdefault("shown", "now")
     labels = {"now": "this mask", "standard": "standard masks", "change": "change"}
     st.segmented_control("The head under", SHOWN, format_func=labels.__getitem__, key="shown", required=True,
                          label_visibility="collapsed")  # fmt: skip
@@ -47,12 +47,35 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
                   args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
 
 
-def sentence(now: Look, standard: Look) -> str:
+def sentence(now: Look, standard: Look, layer: int, head: int) -> str:
     """What the masks do to the model, in HTML."""
     predictions, others = now.predictions(), standard.predictions()
-    none = np.full(1, np.nan)
-    losses = none if predictions is None else predictions.losses
-    return effect(losses, none if others is None else others.losses, changed=now.masks != standard.masks)
+    if now.masks == standard.masks:
+        return effect(None)
+    if predictions is None or others is None:
+        return effect(Effect((), np.full(1, np.nan), np.full(1, np.nan), (), leaks=False))
+    ahead = now.trace.allowed(layer, now.row, now.masks, head=head).diagonal(1)
+    real = now.trace.keys.keep[now.row]
+    return effect(
+        Effect(
+            now.trace.batch.pieces[now.row],
+            predictions.losses,
+            others.losses,
+            (others.candidates[0], predictions.candidates[0]),
+            leaks=now.model.standard.causal and bool((ahead & real[1:] & real[:-1]).any()),
+        )
+    )
+
+
+def notes(spec: MaskSpec, now: Look, layer: int) -> None:
+    """What a reader may not expect of the masks as they are."""
+    if spec.layers and layer not in spec.layers:
+        chosen = ", ".join(f"L{one}" for one in spec.layers)
+        st.info(f"L{layer} is not among the layers chosen ({chosen}): it is under the standard masks, and what is "
+                "drawn does not hold in it.")  # fmt: skip
+    keys = now.trace.keys
+    if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
+        st.caption(f"“{escaped(spec.documents)}” does not split this row: it is one document.")
 
 
 def picture(shown: str, now: HeadView, standard: HeadView) -> go.Figure:

@@ -183,8 +183,8 @@ def _keep_choices() -> None:
     offered = {"padding_mask": MASKS, "position_ids": POSITIONS}
     kept = st.session_state.setdefault("kept_padding", dict(st.query_params))
     for name, first in FIRST.items():
-        if name not in st.session_state:
-            st.session_state[name] = kept.get(name) if kept.get(name) in offered[name] else first
+        value = st.session_state.get(name, kept.get(name))  # said anew, a widget not drawn last time keeps it
+        st.session_state[name] = value if value in offered[name] else first
 
 
 def _segments(label: str, offered: dict[str, str], key: str, help_text: str) -> None:

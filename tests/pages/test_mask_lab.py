@@ -82,7 +82,7 @@ def test_all_together_and_their_formula() -> None:
     page.draw(Stroke("block", 4, 0, 6, 1))
     spec = MaskSpec(sliding=3, sinks=2, documents=",", drawn=(Stroke("block", 4, 0, 6, 1),))
     np.testing.assert_allclose(page.weights(), expected(spec), atol=1e-6)
-    assert page.words("formula").startswith("allowed = (causal ∧ sliding ∧ documents) ∨ sinks")
+    assert page.words("formula").startswith("allowed = ((causal ∧ sliding ∧ documents) ∨ sinks) ∧ ¬drawn")
 
 
 def test_the_counts_are_those_of_the_cells() -> None:

@@ -3,6 +3,7 @@
 python -m pytest tests/viz/test_mask_canvas.py
 """
 
+import dataclasses
 import json
 import re
 import struct
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from viz.mask_canvas import MaskView, canvas_packet
-from viz.mask_words import counts, effect, formula
+from viz.mask_words import Effect, counts, effect, formula
+from viz.numbers import Candidate
 
 SIZE = 7
 CAUSAL = np.triu(np.ones((SIZE, SIZE), bool), 1)
@@ -66,7 +68,7 @@ def words(html: str) -> str:
 class TestWords:
     def test_the_formula_names_what_is_on(self) -> None:
         said = words(formula(view()))
-        assert said.startswith("allowed = (causal ∧ padding) ∨ sinks")
+        assert said.startswith("allowed = ((causal ∧ padding) ∨ sinks) ∧ ¬drawn")
         assert "unless sinks opens it again" in said
         assert said.endswith("drawn has the last word.")
         assert words(formula(view(blockers={}, openers={}, strokes=[]))).startswith("allowed = everything")
@@ -84,8 +86,20 @@ class TestWords:
         alone = view(blockers={"causal": CAUSAL}, openers={}, strokes=[])
         assert words(counts({"causal": CAUSAL}, alone)) == "21 of 49 cells blocked: 21 causal."
 
-    def test_the_effect_is_the_means_and_the_largest_change(self) -> None:
+    def test_the_effect_is_the_means_the_largest_change_and_the_prediction(self) -> None:
         nan = np.nan
-        said = words(effect(np.array([nan, 2.0, 7.0]), np.array([nan, 1.0, 1.5]), changed=True))
-        assert "costs 4.50 nats on average, under the standard ones 1.25" in said
-        assert "at token 2: 1.50 becomes 7.00" in said
+        losses = np.array([nan, 2.0, 7.0]), np.array([nan, 1.0, 1.5])
+        found = Effect(("<s>", "a", "b"), *losses, (Candidate("<x>", 0.5), Candidate("y", 0.25)), leaks=False)
+        said = words(effect(found))
+        assert (
+            "costs 4.50 nats on average, under the standard ones 1.25; most changes token 2, b: 1.50 becomes 7.00"
+            in said
+        )
+        assert said.endswith("The next token was &lt;x&gt; (50.0 %) and is y (25.0 %).")
+        assert "a leak" in words(effect(dataclasses.replace(found, leaks=True)))
+
+    def test_nothing_that_stays_is_called_a_change(self) -> None:
+        same = np.array([np.nan, 2.0])
+        said = words(effect(Effect("ab", same, same + 1e-5, (Candidate("x", 0.5), Candidate("x", 0.25)), leaks=False)))
+        assert "becomes" not in said
+        assert said.endswith("The next token stays x (25.0 %), from 50.0 %.")

@@ -45,6 +45,8 @@ function verdict(mask, drawing, cell) {
   const list = (names) => names.join(" and ");
   if (drawing[cell] === OPEN) return { open: true, why: `drawn open${blockers.length ? `, ${list(blockers)} would block it` : ""}` };
   const shut = openers.length ? [] : blockers;
+  const padding = mask.place[Math.floor(cell / mask.size)] < 0 || mask.place[cell % mask.size] < 0;
+  if (padding) return { open: !shut.length, why: `${shut.length ? `blocked by ${list(shut)}` : "allowed"}; padding cannot be drawn on` };
   if (drawing[cell] === BLOCK) return { open: false, why: `blocked by ${list([...shut, "drawn"])}` };
   if (shut.length) return { open: false, why: `blocked by ${list(shut)}` };
   return { open: true, why: blockers.length ? `allowed: ${list(blockers)} would block it, ${list(openers)} open it again` : "allowed" };
@@ -210,7 +212,7 @@ const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 // Lives as long as the canvas: the page may send many packets, and the drawing goes on.
 function studio(canvas, root) {
   const why = root.querySelector(".why");
-  const self = { mask: null, strokes: [], drawing: null, sheet: null, tool: "block", from: null, to: null, cursor: null, anchor: null,
+  const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, tool: "block", from: null, to: null, cursor: null, anchor: null,
     sent: 0, timer: null, send: null };
 
   const show = () => {
@@ -224,9 +226,10 @@ function studio(canvas, root) {
       why.textContent = `${name(at.q)} looks at ${name(at.k)}: ${verdict(self.mask, self.drawing, at.q * self.mask.size + at.k).why}`;
     }
     for (const button of root.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", button.dataset.tool === self.tool);
-    for (const button of root.querySelectorAll("[data-do]")) button.disabled = !self.strokes.length;
+    for (const button of root.querySelectorAll("[data-do]")) button.disabled = !self.strokes.length && (button.dataset.do === "clear" || !self.past.length);
   };
-  const changed = (strokes) => {
+  const changed = (strokes, back = false) => {
+    if (!back) self.past.push(self.strokes);
     self.strokes = strokes;
     self.drawing = painted(self.mask, strokes);
     self.sheet = null;
@@ -243,7 +246,10 @@ function studio(canvas, root) {
     const stroke = strokeOf(self.mask, again ? "erase" : self.tool, from, box);
     if (stroke && self.strokes.length < self.mask.most) changed([...self.strokes, stroke]);
   };
-  const act = { undo: () => self.strokes.length && changed(self.strokes.slice(0, -1)), clear: () => self.strokes.length && changed([]) };
+  const act = {
+    undo: () => (self.past.length ? changed(self.past.pop(), true) : self.strokes.length && changed(self.strokes.slice(0, -1), true)),
+    clear: () => self.strokes.length && changed([]),
+  };
 
   canvas.onpointerdown = (event) => {
     if (!self.mask || event.button) return;
@@ -302,6 +308,7 @@ function studio(canvas, root) {
     self.mask = mask;
     if (!ours) {
       clearTimeout(self.timer);
+      if (self.strokes.length) self.past.push(self.strokes); // what a loaded file replaced can be had again
       self.strokes = mask.strokes;
       self.sent = mask.number;
     }
