@@ -14,7 +14,7 @@ from model.catalog import Model
 from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch
-from ui import controls, link
+from ui import controls, keep, link
 
 WHERE = {"all": "all layers", "layers": "some layers", "head": "this head"}
 
@@ -57,10 +57,10 @@ ALL_KEYS = (
 
 def seed() -> None:
     """Every run: put back the choices of widgets that were not drawn last time; once a session, take the link's."""
-    if "mask_kept" in st.session_state:
-        for name, value in st.session_state.mask_kept.items():
-            st.session_state[name] = st.session_state.get(name, value)
-        return
+    keep.restore("mask_kept", _first)
+
+
+def _first() -> dict[str, Any]:
     st.session_state.update(mask_epoch=0, mask_number=0, shown="now")
     linked = st.session_state.get("masks")
     try:
@@ -68,6 +68,7 @@ def seed() -> None:
     except ValueError as error:
         load(MaskSpec(), native=False)
         st.session_state.mask_wrong = str(error)
+    return {name: st.session_state[name] for name in ALL_KEYS}
 
 
 def load(spec: MaskSpec, *, native: bool = True) -> None:
@@ -113,7 +114,6 @@ def choose(model: Model) -> MaskSpec:
     for row, place in zip(ROWS, [*st.columns(WIDTHS), *st.columns(WIDTHS)], strict=False):
         with place:
             chosen[row.field] = _choose_row(row)
-    st.session_state.mask_kept = {name: st.session_state[name] for name in ALL_KEYS}
     drawn = st.session_state.mask_drawn
     restart = bool(chosen["documents"]) and st.session_state.mask_restart
     return replace(model.standard, **chosen, drawn=drawn, positions="documents" if restart else "counted")

@@ -5,6 +5,7 @@ A mask, layer, head or attention that is None there takes the model's own first 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -12,7 +13,7 @@ from model import catalog
 from model.catalog import Model
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
-from ui import link, models
+from ui import keep, link, models
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
@@ -29,18 +30,18 @@ OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another m
 
 def seed() -> None:
     """Once a session, from the URL: put every choice where its widget will find it."""
-    if "kept" in st.session_state:  # streamlit forgets a widget's value once a page has not drawn it
-        kept = {name: st.session_state.get(name, value) for name, value in st.session_state.kept.items()}
-        st.session_state.update(kept, kept=kept)
-        return
+    keep.restore("kept", _from_link)
+
+
+def _from_link() -> dict[str, Any]:
     view = link.read()
     known = view.model in catalog.offered()
-    first = view.model_dump() | {
+    st.session_state.linked_text = view.text
+    return view.model_dump() | {
         "model": view.model if known or Settings.from_environment().models else OTHER,
         "other": "" if known else view.model,
         "text": FIRST if view.text is None else view.text,
     }
-    st.session_state.update(first, kept=first, linked_text=view.text)
 
 
 def choose_model() -> str:

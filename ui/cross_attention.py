@@ -15,6 +15,7 @@ from model.dates import DatesModel, Written
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
 from ui import controls, explain, look, memory
+from ui.keep import restore
 from ui.look import Look
 from viz.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
@@ -67,10 +68,7 @@ IN_URL = {"causal": "cross_causal", "padding": "cross_padding", "step": "cross_s
 
 def seed() -> None:
     """Put the page's own choices where their widgets find them: as they were when it was left, or from the URL."""
-    if "kept_cross" not in st.session_state:
-        st.session_state.kept_cross = CHOICES | _from_url()
-    for name, value in st.session_state.kept_cross.items():
-        st.session_state[name] = st.session_state.get(name, value)  # said anew, a widget not drawn last time keeps it
+    restore("kept_cross", lambda: CHOICES | _from_url())
 
 
 def keep(name: str) -> None:

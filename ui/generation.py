@@ -12,7 +12,7 @@ from model import cached
 from model.catalog import Model
 from model.generation import MOST_WRITTEN, Path, Sampling
 from model.text import rows_of
-from ui import explain
+from ui import explain, keep
 
 SECONDS = 0.4  # from token to token while it plays
 LEFT_ALONE = 30  # seconds without a token after which a text that played is found paused: its page was left
@@ -85,10 +85,8 @@ def begin(model: Model, text: str) -> list[str]:
 
 def seed() -> None:
     """Put the page's own choices where their widgets find them: as they were when it was left, or from the URL."""
-    if "kept_generation" not in st.session_state:
-        st.session_state.kept_generation = {name: _known(name, st.query_params.get(name)) for name in FIRST}
-    for name, value in st.session_state.kept_generation.items():
-        st.session_state[name] = st.session_state.get(name, value)  # said anew, a widget not drawn last time keeps it
+    keep.restore("kept_generation", lambda: {name: _known(name, st.query_params.get(name)) for name in FIRST})
+    keep.restore("kept_sections", lambda: {"generation_section": "cache", "old_rows_causal": False})
 
 
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:

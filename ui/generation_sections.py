@@ -51,11 +51,8 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     if cached.network_of(model) is None:
         st.caption(NOT_OURS.format(explain.title_of(model)))
         return
-    chosen = st.session_state.get("generation_section", st.session_state.get("kept_section"))
-    st.session_state.generation_section = chosen if chosen in SECTIONS else "cache"
     st.segmented_control("Section", list(SECTIONS), format_func=SECTIONS.__getitem__, key="generation_section",
                          required=True, label_visibility="collapsed")  # fmt: skip
-    st.session_state.kept_section = st.session_state.generation_section
     ids = writing.path.ids
     if writing.playing:
         st.caption("Pause, and this section is computed for the text as it is then.")
@@ -186,7 +183,6 @@ def _measure_anew() -> None:
 
 
 def _lift(model: Model, ids: tuple[int, ...]) -> None:
-    st.session_state.setdefault("old_rows_causal", False)
     switch, words = st.columns([1, 3.4], vertical_alignment="center")
     causal = switch.toggle("Causal mask", key="old_rows_causal",
                            help="Of this comparison alone; the text above is always written with it.")  # fmt: skip

@@ -102,7 +102,7 @@ def _look(going: bool) -> None:
     if training and now:
         with st.container(key="live_status"):
             st.markdown(_status(training, now))
-        lines.append(_line(len(lines) + 1, training.causal, now))
+        lines.append(_line(_next_number(), training.causal, now))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
     figure = loss_curves(lines, unit="nats a character", height=300, steps=steps)
     st.plotly_chart(figure, key="live_figure", config=page.CHART, alt=_alt(lines))
@@ -166,7 +166,7 @@ def _keep() -> None:
     if training and not training.watch().over:  # a second click that was quicker than the page
         training.stop()
     if training and training.watch().losses:
-        number = len(state.live_kept) + 1
+        number = _next_number()
         state.live_kept = [*state.live_kept, Kept(number, training.causal, training.watch())][-MOST_KEPT:]
 
 
@@ -178,3 +178,9 @@ def _tell(what: str) -> None:
 
 def _clear() -> None:
     st.session_state.live_training, st.session_state.live_kept = None, []
+
+
+def _next_number() -> int:
+    """Of the next curve: the oldest ones leave the chart, their numbers are not used again."""
+    kept = st.session_state.live_kept
+    return kept[-1].number + 1 if kept else 1

@@ -9,7 +9,7 @@ from model import padded
 from model.catalog import Model
 from model.padded import CHOICES, Alone, Choice, Comparison, Guess, PaddingMask, PositionIds, Side
 from model.text import rows_of
-from ui import controls, explain, memory
+from ui import controls, explain, keep, memory
 from viz.numbers import Candidate
 from viz.padded_grid import PaddedText
 from viz.padded_tables import Way
@@ -83,7 +83,6 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
             f"{explain.title_of(model)} works out its position ids by itself: of them there is nothing to choose."
         )
     positions = "counted" if own else st.session_state.position_ids
-    st.session_state.kept_padding = {name: st.session_state.get(name, first) for name, first in FIRST.items()}
     choice = Choice(
         cast(Side, st.session_state.pad),
         cast(PaddingMask, st.session_state.padding_mask),
@@ -181,10 +180,9 @@ class _Answer:
 def _keep_choices() -> None:
     """Put the page's own choices where their widgets find them: as they were when it was left, or from the URL."""
     offered = {"padding_mask": MASKS, "position_ids": POSITIONS}
-    kept = st.session_state.setdefault("kept_padding", dict(st.query_params))
-    for name, first in FIRST.items():
-        value = st.session_state.get(name, kept.get(name))  # said anew, a widget not drawn last time keeps it
-        st.session_state[name] = value if value in offered[name] else first
+    linked = {name: st.query_params.get(name) for name in FIRST}
+    first = {name: linked[name] if linked[name] in offered[name] else value for name, value in FIRST.items()}
+    keep.restore("kept_padding", lambda: first)
 
 
 def _segments(label: str, offered: dict[str, str], key: str, help_text: str) -> None:

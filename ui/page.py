@@ -58,6 +58,8 @@ STYLE = """
 
 def set_up(title: str) -> None:
     """Call first on every page."""
+    if st.session_state.get("page") != title:  # see ui/keep.py
+        st.session_state.update(page=title, visit=st.session_state.get("visit", 0) + 1)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}

@@ -69,6 +69,8 @@ def test_undo_and_clear_bring_the_mask_back(lab: Callable) -> None:
     page.drag((6, 0), (6, 0)).press("Clear")
     np.testing.assert_array_equal(page.weights(), weights)
     assert page.next_tokens() == tokens
+    page.press("Undo")
+    assert page.blocked()[6, 0], "Clear can be undone"
 
 
 def test_a_second_click_on_a_cell_takes_the_first_back(lab: Callable) -> None:

@@ -305,10 +305,11 @@ function studio(canvas, root) {
   };
   self.take = (mask) => {
     const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page has not heard of all
+    const replaced = self.mask && mask.epoch !== self.mask.epoch && self.strokes.length;
     self.mask = mask;
+    if (replaced) self.past.push(self.strokes); // what a loaded file replaced can be had again
     if (!ours) {
       clearTimeout(self.timer);
-      if (self.strokes.length) self.past.push(self.strokes); // what a loaded file replaced can be had again
       self.strokes = mask.strokes;
       self.sent = mask.number;
     }
