@@ -32,6 +32,7 @@ SECTIONS = {
     "lift": "Lift the causal mask: old rows change",
 }
 NOTICED = 1e-5  # a change that is no rounding
+EXACT = 1e-9  # of a logit in float64: rounding is less
 MOST_COMPARED = 8  # cached steps, the last ones
 NOT_OURS = (
     "The key-value cache is shown for models that run on our own Transformer: the story model, GPT-2 and folders in "
@@ -84,7 +85,7 @@ def _cache(model: Model, writing: Writing, cache: bool, layer: int, head: int) -
         f'<p class="sentence">With the cache, the newest step lets 1 query attend to {count} keys: a mask [1, {count}] '
         f"with {open_cells} of {count} cells open. Without it, the step computes a square [{count}, {count}] again, "
         f"{blocked:,} of its {count**2:,} cells blocked. The newest row of every head and the probabilities of the "
-        f"next token are the same, to {number(largest)}.</p>"
+        f"next token {'are the same, to' if largest < NOTICED else 'differ, by up to'} {number(largest)}.</p>"
     )
     table, row = st.columns([1, 1.5], gap="large")
     steps = "newest step" if len(found.logits) == 1 else f"last {len(found.logits)} steps"
@@ -98,11 +99,9 @@ def _cache(model: Model, writing: Writing, cache: bool, layer: int, head: int) -
                 ("logits, in float64", [float("nan") if exact is None else float(exact.logits.max())]),
             ],
         ))  # fmt: skip
-        rounding = (
-            "With numbers of twice the length it all but vanishes: it is rounding, of sums in another order."
-            if exact is not None
-            else "What is left is rounding: float32 holds about 7 digits, of sums in another order."
-        )
+        rounding = "float32 holds about 7 digits, and the sums run in another order."
+        if exact is not None and float(exact.logits.max()) < EXACT:
+            rounding = "With numbers of twice the length it all but vanishes: it is rounding, of sums in another order."
         st.caption(f"{rounding} The cache holds {size}: keys and values of {count - 1} positions in every layer.")
         config = cached.network_of(model).config  # type: ignore[union-attr]  # show has looked
         full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))

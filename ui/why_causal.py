@@ -17,6 +17,7 @@ from viz.twins import Line
 from viz.twins_tables import Card, nats
 from viz.view import HeadView
 
+ROUNDING = 1e-4  # of a logit; a larger change is none of float32's
 FIRST_TEXT = (
     "Once upon a time there was a little girl who lived in a house by the sea. "
     'One day the king came to her door, and she said, "I know you."'
@@ -242,7 +243,7 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> str:
         return "The token is the same as before: choose another one, and see what moves."
     on, off = changes[True].earlier(), changes[False].earlier()
     place = changes[True].place
-    what = "nothing moves" if max(on) == 0 else "almost nothing moves"
+    what = "nothing moves" if max(on) == 0 else "almost nothing moves" if max(on) < ROUNDING else "something moves"
     return (
         f"Mask on, {what} in the {place} rows before it: the largest change of a logit is <b>{amount(on[0])}</b>, of a "
         f"weight {amount(on[1])}. Mask off, earlier tokens see it: the largest is <b>{amount(off[0])}</b>, of a weight "
