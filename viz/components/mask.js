@@ -87,6 +87,9 @@ function colours(mask, drawing, cell) {
   return drawing[cell] === BLOCK ? [...shut, mask.drawn] : shut;
 }
 
+const alike = (mask, drawing, one, other) =>
+  mask.blockers[one] === mask.blockers[other] && mask.openers[one] === mask.openers[other] && drawing[one] === drawing[other];
+
 // The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
 function picture(canvas, mask, drawing) {
   const ratio = window.devicePixelRatio || 1;
@@ -102,10 +105,14 @@ function picture(canvas, mask, drawing) {
   for (let q = 0; q < mask.size; q++) {
     for (let k = 0; k < mask.size; k++) {
       const at = q * mask.size + k;
+      let cells = 1; // small cells that are alike are painted as one
+      while (!gap && k + cells < mask.size && alike(mask, drawing, at, at + cells)) cells += 1;
       const [x, y] = [head + k * cell, head + q * cell];
       const shut = colours(mask, drawing, at);
+      const span = cells * cell - gap;
+      k += cells - 1;
       pen.fillStyle = shut.length ? ground : mask.allowed;
-      pen.fillRect(x, y, cell - gap, cell - gap);
+      pen.fillRect(x, y, span, cell - gap);
       if (shut.length) {
         const name = shut.join();
         if (!patterns.has(name)) {
@@ -115,14 +122,14 @@ function picture(canvas, mask, drawing) {
         }
         pen.fillStyle = patterns.get(name);
         pen.globalAlpha = FAINT;
-        pen.fillRect(x, y, cell - gap, cell - gap);
+        pen.fillRect(x, y, span, cell - gap);
         pen.globalAlpha = 1;
       } else if (drawing[at] === OPEN || (mask.blockers[at] && mask.openers[at])) {
         const first = mask.openings.find((_, bit) => mask.openers[at] & (1 << bit));
         pen.fillStyle = style.getPropertyValue("--st-background-color") || "#fff";
-        pen.fillRect(x + cell * 0.15, y + cell * 0.15, cell * 0.65, cell * 0.65);
+        pen.fillRect(x + cell * 0.15, y + cell * 0.15, span - cell * 0.35, cell * 0.65);
         pen.fillStyle = drawing[at] === OPEN ? mask.drawn : first.colour;
-        pen.fillRect(x + cell * 0.25, y + cell * 0.25, cell * 0.45, cell * 0.45);
+        pen.fillRect(x + cell * 0.25, y + cell * 0.25, span - cell * 0.55, cell * 0.45);
       }
     }
   }
