@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 from torch import Tensor
 
-from model.description import Description
+from model.base import Description
 from model.gpt2 import AS_WE_DO, CheckpointError, load_transformer
 from model.masks import MaskSpec, Place
 from model.settings import Settings
@@ -20,7 +20,7 @@ from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, positions_under
 
 if TYPE_CHECKING:
-    from model.hub import Progress
+    from model.huggingface.hub import Progress
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 MOST_ROWS = 16
@@ -144,11 +144,16 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
         raise CheckpointError(f"{name} is not offered here. Choose one of {', '.join(settings.models)}.")
     if ships:
         return CHECKPOINTS / name
-    from model import folders, hub  # the hub's client takes a while to import, and the first page does without
+    from model.huggingface import (
+        checkpoint_files,
+        hub,  # the hub's client takes a while to import, and the first page does without
+    )
 
     if entry is None or entry.repo is None:
-        return folders.fetch(name, progress, settings)
-    folders.check_memory(name, entry.megabytes * 1e6)  # chosen here by name, so the limit for others is not theirs
+        return checkpoint_files.fetch(name, progress, settings)
+    checkpoint_files.check_memory(
+        name, entry.megabytes * 1e6
+    )  # chosen here by name, so the limit for others is not theirs
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
 
 
@@ -160,13 +165,13 @@ def load(name: str, progress: "Progress | None" = None, settings: Settings | Non
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
     if _entry(name) is None:
-        from model import folders
+        from model.huggingface import checkpoint_files
 
-        if not (folders.is_path(name) and _is_ours(folder)):
-            from model import huggingface  # takes seconds to import, so only when such a model is chosen
+        if not (checkpoint_files.is_path(name) and _is_ours(folder)):
+            from model.huggingface import adapter  # takes seconds to import, so only when such a model is chosen
 
-            return huggingface.from_folder(name, folder, settings)
-        folders.check_limits(name, folder, settings)
+            return adapter.from_folder(name, folder, settings)
+        checkpoint_files.check_limits(name, folder, settings)
     return _from_folder(name, folder)
 
 
@@ -226,7 +231,7 @@ def _is_ours(folder: Path) -> bool:
 
 def _from_folder(name: str, folder: Path) -> Model:
     if name == "dates":
-        from model import dates  # which imports this module
+        from model.cross_attention import dates  # which imports this module
 
         return dates.load(folder, name)
     tokenizer = _tokenizer(folder)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model import measures
+from model.base import Description
 from model.catalog import MOST_ROWS, Model, Reading
-from model.description import Description
+from model.heads import measures
 from model.text import TokenBatch
-from ui.look import Look
 from ui.markdown import escaped
+from ui.run_view import Look
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene

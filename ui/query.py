@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ui.look import Look
+from ui.run_view import Look
 
 
 def choose(now: Look) -> int:

@@ -16,15 +16,16 @@ import torch
 from huggingface_hub import constants
 from tokenizers import Tokenizer
 
-from model import catalog, hub
+from model import catalog
 from model.catalog import ENTRIES, FILES, MOST_ROWS, Model
-from model.folders import TooLarge
 from model.gpt2 import CheckpointError
+from model.huggingface import hub
+from model.huggingface.checkpoint_files import TooLarge
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.training.tokenizer import train_tokenizer
 from tests.conftest import TINY, TINY_ENTRIES
-from tests.model.fake_hub import FakeHub, cache, no_network
+from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
 from tests.near import assert_near
 
 TEXT = "the cat sat on the mat"

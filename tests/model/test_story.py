@@ -9,8 +9,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model import catalog, measures
+from model import catalog
 from model.catalog import CHECKPOINTS, Model
+from model.heads import measures
 from model.text import TokenBatch
 from model.training.corpus import read_books
 from model.training.evaluate import held_out_bits

@@ -20,7 +20,7 @@ from model import catalog
 from model.catalog import Model
 from model.text import BYTE_OF, CHARACTERS_TRIED, PAD_PIECE, Encoder, TokenBatch, readable, rows_of, token_labels
 from model.training.tokenizer import train_tokenizer
-from tests.model import families
+from tests.model.huggingface import families
 
 END_OF_TEXT = 50256  # GPT-2's only special id
 

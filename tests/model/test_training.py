@@ -11,8 +11,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model import masks, measures
+from model import masks
 from model.catalog import Model
+from model.heads import measures
 from model.training import story
 from model.training.corpus import HELD_OUT, Books, Rows, read_books
 from model.training.evaluate import head_scores, held_out_bits

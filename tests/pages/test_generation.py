@@ -16,14 +16,15 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, step_cost
-from model.cached import batch_of, network_of
-from model.generation import MOST_WRITTEN, Sampling, draw
-from model.generation import Path as Way
-from tests.model.families import save
+from model import catalog
+from model.generation import step_cost
+from model.kv_cache import batch_of, network_of
+from model.sampling import MOST_WRITTEN, Sampling, draw
+from model.sampling import Path as Way
+from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from ui.examples import EXAMPLES, FIRST
-from ui.generation import NEXT, Writing
+from ui.generation.writing import NEXT, Writing
 from viz.numbers import percent
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,8 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, export, mask_files
+from model import catalog
+from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec, Stroke
 from model.spec import OFF
 
@@ -25,8 +26,8 @@ def page() -> None:
     from model import catalog
     from model.masks import MaskSpec
     from tests.pages.test_take_away import HEAD, LAYER
-    from ui import take_away
-    from ui.look import Look
+    from ui.mask_lab import take_away
+    from ui.run_view import Look
 
     def load(spec: MaskSpec) -> None:
         st.session_state.loaded = [*st.session_state.get("loaded", []), spec]
@@ -74,7 +75,7 @@ def allowed_by(model: catalog.Model, spec: MaskSpec, row: int) -> torch.Tensor:
     return model.run(model.encode(TEXTS, "left"), spec).allowed(LAYER, row, head=HEAD)
 
 
-@pytest.mark.parametrize("kind", export.KINDS)
+@pytest.mark.parametrize("kind", mask_code.KINDS)
 def test_the_code_on_screen_gives_the_mask_on_screen(kind: str, story: catalog.Model) -> None:
     spec = MaskSpec(sliding=3, sinks=1, documents=" upon", drawn=(Stroke("block", 1, 0, 1, 1),), heads=(HEAD,))
     app = opened(spec)
