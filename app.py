@@ -51,7 +51,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
 try:
     with sentence_place, st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        now, standard = run_view.looks(model, batch, spec, scope, row, attention)
+        now, standard = run_view.run_pair(model, batch, spec, scope, row, attention)
         survey, standard_survey = now.survey(), standard.survey()
         predictions, standard_predictions = now.predictions(), standard.predictions()
 except models.TROUBLE as error:

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.attention import attend, attention_stages
-from model.catalog import Model
-from model.masks import MaskSpec, Place
+from model.base import Model
+from model.decoder import DecoderModel
+from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 from model.transformer import Block, Transformer
@@ -86,8 +87,7 @@ class Comparison:
 
 def network_of(model: Model) -> Transformer | None:
     """The model's network where it is our own Transformer, which alone can take cached steps here."""
-    network = getattr(model, "_network", None)
-    return network if isinstance(network, Transformer) else None
+    return model.network if isinstance(model, DecoderModel) else None
 
 
 def batch_of(model: Model, ids: tuple[int, ...]) -> TokenBatch:
@@ -118,9 +118,11 @@ def step(model: Model, cache: Cache, token: int, spec: MaskSpec | None = None) -
     _check(network, position, token)
     keep = torch.ones(1, position + 1, dtype=torch.bool)
     x = network.token_embedding(torch.tensor([[token]])) + network.position_embedding(torch.tensor([position]))
-    places = [Place(keep, 1, model.num_heads, layer, standard=model.standard) for layer in range(model.num_layers)]
+    contexts = [
+        MaskContext(keep, 1, model.num_heads, layer, standard=model.standard) for layer in range(model.num_layers)
+    ]
     made: dict = {}  # layers under the same mask share it
-    allowed = tuple(place.allowed(spec or model.standard, made) for place in places)
+    allowed = tuple(context.allowed(spec or model.standard, made) for context in contexts)
     qkvs = []
     for block, k, v, mask in zip(network.blocks, cache.keys, cache.values, allowed, strict=True):
         x, qkv = _block_step(cast(Block, block), x, k, v, mask)
@@ -134,7 +136,7 @@ def extended(model: Model, trace: Trace, token: int) -> Trace:
     ids = (*trace.batch.ids[0].tolist(), token)
     batch, done = batch_of(model, ids), step(model, cache_of(trace), token, trace.spec)
     layers = tuple(
-        LayerRecord(torch.cat([old.q, q], dim=2), k, v, _place(old, batch))
+        LayerRecord(torch.cat([old.q, q], dim=2), k, v, _context(old, batch))
         for old, q, k, v in zip(trace.layers, done.queries, done.cache.keys, done.cache.values, strict=True)
     )
     return replace(trace, batch=batch, layers=layers, states=torch.cat([trace.states, done.states], dim=1))
@@ -144,7 +146,8 @@ def cut(model: Model, trace: Trace, length: int) -> Trace:
     """The trace of the first `length` positions alone. Right only where later positions change nothing before them."""
     batch, some = batch_of(model, tuple(trace.batch.ids[0, :length].tolist())), slice(0, length)
     layers = tuple(
-        LayerRecord(old.q[:, :, some], old.k[:, :, some], old.v[:, :, some], _place(old, batch)) for old in trace.layers
+        LayerRecord(old.q[:, :, some], old.k[:, :, some], old.v[:, :, some], _context(old, batch))
+        for old in trace.layers
     )
     return replace(trace, batch=batch, layers=layers, states=trace.states[:, some])
 
@@ -209,10 +212,9 @@ def fits_float64(model: Model) -> bool:
 
 def in_float64(model: Model) -> Model:
     """The same model with numbers of twice the length, to tell rounding from error."""
-    network = network_of(model)
-    if network is None:
+    if not isinstance(model, DecoderModel):
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
-    return Model(model.name, deepcopy(network).double(), model._encoder)
+    return DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer)
 
 
 def _block_step(
@@ -227,9 +229,9 @@ def _block_step(
     return x + block.mlp_out(hidden), (q, k, v)
 
 
-def _place(old: LayerRecord, batch: TokenBatch) -> Place:
-    """The layer's place for a text of another length."""
-    return replace(old.place, keep=batch.keep, queries=batch.ids.shape[1], documents=batch.documents)
+def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
+    """What the layer's masks are made of, for a text of another length."""
+    return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], documents=batch.documents)
 
 
 def _row(trace: Trace, position: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.catalog import Model
+from model.base import Model
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.transformer import positions_under

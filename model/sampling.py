@@ -104,7 +104,7 @@ def draw(logits: Tensor, sampling: Sampling, position: int) -> Choice:
 
 
 @dataclass(frozen=True)
-class Path:
+class Continuation:
     """A text in the making: the prompt's ids, those written after it, and for each of them whether a person chose it.
 
     Made anew at every change, never changed.
@@ -118,19 +118,19 @@ class Path:
     def ids(self) -> tuple[int, ...]:
         return self.prompt + self.written
 
-    def plus(self, token: int, *, by_hand: bool = False) -> "Path":
+    def plus(self, token: int, *, by_hand: bool = False) -> "Continuation":
         """One token more."""
         return replace(self, written=(*self.written, token), by_hand=(*self.by_hand, by_hand))
 
-    def cut(self, written: int) -> "Path":
+    def cut(self, written: int) -> "Continuation":
         """The first so many of the written tokens."""
         return replace(self, written=self.written[:written], by_hand=self.by_hand[:written])
 
-    def back(self) -> "Path":
+    def back(self) -> "Continuation":
         """One written token less; the prompt stays."""
         return self.cut(max(len(self.written) - 1, 0))
 
-    def instead(self, place: int, token: int) -> "Path":
+    def instead(self, place: int, token: int) -> "Continuation":
         """The path that has this token, chosen by hand, as its written token number `place` (from 0) and ends there."""
         return self.cut(place).plus(token, by_hand=True)
 

@@ -34,12 +34,12 @@ try:
         lines, reading = clinic.read(model, text)
         with st.sidebar:
             row = controls.choose_row(reading.rows)
-        now, _ = run_view.looks(model, reading.batch, masks_for(model), "model", row, attention_for(model))
+        now, _ = run_view.run_pair(model, reading.batch, masks_for(model), "model", row, attention_for(model))
         asked = spot.ask(now) if mode == "spot" else None
         if mode == "spot" and asked is None:
             st.info("This text shows too few bugs apart; the puzzle is on an example.")
             lines, reading = clinic.read(model, FIRST)
-            now, _ = run_view.looks(model, reading.batch, masks_for(model), "model", 0, attention_for(model))
+            now, _ = run_view.run_pair(model, reading.batch, masks_for(model), "model", 0, attention_for(model))
             asked = spot.ask(now)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")

@@ -52,7 +52,7 @@ said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
 try:
     with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        now, standard = run_view.looks(model, reading.batch, spec, "model", row, attention)
+        now, standard = run_view.run_pair(model, reading.batch, spec, "model", row, attention)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()

@@ -35,7 +35,7 @@ try:
     if part == "look":
         with switches:
             causal, scope = look.choose_mask()
-        now, standard = look.looks(model, levels, told, causal, scope)
+        now, standard = look.run_pair(model, levels, told, causal, scope)
         st.html(f'<p class="sentence">{look.words(now, standard, layer, head, scope)}</p>')
         look.show(now, standard, layer, head, look.picker(model.num_heads))
     elif part == "write":

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from model import catalog
-from model.catalog import Model
+from model.base import Model
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
 from ui import choices, link, models

@@ -6,7 +6,7 @@ from typing import cast
 import streamlit as st
 
 from model import padding
-from model.catalog import Model
+from model.base import Model
 from model.padding import CHOICES, Alone, Choice, Comparison, Guess, PaddingMask, PositionIds, Side
 from model.text import rows_of
 from ui import choices as keep

@@ -18,7 +18,7 @@ class Sized(Protocol):
 Result = TypeVar("Result", bound=Sized)
 
 
-class Memory:
+class ResultCache:
     """Least recently used leaves first. As many results are made at a time as there are cores, the others wait."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -40,6 +40,6 @@ class Memory:
 
 
 @st.cache_resource(show_spinner=False)
-def shared() -> Memory:
+def shared() -> ResultCache:
     """The one of this process."""
-    return Memory(MOST_BYTES)
+    return ResultCache(MOST_BYTES)

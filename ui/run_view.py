@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from model import catalog
-from model.catalog import Model, Reading
+from model import base
+from model.base import Model, TokenizedText
 from model.heads import measures
 from model.masks import MaskSpec, places
 from model.text import TokenBatch
@@ -59,7 +59,7 @@ class Survey:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class RunView:
     """A run, and the masks its weights are shown under: the run's own, or others on this layer only."""
 
     model: Model
@@ -82,16 +82,16 @@ class Look:
 
     def mask(self, layer: int, head: int) -> MaskView:
         """The masks of the head to draw on; of the attention of a text to itself."""
-        place = self.trace.layers[layer].place
-        shape = (len(place.keep), 1, place.queries, place.keep.shape[-1])
+        context = self.trace.layers[layer].context
+        shape = (len(context.keep), 1, context.queries, context.keep.shape[-1])
         blockers, openers = (
             {name: mask.expand(shape)[self.row, 0].cpu().numpy() for name, mask in some.items()}
-            for some in place.undrawn(self.masks, head)
+            for some in context.undrawn(self.masks, head)
         )
         return MaskView(
             {name: ~allowed for name, allowed in blockers.items()},
             openers,
-            places(place.keep)[self.row].cpu().numpy(),
+            places(context.keep)[self.row].cpu().numpy(),
             [astuple(stroke) for stroke in self.masks.drawn],
             self.trace.keys.pieces[self.row],
         )
@@ -132,21 +132,23 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
     return found.layers[attention], heads
 
 
-def read(model: Model, text: str, pad_side: str, targets: list[str] | None) -> Reading:
+def read(model: Model, text: str, pad_side: str, targets: list[str] | None) -> TokenizedText:
     """The text as the model reads it; remembered, for a model may have written its target itself."""
     whole = "\0".join([text, *(targets or [])])
     key = ("reading", model.key, hashlib.sha256(whole.encode("utf-8", "replace")).digest(), pad_side, targets is None)
-    return results.shared().get(key, lambda: catalog.read(model, text, pad_side, targets))
+    return results.shared().get(key, lambda: base.tokenize(model, text, pad_side, targets))
 
 
-def looks(model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int, attention: str) -> tuple[Look, Look]:
+def run_pair(
+    model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int, attention: str
+) -> tuple[RunView, RunView]:
     """Now, and under the model's standard masks. scope "model" re-runs the model, "layer" keeps its standard run."""
 
-    def under(run: MaskSpec, masks: MaskSpec) -> Look:
+    def under(run: MaskSpec, masks: MaskSpec) -> RunView:
         key = ("run", model.key, _key_of(batch), _texts_of(batch) if run.documents else None, _digest(run))
         # what is remembered holds no model: a model that leaves the memory of models must be free to go
         kept = results.shared().get(key, lambda: replace(model.run(batch, run), readout=_of_no_model))
-        return Look(model, replace(kept, readout=model.readout).select(attention), masks, row, key)
+        return RunView(model, replace(kept, readout=model.readout).select(attention), masks, row, key)
 
     return under(model.standard if scope == "layer" else spec, spec), under(model.standard, model.standard)
 

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
+from model.base import Model
 from model.bug_clinic.bugs import Bug, Options, as_shown
 from model.bug_clinic.laws import LAWS, Attention, Case, Verdict, judge
-from model.catalog import Model
 from model.masks import MaskSpec
 from model.text import rows_of
 from model.trace import Trace

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
+from model.base import Model
 from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
 from model.bug_clinic.clinic import case_of
-from model.catalog import Model
 from model.trace import Trace
 
 VISIBLE = 0.15  # the change of a weight that nobody misses

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -18,15 +17,14 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
-from model.base import Description
+from model.base import CHECKPOINTS, Description, Model
 from model.blocks import Heads
-from model.catalog import CHECKPOINTS, Model
 from model.cross_attention.written_dates import CHARACTERS
-from model.gpt2 import CheckpointError
-from model.masks import MASK_NAMES, MaskSpec, Place
+from model.errors import CheckpointError
+from model.masks import MASK_NAMES, MaskContext, MaskSpec
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
-from model.text import Encoder, TokenBatch
+from model.text import BatchTokenizer, TokenBatch
 from model.trace import Attention, LayerRecord, Trace
 
 FOLDER = CHECKPOINTS / "dates"
@@ -70,15 +68,17 @@ class DatesModel(Model):
     predicts = True
 
     def __init__(self, name: str, network: EncoderDecoder, tokenizer: Tokenizer) -> None:
-        self.name = name
-        self.key = uuid4().hex  # of these weights as loaded: what a cache of runs tells models apart by
-        self.network = network
         config = network.config
-        self.num_layers, self.num_heads, self.context = config.decoder_layers, config.heads, config.context
-        self.key_value_heads = tuple(range(config.heads))
-        self.most_cells = max(config.context, TRACE_BYTES // (24 * config.width * (3 * config.decoder_layers + 1)))
-        self._sources = Encoder(tokenizer, config.context, pad=PAD)
-        self._targets = Encoder(tokenizer, config.context, pad=PAD, start=START)
+        super().__init__(
+            name,
+            num_layers=config.decoder_layers,
+            num_heads=config.heads,
+            context=config.context,
+            bytes_per_token=24 * config.width * (3 * config.decoder_layers + 1),
+        )
+        self.network = network
+        self._sources = BatchTokenizer(tokenizer, config.context, pad=PAD)
+        self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=START)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """One row a text: its target, with the texts as its source. Without targets the model writes them itself.
@@ -202,12 +202,12 @@ class DatesModel(Model):
         memory, qkvs = self.network.encoder.states(source.ids, positions_under(spec, source), _allowed(places, spec))
         return memory, _records(qkvs, places)
 
-    def _places(self, part: str, keep: Tensor, queries: int, documents: Documents | None = None) -> list[Place]:
+    def _places(self, part: str, keep: Tensor, queries: int, documents: Documents | None = None) -> list[MaskContext]:
         """One for each layer of a part; keep [B,K]."""
         config = self.network.config
         layers = config.encoder_layers if part == "encoder" else config.decoder_layers
         return [
-            Place(
+            MaskContext(
                 keep, queries, config.heads, layer,
                 available=AVAILABLE[part], standard=self.standard, documents=documents,
             )
@@ -263,13 +263,13 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
         raise CheckpointError(f"{path}: expected the sizes of an encoder-decoder, found {error}") from None
 
 
-def _allowed(places: list[Place], spec: MaskSpec) -> list[Tensor | None]:
+def _allowed(places: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
     """For each layer its mask, [B or 1, H or 1, Q or 1, K]."""
     made: dict = {}  # layers under the same masks share them
     return [place.allowed(spec, made) for place in places]
 
 
-def _records(qkvs: list[Heads], places: list[Place]) -> tuple[LayerRecord, ...]:
+def _records(qkvs: list[Heads], places: list[MaskContext]) -> tuple[LayerRecord, ...]:
     return tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.catalog import Model
+from model.base import Model
 from model.kv_cache import batch_of
 from model.masks import MaskSpec
 

@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 from model import kv_cache
-from model.catalog import Model
+from model.base import Model
 from model.transformer import TransformerConfig, positions_of
 
 MOST_MEASURED = 24  # steps of one text
@@ -20,7 +20,7 @@ class Cost:
 
     length: int
     full: float
-    kv_cache: float
+    cached: float
 
 
 def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:

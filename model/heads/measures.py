@@ -43,11 +43,11 @@ def leak_by_head(trace: Trace, row: int = 0, spec: MaskSpec | None = None) -> tu
     shape = (trace.num_layers, trace.num_heads)
     future, padding, rows = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
     for layer, queries, weights in trace.blocks(row, spec):
-        keep = trace.layers[layer].place.keep[row]
+        keep = trace.layers[layer].context.keep[row]
         position = torch.arange(queries.start, queries.stop, device=weights.device)[:, None]
         later = (torch.arange(len(keep), device=weights.device) > position) & keep
         real = weights * trace.queries.keep[row, queries].to(weights.device)[:, None]
-        ordered = "causal" in trace.layers[layer].place.available
+        ordered = "causal" in trace.layers[layer].context.available
         future[layer] += (real * later).sum((-1, -2)).cpu() if ordered else float("nan")
         padding[layer] += (real * ~keep).sum((-1, -2)).cpu()
         rows[layer] += (real.sum(-1) > 0).sum(-1).cpu()

@@ -6,16 +6,15 @@ Sizes: B rows, T tokens (S of the source), V vocabulary.
 
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.base import Description
-from model.catalog import Model
+from model.base import TRACE_BYTES, Description, Model
+from model.errors import NotSupported
 from model.huggingface import checkpoint_files, hub
-from model.huggingface.attention_hook import NotSupported, Recording
+from model.huggingface.attention_hook import Recording
 from model.huggingface.loading import check_type, check_vocabulary, read_network, read_tokenizers, refusal, tokens_of
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
 from model.huggingface.verify import Findings, examine
@@ -25,7 +24,6 @@ from model.text import TokenBatch
 from model.trace import Attention, Trace
 from model.transformer import positions_under
 
-TRACE_BYTES = 256 * 2**20  # what one run may keep
 LEAST_CONTEXT = 512  # allowed whatever a run keeps
 MOST_POSITIONS = 4096  # one head's stages are several squares of this size
 MOST_WRITTEN = 40  # tokens of a target that the model writes itself
@@ -50,8 +48,18 @@ class HuggingFaceModel(Model):
         predicts: bool,
     ) -> None:
         """tokenizers: of the texts, and of an encoder-decoder's targets."""
-        self.name = name
-        self.key = uuid4().hex  # of these weights as loaded: what a cache of runs tells models apart by
+        shown = "decoder" if isinstance(stacks, TwoStacks) else "self"
+        layers = [place for place, site in enumerate(findings.sites) if site.part == shown]
+        heads, shared = findings.heads[layers[0]]
+        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), MOST_POSITIONS)
+        super().__init__(
+            name,
+            num_layers=len(layers),
+            num_heads=heads,
+            context=min(stacks.context(), most),
+            bytes_per_token=findings.bytes_per_token,
+            key_value_heads=tuple(head * shared // heads for head in range(heads)),
+        )
         self.predicts = predicts
         self._stacks, self._findings = stacks, findings
         self._device = device_of(stacks.network)
@@ -61,14 +69,6 @@ class HuggingFaceModel(Model):
         else:
             self.kind = "decoder" if all(site.causal for site in findings.sites) else "encoder"
         self.standard = MaskSpec(causal=self.kind != "encoder")  # the masks it was trained with
-        shown = "decoder" if self.kind == "encoder-decoder" else "self"
-        places = [place for place, site in enumerate(findings.sites) if site.part == shown]
-        self.num_layers = len(places)
-        self.num_heads, shared = findings.heads[places[0]]
-        self.key_value_heads = tuple(head * shared // self.num_heads for head in range(self.num_heads))
-        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), MOST_POSITIONS)
-        self.context = min(stacks.context(), most)
-        self.most_cells = max(self.context, most)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
@@ -204,7 +204,7 @@ class HuggingFaceModel(Model):
 def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> HuggingFaceModel:
     """A model by its hub id, or from a folder.
 
-    Raises hub.NotAvailable when its files cannot be had; CheckpointError (a ValueError) when they cannot be used,
+    Raises NotAvailable when its files cannot be had; CheckpointError (a ValueError) when they cannot be used,
     NotSupported and folders.TooLarge being kinds of it.
     """
     settings = settings or Settings.from_environment()

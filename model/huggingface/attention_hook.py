@@ -20,8 +20,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from model import masks
 from model.attention import ScoreTerms, attend
-from model.gpt2 import CheckpointError
-from model.masks import MaskSpec, Place
+from model.errors import NotSupported
+from model.masks import MaskContext, MaskSpec
 from model.spec import STANDARD
 from model.trace import LayerRecord
 
@@ -30,10 +30,6 @@ SUPPORTED = (
     "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, opt, phi3, olmo2, gpt_oss, bert, roberta, "
     "distilbert, t5, bart, marian and others that send their attention through transformers' attention interface"
 )
-
-
-class NotSupported(CheckpointError):
-    """A model whose attention cannot be shown as it is; the message says why and what can."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +172,10 @@ class Recording:
         pairs = list(zip(self._sites, self.records, strict=True))
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
 
-    def _place(self, site: Site, call: Call) -> Place:
+    def _place(self, site: Site, call: Call) -> MaskContext:
         layer = self._layers[site.part]
         self._layers[site.part] += 1
-        return Place(
+        return MaskContext(
             self._keeps[site.part],
             call.q.shape[2],
             call.q.shape[1],

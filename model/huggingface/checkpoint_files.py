@@ -13,7 +13,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 
-from model.gpt2 import CheckpointError
+from model.errors import CheckpointError, TooLarge
 from model.huggingface import hub
 from model.settings import Settings
 
@@ -34,14 +34,10 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weights get once they are float32
 
 
-class TooLarge(CheckpointError):
-    """More weights than the settings or the memory allow; the message gives both numbers."""
-
-
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
 
-    Nothing is downloaded before its size is known to be allowed. Raises hub.NotAvailable when the files cannot be had,
+    Nothing is downloaded before its size is known to be allowed. Raises NotAvailable when the files cannot be had,
     CheckpointError for a name that means nothing or files that make no model, TooLarge for too many weights.
     """
     if is_path(name):

@@ -21,14 +21,12 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
+from model.errors import NotAvailable
+
 REACH_SECONDS = 1.5
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
-
-
-class NotAvailable(OSError):
-    """A repository's files cannot be had; the message says why and what to do."""
 
 
 def cached(repo: str, files: tuple[str, ...]) -> Path | None:

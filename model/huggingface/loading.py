@@ -18,12 +18,12 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from model.gpt2 import CheckpointError
+from model.errors import CheckpointError, NotSupported
 from model.huggingface import checkpoint_files
-from model.huggingface.attention_hook import SUPPORTED, NotSupported
+from model.huggingface.attention_hook import SUPPORTED
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import stack_names, vocabulary_of
-from model.text import Encoder, added_around
+from model.text import BatchTokenizer, added_around
 
 IGNORE_THE_INTERFACE = ("bloom", "gpt_neo", "falcon", "imagegpt")
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -38,8 +38,8 @@ class Tokens:
     ends: the ids that close a written text. never_written: ids that stand for no text, padding for example.
     """
 
-    texts: Encoder
-    targets: Encoder | None
+    texts: BatchTokenizer
+    targets: BatchTokenizer | None
     ends: frozenset[int]
     never_written: list[int]
 
@@ -124,11 +124,11 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
     start, end = added_around(tokenizer)
     ends = frozenset().union(*(_ids(getattr(said, "eos_token_id", None)) for said in _configs(network)))
     pad = _padding(config, tokenizer, ends)
-    texts = Encoder(tokenizer, context, pad=pad, start=start, end=end)
+    texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
         return Tokens(texts, None, ends, [])
     first = _first_of_target(network, pad)
-    targets = Encoder(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
+    targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
     return Tokens(texts, targets, ends, sorted({pad, first} - ends))
 
 

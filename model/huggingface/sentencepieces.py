@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from model.gpt2 import CheckpointError
+from model.errors import CheckpointError
 from model.huggingface.checkpoint_files import MARIAN, TOKENIZER_CONFIG, read_json
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # as Marian's vocabularies write them

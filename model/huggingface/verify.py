@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from model.errors import NotSupported
 from model.huggingface import attention_hook
-from model.huggingface.attention_hook import NotSupported, Probe, Recording, Site
+from model.huggingface.attention_hook import Probe, Recording, Site
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, vocabulary_of
 from model.masks import MaskSpec
 

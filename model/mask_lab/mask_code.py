@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model import masks
 from model.mask_lab.mask_files import allowed_cells, rectangles, runs_of
-from model.masks import MaskSpec, Place
+from model.masks import MaskContext, MaskSpec
 
 Kind = Literal["scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -25,7 +25,7 @@ STROKES_AS_DRAWN = 12  # more of them are written as the fewest rectangles that 
 LINE = 84  # characters, as many as the page shows without scrolling
 
 
-def code(kind: str, place: Place, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
+def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
     """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers.
 
     It needs torch and nothing else, and leaves behind `allowed`: bool [T,T], True = may attend, the same as
@@ -107,7 +107,7 @@ def _statements(steps: list[Step]) -> list[str]:
     return lines
 
 
-def _tensors(ruling: MaskSpec, place: Place, row: int, strokes: list[tuple], conditions: str) -> Iterator[str]:
+def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[tuple], conditions: str) -> Iterator[str]:
     """What the conditions name, and nothing else."""
     keep = place.keep[row].cpu()
     drawn = "drawn" in conditions

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.masks import MaskSpec, Place
+from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
 
 Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
@@ -95,7 +95,7 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
 
 def differing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> int:
     """How many of the cells, bool [T,T], are not as spec has them on a row with these real tokens, keep bool [T]."""
-    return int((allowed_cells(Place(keep[None].cpu(), len(keep), 1), spec, 0, 0).numpy() != cells).sum())
+    return int((allowed_cells(MaskContext(keep[None].cpu(), len(keep), 1), spec, 0, 0).numpy() != cells).sum())
 
 
 def rectangles(cells: np.ndarray) -> list[Rectangle]:
@@ -116,7 +116,7 @@ def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
     return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
 
 
-def allowed_cells(place: Place, spec: MaskSpec, row: int, head: int) -> Tensor:
+def allowed_cells(place: MaskContext, spec: MaskSpec, row: int, head: int) -> Tensor:
     """bool [T,T]: what Trace.allowed says."""
     total = place.keep.shape[-1]
     result = torch.ones(total, total, dtype=torch.bool)

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.catalog import CHECKPOINTS, Model
-from model.gpt2 import CheckpointError, load_transformer
+from model.base import CHECKPOINTS
+from model.decoder import DecoderModel
+from model.errors import CheckpointError
+from model.gpt2 import load_transformer
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
@@ -27,16 +29,11 @@ INK = 16  # the darkest value of scikit-learn's digits, whose pixels go from 0 t
 FOLDER = CHECKPOINTS / "digits"
 
 
-class DigitsModel(Model):
+class DigitsModel(DecoderModel):
     """The digits model as the rest of the house takes a model: run(batch, spec) leaves a trace."""
 
     def __init__(self, network: Transformer) -> None:
-        super().__init__("digits", network, encoder=None)  # type: ignore[arg-type]  # it reads pictures, no text
-
-    @property
-    def network(self) -> Transformer:
-        """The Transformer alone, for whoever needs no trace."""
-        return self._network
+        super().__init__("digits", network, None)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         raise ValueError("the digits model reads pictures: model.digits.encode makes a batch of them")

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.catalog import CHECKPOINTS, Model
+from model.base import CHECKPOINTS, Model
+from model.decoder import DecoderModel
 from model.gpt2 import load_transformer
 from model.masks import MaskSpec
-from model.text import Encoder, TokenBatch
+from model.text import BatchTokenizer, TokenBatch
 from model.trace import Trace
 from model.training.tokenizer import FIRST_ID, PAD_ID, START_ID
 
@@ -127,11 +128,11 @@ class Curves:
 def load(folder: Path = FOLDER) -> Pair:
     """Raises CheckpointError for files that make no model."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    models = {}
+    models: dict[bool, Model] = {}
     for trained, name in FOLDERS.items():
         network = load_transformer(folder / name)
-        encoder = Encoder(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
-        models[trained] = Model(f"twin trained {with_or_without(trained)} the mask", network, encoder)
+        encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
+        models[trained] = DecoderModel(f"twin trained {with_or_without(trained)} the mask", network, encoder)
         models[trained].standard = under(trained)
     return Pair(models, tokenizer)
 

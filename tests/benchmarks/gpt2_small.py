@@ -3,8 +3,8 @@
 import torch
 from tokenizers import Tokenizer, models
 
-from model.catalog import Model
-from model.text import Encoder, TokenBatch
+from model.base import Model
+from model.text import BatchTokenizer, TokenBatch
 from model.transformer import Transformer, TransformerConfig
 
 CONFIG = TransformerConfig(vocabulary=50257, context=1024, layers=12, heads=12, width=768)
@@ -12,7 +12,7 @@ CONFIG = TransformerConfig(vocabulary=50257, context=1024, layers=12, heads=12, 
 
 def random_model() -> Model:
     network = Transformer(CONFIG).eval().requires_grad_(False)
-    return Model("random", network, Encoder(Tokenizer(models.BPE()), CONFIG.context, pad=0))
+    return Model("random", network, BatchTokenizer(Tokenizer(models.BPE()), CONFIG.context, pad=0))
 
 
 def random_batch(tokens: int) -> TokenBatch:

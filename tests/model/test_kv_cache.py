@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from model import catalog, kv_cache, masks
-from model.catalog import Model
+from model.base import Model
 from model.generation import step_cost
 from model.generation.old_rows import old_rows
 from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step

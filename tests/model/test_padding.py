@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model import catalog
 from model import padding as padded
-from model.catalog import Model
+from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
 from tests.near import assert_near, largest_difference

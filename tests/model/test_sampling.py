@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from model import catalog
+from model.base import Model
 from model.kv_cache import batch_of
-from model.sampling import MOST_WRITTEN, Path, Sampling, choose, draw, filtered, generator_at
+from model.sampling import MOST_WRITTEN, Continuation, Sampling, choose, draw, filtered, generator_at
 from tests.near import assert_near
 
 P = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)  # of three tokens; the likeliest has id 1
@@ -139,18 +139,18 @@ class TestDrawing:
 
 
 class TestPath:
-    path = Path((1, 2), (3, 4, 5), (False, True, False))
+    path = Continuation((1, 2), (3, 4, 5), (False, True, False))
 
     def test_grows_and_shrinks(self) -> None:
         assert self.path.ids == (1, 2, 3, 4, 5)
         assert self.path.plus(6).ids == (1, 2, 3, 4, 5, 6)
-        assert self.path.back() == Path((1, 2), (3, 4), (False, True))
-        assert Path((1, 2)).back() == Path((1, 2))
-        assert self.path.cut(0) == Path((1, 2))
+        assert self.path.back() == Continuation((1, 2), (3, 4), (False, True))
+        assert Continuation((1, 2)).back() == Continuation((1, 2))
+        assert self.path.cut(0) == Continuation((1, 2))
 
     def test_another_token_cuts_what_follows(self) -> None:
-        assert self.path.instead(1, 9) == Path((1, 2), (3, 9), (False, True))
-        assert self.path.instead(0, 9) == Path((1, 2), (9,), (True,))
+        assert self.path.instead(1, 9) == Continuation((1, 2), (3, 9), (False, True))
+        assert self.path.instead(0, 9) == Continuation((1, 2), (9,), (True,))
         assert self.path.instead(3, 9) == self.path.plus(9, by_hand=True)
 
     def test_has_room_up_to_the_context_and_the_most_of_a_page(self) -> None:
@@ -160,14 +160,14 @@ class TestPath:
         assert self.path.room(3) == 0
 
 
-def test_back_and_forward_writes_the_same_again(tiny: catalog.Model) -> None:
+def test_back_and_forward_writes_the_same_again(tiny: Model) -> None:
     sampling = Sampling(1.0, 0, 0.95, 11)
 
-    def on(path: Path) -> Path:
+    def on(path: Continuation) -> Continuation:
         trace = tiny.run(batch_of(tiny, path.ids))
         return path.plus(draw(tiny.readout(trace.states[0, -1]), sampling, len(path.ids)).token)
 
-    path = Path(tuple(tiny.encode(["the cat"]).ids[0].tolist()))
+    path = Continuation(tuple(tiny.encode(["the cat"]).ids[0].tolist()))
     for _ in range(6):
         path = on(path)
     assert on(on(path.back().back())) == path

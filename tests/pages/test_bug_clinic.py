@@ -14,11 +14,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
+from model.base import Model
 from model.bug_clinic import clinic
 from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.spot import NOT_TO_SEE, puzzle
-from model.catalog import Model
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from ui.examples import FIRST

@@ -12,6 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model import catalog, padding
+from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
 from ui.examples import FIRST
@@ -116,7 +117,7 @@ class TestFirstView:
 
 class TestEveryWay:
     @pytest.mark.parametrize("causal", [True, False])
-    def test_each_choice_is_measured_and_framed(self, story: catalog.Model, causal: bool) -> None:
+    def test_each_choice_is_measured_and_framed(self, story: Model, causal: bool) -> None:
         page = Padding(text=LINES).causal(causal)
         texts = LINES.split("\n")
         alone = padding.alone(story, texts, causal)
@@ -131,7 +132,7 @@ class TestEveryWay:
             assert f": {verdicts[place]}." in page.sentence()
             assert page.verdicts() == verdicts
 
-    def test_next_tokens_are_the_models(self, story: catalog.Model) -> None:
+    def test_next_tokens_are_the_models(self, story: Model) -> None:
         texts = LINES.split("\n")
         page = Padding(text=LINES, pad="right", padding_mask="off", position_ids="counted")
         alone = padding.alone(story, texts, True)

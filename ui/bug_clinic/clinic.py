@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from model.attention import AttentionStages
+from model.base import Model
 from model.bug_clinic import bugs
 from model.bug_clinic.bugs import BUGS, BY_KEY, NUMBERS, Bug
 from model.bug_clinic.clinic import (
@@ -23,11 +24,10 @@ from model.bug_clinic.clinic import (
     targets_for,
 )
 from model.bug_clinic.laws import LAWS
-from model.catalog import Model
 from ui import explain, link, page, results, run_view
 from ui.explain import title_of
 from ui.markdown import escaped
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.bug_clinic import Finding, LawRow, law_table, say_nan
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import number
@@ -78,7 +78,7 @@ def write_url(wanted: str) -> None:
         st.query_params["mode"] = "spot"
 
 
-def read(model: Model, text: str) -> tuple[Text, run_view.Reading]:
+def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
     """The text's lines as this page takes them, and as the model reads them. Raises ValueError where it cannot."""
     lines = prepared(model, text)
     return lines, run_view.read(model, "\n".join(lines.lines), st.session_state.pad, targets_for(model, lines))
@@ -137,13 +137,13 @@ def sentence(bug: Bug) -> str:
     return f"<b>{html.escape(bug.name)}.</b> {html.escape(bug.signs)}"
 
 
-def examined(now: Look, bug: Bug, layer: int) -> Examination:
+def examined(now: RunView, bug: Bug, layer: int) -> Examination:
     """The bug on the row that is looked at; remembered."""
     key = ("clinic", now.key, now.trace.name, now.row, bug.key, layer)
     return results.shared().get(key, lambda: examine(now.model, now.trace, bug, layer, now.row))
 
 
-def views(now: Look, bug: Bug, found: Examination, layer: int, head: int) -> tuple[HeadView | None, HeadView]:
+def views(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> tuple[HeadView | None, HeadView]:
     """The head with the bug (None where PyTorch refused) and right."""
     wrong = None if found.wrong is None else view(now, bug, found.wrong, layer, head)
     return wrong, view(now, bug, found.right, layer, head)
@@ -172,7 +172,7 @@ def draw_alone(wrong: HeadView) -> None:
     _show(head_figure(wrong, dark=page.is_dark()), alt)
 
 
-def effects(now: Look, bug: Bug, found: Examination, layer: int) -> list[str]:
+def effects(now: RunView, bug: Bug, found: Examination, layer: int) -> list[str]:
     """What the bug does here, in sentences."""
     said = [_on_the_output(now, bug, found, layer)]
     if bug.number == 1 and found.wrong is not None and now.trace.num_heads > 1:
@@ -212,7 +212,7 @@ _STAND_INS = {
 }
 
 
-def view(now: Look, bug: Bug, stages: AttentionStages, layer: int, head: int) -> HeadView:
+def view(now: RunView, bug: Bug, stages: AttentionStages, layer: int, head: int) -> HeadView:
     """What a computation really blocked is hatched, in the colour of the mask that blocks the cell or is to blame."""
     blocked = stages.masked[head] == -torch.inf
     native = now.trace.blocked_by(layer, now.row)
@@ -229,7 +229,7 @@ def view(now: Look, bug: Bug, stages: AttentionStages, layer: int, head: int) ->
     )
 
 
-def _on_the_output(now: Look, bug: Bug, found: Examination, layer: int) -> str:
+def _on_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> str:
     if found.wrong is None:
         return f"PyTorch refuses: “{escaped(found.error)}”. No weight is computed; shown is the right version."
     change = found.difference().amax(-1)  # [H,T]
@@ -252,7 +252,7 @@ def _on_the_output(now: Look, bug: Bug, found: Examination, layer: int) -> str:
     )
 
 
-def _on_the_loss(now: Look, bug: Bug, found: Examination) -> list[str]:
+def _on_the_loss(now: RunView, bug: Bug, found: Examination) -> list[str]:
     wrong, right = found.loss
     if np.isnan(right) or found.wrong is None:
         return []
@@ -265,7 +265,7 @@ def _on_the_loss(now: Look, bug: Bug, found: Examination) -> list[str]:
     return [f"With the bug in {where}, the mean loss of this row goes from {right:.2f} to **{wrong:.2f}** nats{why}."]
 
 
-def _stretch(now: Look, head: int) -> str:
+def _stretch(now: RunView, head: int) -> str:
     pieces = now.trace.queries.pieces[now.row]
     first, last = bugs.stretch(head, now.trace.num_heads, len(pieces))
     text = escaped("".join(pieces[first : last + 1]))

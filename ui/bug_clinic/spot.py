@@ -7,7 +7,7 @@ import streamlit as st
 from model.bug_clinic.bugs import BY_KEY, Bug
 from model.bug_clinic.spot import Puzzle, puzzle, shown
 from ui.bug_clinic import clinic
-from ui.run_view import Look
+from ui.run_view import RunView
 
 
 def game() -> dict[str, Any]:
@@ -16,7 +16,7 @@ def game() -> dict[str, Any]:
     return st.session_state.setdefault("spot", new)
 
 
-def ask(now: Look) -> Puzzle | None:
+def ask(now: RunView) -> Puzzle | None:
     """The puzzle on the row that is looked at; another text, row or model asks anew. None where too little shows."""
     state = game()
     asked = puzzle(now.model, now.trace, now.row, state["number"], state["last"])
@@ -26,7 +26,7 @@ def ask(now: Look) -> Puzzle | None:
     return asked
 
 
-def play(now: Look, asked: Puzzle) -> None:
+def play(now: RunView, asked: Puzzle) -> None:
     """Draw it: the candidates beside the heatmap, and after the answer what it was."""
     state, bug = game(), BY_KEY[asked.bug]
     wrong, right = shown(now.model, now.trace, now.row, asked)

@@ -3,7 +3,7 @@
 import numpy as np
 import streamlit as st
 
-from model.catalog import Model
+from model.base import Model
 from model.cross_attention import written_dates
 from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.masks import MaskSpec

@@ -8,7 +8,7 @@ import numpy as np
 import streamlit as st
 import torch
 
-from model.catalog import Model, Reading
+from model.base import Model, TokenizedText
 from model.cross_attention import dates
 from model.cross_attention.date_measures import Measured, measure
 from model.cross_attention.dates import DatesModel, Written
@@ -16,7 +16,7 @@ from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
 from ui import controls, explain, results, run_view
 from ui.choices import restore
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.cross_attention.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
 from viz.view import HeadView
@@ -111,7 +111,7 @@ def instead_of(chosen: Model) -> str:
 class Lines:
     """The rows of the batch, of which the last `ours` are the page's own, and what was left out."""
 
-    reading: Reading
+    reading: TokenizedText
     ours: int
 
     @property
@@ -213,16 +213,16 @@ def choose_shown(changed: bool) -> str:
 class Part:
     """One of a run's attentions now and under the standard masks."""
 
-    now: Look
-    standard: Look
+    now: RunView
+    standard: RunView
 
 
 def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]:
     """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: Part(*run_view.looks(model, lines.reading.batch, spec, "model", row, part)) for part in PARTS}
+    return {part: Part(*run_view.run_pair(model, lines.reading.batch, spec, "model", row, part)) for part in PARTS}
 
 
-def view(found: Look, layer: int, head: int | None) -> HeadView:
+def view(found: RunView, layer: int, head: int | None) -> HeadView:
     """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
     heads = range(found.trace.num_heads) if head is None else [head]
     views = [found.head(layer, number) for number in heads]
@@ -244,7 +244,7 @@ class Steps:
 
 
 @torch.inference_mode()
-def steps(found: Look, standard: Look) -> Steps:
+def steps(found: RunView, standard: RunView) -> Steps:
     """What the run says of its target, of which every token but the first was written by the row before it.
 
     The last output is what would come next under the standard masks.
@@ -258,14 +258,14 @@ def steps(found: Look, standard: Look) -> Steps:
 
 
 @torch.inference_mode()
-def candidates(found: Look, position: int) -> list[Candidate]:
+def candidates(found: RunView, position: int) -> list[Candidate]:
     """The likeliest tokens after a position of the target."""
     top = found.trace.readout(found.trace.states[found.row, position]).float().softmax(-1).topk(CANDIDATES)
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [Candidate(found.model.label(token), chance) for token, chance in pairs]
 
 
-def alignment(found: Look, shown: HeadView, some: Steps, step: int) -> Alignment:
+def alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Alignment:
     """The cross-attention of each step."""
     keep_source = found.trace.keys.keep[found.row].numpy()
     rows = some.queries

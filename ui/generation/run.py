@@ -12,17 +12,17 @@ from torch import Tensor
 
 from model import kv_cache
 from model import sampling as generation
-from model.catalog import Model
-from model.sampling import Path, Sampling
+from model.base import Model
+from model.sampling import Continuation, Sampling
 from model.trace import Trace
 from ui import run_view
 from ui.generation.writing import SECONDS, Writing
-from ui.run_view import Look
+from ui.run_view import RunView
 
 MOST_KEPT = 64 * 2**20  # bytes of one reader's cache
 
 
-def look_at(model: Model, path: Path, cache: bool) -> Look:
+def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
     """The run of the text so far, by cached steps where the cache is on. Raises what a run raises."""
     if not cache:
         return _full(model, path.ids)
@@ -32,7 +32,7 @@ def look_at(model: Model, path: Path, cache: bool) -> Look:
     trace = kv_cache.follow(model, replace(kept, readout=model.readout), path.ids)
     small = replace(trace, readout=_of_no_model)
     st.session_state.grown = small if trace.nbytes() <= MOST_KEPT else None
-    return Look(model, trace, model.standard, 0, ("grown", model.key, path.ids))
+    return RunView(model, trace, model.standard, 0, ("grown", model.key, path.ids))
 
 
 def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
@@ -48,18 +48,18 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     return writing
 
 
-def choice_of(now: Look, path: Path, sampling: Sampling, place: int | None) -> generation.Choice:
+def choice_of(now: RunView, path: Continuation, sampling: Sampling, place: int | None) -> generation.Choice:
     """What the sampling makes of one place: the written token number `place`, None for the next."""
     position = len(path.prompt) + (len(path.written) if place is None else place)
     choice = generation.draw(_logits(now, position - 1), sampling, position)
     return choice if place is None else replace(choice, token=path.written[place])
 
 
-def _full(model: Model, ids: tuple[int, ...]) -> Look:
-    return run_view.looks(model, kv_cache.batch_of(model, ids), model.standard, "model", 0, "self")[0]
+def _full(model: Model, ids: tuple[int, ...]) -> RunView:
+    return run_view.run_pair(model, kv_cache.batch_of(model, ids), model.standard, "model", 0, "self")[0]
 
 
-def _logits(now: Look, row: int) -> Tensor:
+def _logits(now: RunView, row: int) -> Tensor:
     return now.trace.readout(now.trace.states[0, row]).float()
 
 

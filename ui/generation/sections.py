@@ -7,7 +7,7 @@ import streamlit as st
 from torch import Tensor
 
 from model import kv_cache
-from model.catalog import Model
+from model.base import Model
 from model.generation import step_cost
 from model.generation.old_rows import OldRows, old_rows
 from model.generation.step_cost import Cost

@@ -6,14 +6,14 @@ from contextlib import nullcontext
 import numpy as np
 import streamlit as st
 
-from model.catalog import Model
-from model.sampling import MOST_WRITTEN, Choice, Path, Sampling
+from model.base import Model
+from model.sampling import MOST_WRITTEN, Choice, Continuation, Sampling
 from ui import explain, models, page
 from ui.generation import writing as generation
 from ui.generation.run import advance, choice_of, look_at
 from ui.generation.writing import NEXT, SECONDS, Writing, take
 from ui.markdown import escaped
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.generation.writing import MARK, Chance, Scene, Token, chance_html, chances_head, sentence, text_html
 from viz.head import head_figure, head_range
 from viz.mask_lab.reach import mark_row
@@ -85,7 +85,7 @@ def _choice_at(writing: Writing) -> int | None:
     return None if writing.playing or not 0 <= at < len(writing.path.written) else at
 
 
-def _tokens(model: Model, now: Look, writing: Writing) -> list[Token]:
+def _tokens(model: Model, now: RunView, writing: Writing) -> list[Token]:
     """The text, with the model's probability of each written token where it was written; not while it plays."""
     path = writing.path
     chances = [math.nan] * len(path.written)
@@ -183,7 +183,7 @@ def _chance(model: Model, choice: Choice, token: int) -> Chance:
     return Chance(token, model.label(token), float(choice.before[token]), float(choice.after[token]))
 
 
-def _title(model: Model, path: Path, at: int) -> str:
+def _title(model: Model, path: Continuation, at: int) -> str:
     if at == NEXT or at >= len(path.written):
         return "the token that comes next"
     return f"{len(path.prompt) + at}: {model.label(path.written[at])}"

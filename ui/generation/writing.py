@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from model import kv_cache
-from model.catalog import Model
-from model.sampling import MOST_WRITTEN, Path, Sampling
+from model.base import Model
+from model.sampling import MOST_WRITTEN, Continuation, Sampling
 from model.text import rows_of
 from ui import choices, explain
 
@@ -38,7 +38,7 @@ class Writing:
     """
 
     model: str
-    path: Path
+    path: Continuation
     playing: bool = False
     due: int = 0
     last: float = 0.0
@@ -73,7 +73,7 @@ def begin(model: Model, text: str) -> list[str]:
         )
     writing = st.session_state.get("writing")
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):
-        writing = Writing(model.key, Path(prompt))
+        writing = Writing(model.key, Continuation(prompt))
         st.session_state.choice_at = NEXT
         st.session_state.pop("grown", None)
     left_alone = writing.last > 0 and time.monotonic() - writing.last > LEFT_ALONE

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from model.catalog import Model
+from model.base import Model
 from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch

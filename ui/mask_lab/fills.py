@@ -4,7 +4,7 @@ import streamlit as st
 
 from model.mask_lab.fills import Comparison, compare
 from ui import results
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 
 HOW = """
@@ -20,7 +20,7 @@ still decides how much of its attention is left; dividing by the new sum repairs
 """
 
 
-def show(now: Look, layer: int, head: int) -> None:
+def show(now: RunView, layer: int, head: int) -> None:
     """Every value in every precision, on the head's own scores; and the mask before the softmax against after it."""
     key = ("fills", now.key, now.trace.name, now.masks, now.row, layer, head)
     with st.spinner("Masking in every way …"):
@@ -32,14 +32,14 @@ def show(now: Look, layer: int, head: int) -> None:
         st.markdown(HOW)
 
 
-def _compare(now: Look, layer: int, head: int) -> Comparison:
+def _compare(now: RunView, layer: int, head: int) -> Comparison:
     stages = now.trace.stages(layer, head, now.row, now.masks)
     sinks = now.trace.layers[layer].terms.sinks
     allowed = now.trace.allowed(layer, now.row, now.masks, head=head)
     return compare(stages.scaled, allowed, None if sinks is None else float(sinks[head]))
 
 
-def _about(now: Look, found: Comparison, layer: int, head: int) -> str:
+def _about(now: RunView, found: Comparison, layer: int, head: int) -> str:
     parts = [f"The scores are those of L{layer} H{head} on this text; {_blocked(found)}."]
     parts.append(
         "No row is blocked as a whole, so a copy of the last one is, for the demonstration."

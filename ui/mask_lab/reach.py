@@ -4,7 +4,7 @@ import streamlit as st
 
 from model.heads.reach import Reach, layer_mask, reach_of
 from ui import page, query, results
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 
 HOW = """
@@ -15,7 +15,7 @@ product of the n masks, each with the diagonal added. A window of W positions ha
 """
 
 
-def show(now: Look, layer: int, head: int) -> None:
+def show(now: RunView, layer: int, head: int) -> None:
     """After how many layers each token can know of each other, beside the masks of one layer."""
     if len(now.trace.queries.pieces[now.row]) != len(now.trace.keys.pieces[now.row]) or now.trace.name == "cross":
         st.info("Reach is about tokens that look at their own text: choose another attention than “cross”.")
@@ -33,7 +33,7 @@ def show(now: Look, layer: int, head: int) -> None:
         st.markdown(HOW)
 
 
-def _view(now: Look, layer: int, head: int, chosen: int) -> ReachView:
+def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
     key = ("reach", now.key, now.trace.name, now.masks, now.row)
     found: Reach = results.shared().get(key, lambda: reach_of(now.trace, now.row, now.masks))
     shut = ~layer_mask(now.trace, layer, now.row, now.masks)
@@ -49,7 +49,7 @@ def _view(now: Look, layer: int, head: int, chosen: int) -> ReachView:
     )
 
 
-def _key(now: Look, view: ReachView) -> str:
+def _key(now: RunView, view: ReachView) -> str:
     parts = ["Left, yellow: the query may look at the key. Right, colour: after how many layers it can know of it."]
     if (view.first == 0).any():
         parts.append("Grey: never.")

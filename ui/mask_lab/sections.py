@@ -9,7 +9,7 @@ from model.text import TokenBatch
 from ui import explain, page
 from ui.markdown import escaped
 from ui.mask_lab import compose
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.head import difference_figure, head_figure
 from viz.mask_lab.words import Effect, effect
 from viz.numbers import loss_figure, next_token_table
@@ -48,7 +48,7 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
                   args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
 
 
-def sentence(now: Look, standard: Look, layer: int, head: int) -> str:
+def sentence(now: RunView, standard: RunView, layer: int, head: int) -> str:
     """What the masks do to the model, in HTML."""
     predictions, others = now.predictions(), standard.predictions()
     if now.masks == standard.masks:
@@ -68,7 +68,7 @@ def sentence(now: Look, standard: Look, layer: int, head: int) -> str:
     )
 
 
-def notes(spec: MaskSpec, now: Look, layer: int) -> None:
+def notes(spec: MaskSpec, now: RunView, layer: int) -> None:
     """What a reader may not expect of the masks as they are."""
     if spec.layers and layer not in spec.layers:
         chosen = ", ".join(f"L{one}" for one in spec.layers)
@@ -105,7 +105,7 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
     )
 
 
-def show_section(now: Look, standard: Look, layer: int, head: int) -> None:
+def show_section(now: RunView, standard: RunView, layer: int, head: int) -> None:
     """One section, the one chosen; the others are not computed."""
     if st.session_state.section not in SECTIONS:
         st.session_state.section = "effect"
@@ -132,7 +132,7 @@ def show_section(now: Look, standard: Look, layer: int, head: int) -> None:
         take_away.show(now, layer, head, compose.load)
 
 
-def _effect(now: Look, standard: Look) -> None:
+def _effect(now: RunView, standard: RunView) -> None:
     """The next token and the loss, now and under the standard masks."""
     predictions, others = now.predictions(), standard.predictions()
     if predictions is None or others is None:

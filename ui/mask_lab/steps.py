@@ -6,13 +6,13 @@ import streamlit as st
 from model.heads.row_steps import Arithmetic, RowSteps
 from model.trace import LayerRecord
 from ui import page, query
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
 from viz.view import HeadView
 
 
-def show(now: Look, layer: int, head: int) -> None:
+def show(now: RunView, layer: int, head: int) -> None:
     """Five steps for all queries, and all numbers of the one that the reader picks."""
     pick, words = st.columns([1, 2.6], vertical_alignment="center")
     with pick:
@@ -29,7 +29,7 @@ def show(now: Look, layer: int, head: int) -> None:
         st.plotly_chart(values_figure(row), key="values_figure", config=page.CHART, alt=_values_alt(row))
 
 
-def _views(now: Look, layer: int, head: int, chosen: int) -> tuple[StepsView, RowSteps]:
+def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView, RowSteps]:
     """The whole head, and the chosen query's row."""
     record, keys = now.trace.layers[layer], list(now.trace.keys.pieces[now.row])
     stages = now.trace.stages(layer, head, now.row, now.masks)

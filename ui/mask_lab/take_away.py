@@ -11,7 +11,7 @@ from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec
 from model.spec import MOST_BYTES
 from ui.markdown import escaped
-from ui.run_view import Look
+from ui.run_view import RunView
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = (
@@ -22,7 +22,7 @@ NPY_HELP = "The mask of this head as numpy.load reads it: bool, queries by keys,
 JSON_HELP = "All masks as they are composed, with the layers and heads that they hold in, for any text."
 
 
-def show(now: Look, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
+def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
     """The mask of one head as PyTorch code, NPY and JSON; a file that the reader uploads goes to load, once.
 
     load is called from a widget's callback, so that it may set the state of widgets.
@@ -35,13 +35,13 @@ def show(now: Look, layer: int, head: int, load: Callable[[MaskSpec], None]) -> 
         _take_file(now, load)
 
 
-def _show_code(now: Look, layer: int, head: int) -> None:
+def _show_code(now: RunView, layer: int, head: int) -> None:
     if "code_kind" not in st.session_state:  # the widget forgets its value while another section is shown
         st.session_state.code_kind = st.session_state.get("code_kind_kept", mask_code.KINDS[0])
     st.segmented_control("As PyTorch code", mask_code.KINDS, key="code_kind", required=True)
     kind = st.session_state.code_kind_kept = st.session_state.code_kind
     record = now.trace.layers[layer]
-    code = mask_code.code(kind, record.place, now.masks, row=now.row, head=head, width=record.q.shape[-1])
+    code = mask_code.code(kind, record.context, now.masks, row=now.row, head=head, width=record.q.shape[-1])
     st.caption(ABOUT)
     if len(code) <= LONGEST_SHOWN:
         st.code(code, "python")
@@ -51,7 +51,7 @@ def _show_code(now: Look, layer: int, head: int) -> None:
                            icon=":material/download:")  # fmt: skip
 
 
-def _offer_files(now: Look, layer: int, head: int) -> None:
+def _offer_files(now: RunView, layer: int, head: int) -> None:
     """Made when they are asked for."""
 
     def npy() -> bytes:
@@ -69,7 +69,7 @@ def _offer_files(now: Look, layer: int, head: int) -> None:
         st.caption(f"The NPY of a text this long is more than the {MOST_BYTES:,} bytes that can be loaded back.")
 
 
-def _take_file(now: Look, load: Callable[[MaskSpec], None]) -> None:
+def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
     """An uploader keeps its file from run to run; its callback, and the file's id, say when there is a new one."""
 
     def taken() -> None:
@@ -93,7 +93,7 @@ def _take_file(now: Look, load: Callable[[MaskSpec], None]) -> None:
         (st.success if well else st.error)(said)
 
 
-def _read(name: str, data: bytes, now: Look) -> tuple[MaskSpec, str]:
+def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
     """The masks in a file, and what they are, in a sentence.
 
     Raises ValueError, saying what was expected and what to do.

@@ -12,7 +12,7 @@ from model.pixels.digits import DigitsModel
 from ui import page, run_view
 from ui.controls import SCOPES
 from ui.pixels import pictures
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.numbers import percent
 from viz.pixels.numbers import level_table, loss_figure, share_table
 from viz.pixels.pictures import CELLS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
@@ -108,17 +108,19 @@ def choose_mask() -> tuple[bool, str]:
     return pictures.get("causal"), pictures.get("scope")
 
 
-def looks(model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str) -> tuple[PixelLook, PixelLook]:
+def run_pair(
+    model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
+) -> tuple[PixelLook, PixelLook]:
     """Now, and under the standard masks."""
     batch = digits.encode(levels[None], [told])
-    both = run_view.looks(model, batch, replace(model.standard, causal=causal), scope, 0, "self")
+    both = run_view.run_pair(model, batch, replace(model.standard, causal=causal), scope, 0, "self")
     pixel = pictures.get("pixel")
     query = pixel + (pictures.get("looker") == "itself")
     now, standard = (_seen(one, levels, told, pixel, query) for one in both)
     return now, standard
 
 
-def _seen(one: Look, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
+def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
     weights = digits.attention(one.trace, query, one.masks).numpy()
     writer = digits.attention(one.trace, pixel, one.masks).numpy()
     blocked = ~one.trace.allowed(0, 0, one.masks).numpy()[query]

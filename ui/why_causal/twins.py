@@ -11,7 +11,7 @@ from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, Outcome, Pair
 from ui import results
 from ui.markdown import escaped
-from ui.run_view import Look
+from ui.run_view import RunView
 from viz.numbers import percent
 from viz.view import HeadView
 from viz.why_causal.charts import Line
@@ -179,7 +179,7 @@ def choose_head(scores: dict[Combination, np.ndarray]) -> tuple[Combination, tup
 
 def head_view(found: Pair, trace: Trace, one: Combination, head: tuple[int, int]) -> HeadView:
     """The head as arrays to draw."""
-    return Look(found.models[one.trained], trace, twins.under(one.run), 0, None).head(*head)
+    return RunView(found.models[one.trained], trace, twins.under(one.run), 0, None).head(*head)
 
 
 def head_sentence(scores: dict[Combination, np.ndarray], one: Combination, head: tuple[int, int]) -> str:

@@ -12,10 +12,10 @@ import torch
 
 from model import catalog
 from model.attention import attention_stages
+from model.base import Model, tokenize
 from model.bug_clinic import clinic
 from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
 from model.bug_clinic.spot import CANDIDATES, NOT_TO_SEE, VISIBLE, puzzle, shown
-from model.catalog import Model
 from model.masks import MaskSpec
 from model.trace import Trace
 from tests.model.huggingface.families import ALL, save
@@ -38,7 +38,7 @@ def trace(story: Model) -> Trace:
 
 def read(model: Model, text: str, pad_side: str = "left") -> Trace:
     lines = clinic.prepared(model, text)
-    reading = catalog.read(model, "\n".join(lines.lines), pad_side, clinic.targets_for(model, lines))
+    reading = tokenize(model, "\n".join(lines.lines), pad_side, clinic.targets_for(model, lines))
     return model.run(reading.batch, clinic.masks_for(model)).select(clinic.attention_for(model))
 
 

@@ -26,7 +26,7 @@ from model.cross_attention.written_dates import (
     read_iso,
     training_days,
 )
-from model.gpt2 import CheckpointError
+from model.errors import CheckpointError
 from model.masks import MaskSpec
 from model.training.dates import Recipe, rows_of, train, training_rows
 from tests.near import assert_near
@@ -213,7 +213,7 @@ class TestRuns:
     def test_stages_are_the_cores(self, model: DatesModel) -> None:
         trace = model.run(model.encode(LINES)).select("cross")
         record = trace.layers[1]
-        expected = attention_stages(record.q, record.k, record.v, record.place.allowed(MaskSpec())).weights
+        expected = attention_stages(record.q, record.k, record.v, record.context.allowed(MaskSpec())).weights
         assert_near(trace.weights(1, 3, row=1), expected[1, 3], 1e-6, "weights")
 
     def test_a_batch_without_a_source_and_a_layer_that_is_not_there_are_refused(self, model: DatesModel) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.catalog import Model
+from model.base import Model
 from model.heads import measures
 from model.masks import MaskSpec
 from tests.near import assert_near

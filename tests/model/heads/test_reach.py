@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.catalog import Model
+from model.base import Model
 from model.heads.reach import counts, layer_mask, reach, reach_of
 from model.masks import MaskSpec, Stroke, causal, window
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from model.errors import NotSupported
 from model.huggingface import adapter, attention_hook
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec, Stroke
@@ -204,7 +205,7 @@ WINDOWS = {  # the native window of each layer, in positions
 def test_a_sliding_window_is_a_mask_of_the_layers_that_have_it(decoder: Family) -> None:
     windows = WINDOWS.get(decoder.name, (None, None, None))
     trace = decoder.run()
-    assert tuple(layer.place.window for layer in trace.layers) == windows
+    assert tuple(layer.context.window for layer in trace.layers) == windows
     positions = torch.arange(trace.batch.ids.shape[1])
     for layer, size in enumerate(windows):
         blocked = trace.blocked_by(layer)
@@ -315,7 +316,7 @@ def test_a_layer_that_does_not_come_through_is_refused_after_the_run(loaded: dic
     network = model._stacks.network
     try:
         network.config._attn_implementation_internal = "eager"  # as a library that changes a config behind our back
-        with pytest.raises(adapter.NotSupported, match=r"\(gpt2\) cannot be shown: only 0 of its 3 .* llama"):
+        with pytest.raises(NotSupported, match=r"\(gpt2\) cannot be shown: only 0 of its 3 .* llama"):
             model.run(model.encode(["the cat"]))
     finally:
         network.config._attn_implementation_internal = "unmask"

@@ -17,12 +17,10 @@ from transformers import BertConfig, BertModel, GPT2Config, Llama4TextConfig, Ll
 
 from model import catalog
 from model.attention import NO_TERMS
-from model.catalog import Model
-from model.gpt2 import CheckpointError
+from model.base import Model
+from model.errors import CheckpointError, NotSupported, TooLarge
 from model.huggingface import attention_hook, loading
 from model.huggingface.adapter import HuggingFaceModel
-from model.huggingface.attention_hook import NotSupported
-from model.huggingface.checkpoint_files import TooLarge
 from model.settings import Settings
 from tests.model.huggingface import families
 

@@ -15,9 +15,7 @@ from huggingface_hub import constants
 from transformers import LlamaConfig
 
 from model import catalog
-from model.gpt2 import CheckpointError
-from model.huggingface import hub
-from model.huggingface.checkpoint_files import TooLarge
+from model.errors import CheckpointError, NotAvailable, TooLarge
 from model.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.fake_hub import cache, no_network
@@ -110,20 +108,20 @@ def test_a_repository_without_a_tokenizer_or_a_config(fake: ListingHub, files: d
 
 
 def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:
-    with pytest.raises(hub.NotAvailable, match=r"knows no public model someone/tiny-lama. Check the spelling"):
+    with pytest.raises(NotAvailable, match=r"knows no public model someone/tiny-lama. Check the spelling"):
         catalog.load("someone/tiny-lama", settings=SETTINGS)
 
 
 def test_a_gated_model(fake: ListingHub) -> None:
     fake.gated.add(REPO)
-    with pytest.raises(hub.NotAvailable, match=f"{REPO} is gated: accept its terms"):
+    with pytest.raises(NotAvailable, match=f"{REPO} is gated: accept its terms"):
         catalog.load(REPO, settings=SETTINGS)
 
 
 def test_a_download_that_breaks_off(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the client waits between its attempts
     fake.breaks_after = 20_000
-    with pytest.raises(hub.NotAvailable, match=f"The download of {REPO} broke off"):
+    with pytest.raises(NotAvailable, match=f"The download of {REPO} broke off"):
         catalog.load(REPO, settings=SETTINGS)
 
 
@@ -136,14 +134,14 @@ def test_without_a_network_it_says_within_two_seconds_which_model_and_how_to_get
         if not silent:
             mute.close()
         began = time.monotonic()
-        with pytest.raises(hub.NotAvailable, match=f"{REPO} is not on this machine.*hf download {REPO}"):
+        with pytest.raises(NotAvailable, match=f"{REPO} is not on this machine.*hf download {REPO}"):
             catalog.load(REPO, settings=SETTINGS)
         assert time.monotonic() - began < 2
 
 
 def test_offline_by_choice(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(hub.NotAvailable, match=f"{REPO} is not on this machine, and HF_HUB_OFFLINE is set"):
+    with pytest.raises(NotAvailable, match=f"{REPO} is not on this machine, and HF_HUB_OFFLINE is set"):
         catalog.load(REPO, settings=SETTINGS)
     assert not fake.requests
 
@@ -175,7 +173,7 @@ def test_what_can_be_no_id_is_refused_before_anything_is_asked(
 
 def test_the_catalogs_own_models_are_known_by_their_ids_too(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(hub.NotAvailable, match="openai-community/gpt2 is not on this machine"):
+    with pytest.raises(NotAvailable, match="openai-community/gpt2 is not on this machine"):
         catalog.load("openai-community/gpt2", settings=SETTINGS)
 
 

@@ -15,6 +15,7 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
+from model.errors import NotAvailable
 from model.huggingface import hub
 from tests.model.huggingface.fake_hub import COMMIT, FakeHub, cache, no_network
 
@@ -109,7 +110,7 @@ class TestDownload:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its own tries
         monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
         fake.breaks_after = 5000
-        with pytest.raises(hub.NotAvailable, match=r"download of some/model broke off .* Try again"):
+        with pytest.raises(NotAvailable, match=r"download of some/model broke off .* Try again"):
             hub.download("some/model", FILES)
         fake.breaks_after = None
         reported: list[str] = []
@@ -119,7 +120,7 @@ class TestDownload:
 
     def test_a_hub_that_goes_away_between_two_files(self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
-        with pytest.raises(hub.NotAvailable, match="broke off"):
+        with pytest.raises(NotAvailable, match="broke off"):
             hub.download("some/model", FILES, lambda name, size, total: fake.close())
 
 
@@ -129,7 +130,7 @@ class TestWhatCannotBeHad:
     def refused(self, repo: str = "some/model", files: tuple[str, ...] = FILES) -> str:
         """What is said, within two seconds."""
         began = time.monotonic()
-        with pytest.raises(hub.NotAvailable) as caught:
+        with pytest.raises(NotAvailable) as caught:
             hub.download(repo, files)
         seconds = time.monotonic() - began
         assert seconds < 2, f"it took {seconds:.1f} seconds"

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from model import catalog
-from model.gpt2 import CheckpointError
+from model.errors import CheckpointError
 from model.huggingface.adapter import MOST_WRITTEN, HuggingFaceModel
 from model.huggingface.loading import read_tokenizers
 from model.settings import Settings

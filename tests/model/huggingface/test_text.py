@@ -20,7 +20,7 @@ from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
 from model.settings import Settings
-from model.text import Encoder, added_around
+from model.text import BatchTokenizer, added_around
 from model.trace import Trace
 from tests.model.huggingface import families
 from tests.near import assert_near, largest_difference
@@ -71,7 +71,7 @@ class TestWhatIsAdded:
         tokenizer.decoder = MetaspaceDecoder()
         tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>"])
         assert 1 in tokenizer.encode("a</s>a").ids
-        batch = Encoder(tokenizer, 20, pad=0, end=[1]).encode(["a</s>a"])
+        batch = BatchTokenizer(tokenizer, 20, pad=0, end=[1]).encode(["a</s>a"])
         assert "".join(batch.pieces[0]).replace("·", "") == "a</s>a</s>"
         assert batch.ids[0].tolist().count(1) == 1
 

@@ -22,10 +22,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import catalog, masks
+from model import masks
+from model.base import Model
 from model.huggingface import adapter
 from model.mask_lab import mask_code, mask_files
-from model.masks import MaskSpec, Place, Stroke
+from model.masks import MaskContext, MaskSpec, Stroke
 from model.settings import Settings
 from model.spec import MOST_BYTES, MOST_STROKES, OFF
 from model.trace import Trace
@@ -116,7 +117,7 @@ def run(programs: list[str], folder: Path) -> list[dict]:
 
 
 def program(kind: str, trace: Trace, spec: MaskSpec, row: int, layer: int = LAYER, head: int = HEAD) -> str:
-    return mask_code.code(kind, trace.layers[layer].place, spec, row=row, head=head, width=7)
+    return mask_code.code(kind, trace.layers[layer].context, spec, row=row, head=head, width=7)
 
 
 def case(name: str, kind: str, trace: Trace, spec: MaskSpec, row: int, layer: int = LAYER, head: int = HEAD) -> Case:
@@ -125,7 +126,7 @@ def case(name: str, kind: str, trace: Trace, spec: MaskSpec, row: int, layer: in
 
 
 @pytest.fixture(scope="module")
-def traces(tiny: catalog.Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
+def traces(tiny: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
     """No padding, padding on either side, and a model with a window of its own."""
     mistral = adapter.load(str(families.save("mistral", tmp_path_factory.mktemp("mistral"))), settings=Settings())
     words = ["the cat sat on a mat and then it", "then it saw"]
@@ -225,7 +226,7 @@ class TestCode:
         assert ["attn_mask=~allowed" in source for source in found] == [False, True, False]
 
     def test_stays_short_however_much_was_drawn(self) -> None:
-        place = Place(torch.ones(1, 1021, dtype=torch.bool), 1021, 3)
+        place = MaskContext(torch.ones(1, 1021, dtype=torch.bool), 1021, 3)
         cells = tuple(Stroke("block", q, k, q, k) for q in range(100, 200) for k in range(100, 200))
         assert len(mask_code.code(SDPA, place, MaskSpec(drawn=cells))) < 2_000
         assert len(mask_code.code(FLEX, place, MaskSpec(documents="."))) < 2_000
@@ -236,7 +237,7 @@ class TestCode:
             assert len(longest) <= mask_code.LINE, longest
 
     def test_refuses_what_it_cannot_write(self) -> None:
-        place = Place(torch.ones(1, 5, dtype=torch.bool), 5, 3)
+        place = MaskContext(torch.ones(1, 5, dtype=torch.bool), 5, 3)
         with pytest.raises(
             ValueError, match=r"expected a kind of code out of scaled_dot_product_attention, .* got 'jax'"
         ):

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.gpt2 import CheckpointError, save_transformer
+from model.errors import CheckpointError
+from model.gpt2 import save_transformer
 from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digit_writing import TEMPERATURE, TOP_P, Draw, class_chances, pick, read_on, write

@@ -38,7 +38,7 @@ def page() -> None:
     given = st.session_state
     model = st.cache_resource(catalog.load)(given.name)
     batch = model.encode(list(given.lines), "left", **given.targets)
-    now, _ = run_view.looks(model, batch, given.spec, given.scope, given.at, given.part)
+    now, _ = run_view.run_pair(model, batch, given.spec, given.scope, given.at, given.part)
     importlib.import_module(f"ui.mask_lab.{given.section}").show(now, given.depth, given.head)
 
 
