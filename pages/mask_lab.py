@@ -7,6 +7,7 @@ from ui import page
 page.set_up("Mask Lab")  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, models, run_view
+from ui import head as head_picture
 from ui.markdown import escaped
 from ui.mask_lab import canvas, compose, sections
 from viz.mask_lab.words import counts, formula
@@ -71,7 +72,7 @@ with right:
     now_view, standard_view = (cropped(view, *part) for view in views)
     figure = sections.picture(shown, now_view, standard_view)
     alt = sections.alt(name, shown, now_view, standard_view)
-    st.plotly_chart(figure, key="head_figure", config=page.CHART, height="stretch", alt=alt)
+    head_picture.show(figure, alt, room="one")
 
 sections.show_section(now, standard, layer, head)
 with st.sidebar:
