@@ -5,8 +5,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from viz.head import MARGIN, WIDE
+from ui import choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
+from viz.room import MARGIN, WIDE
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
@@ -79,8 +80,7 @@ def _room(name: str, wide: float, above: int) -> str:
 
 def set_up(title: str) -> None:
     """Call first on every page."""
-    if st.session_state.get("page") != title:  # see ui/choices.py
-        st.session_state.update(page=title, visit=st.session_state.get("visit", 0) + 1)
+    choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
     rooms = _room("pair", WIDE, 195) + _room("one", 1, 195)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}

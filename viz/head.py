@@ -1,7 +1,6 @@
 """The chosen head: alone under the standard masks; otherwise now, standard, and the difference.
 
-Both have one large picture of one size, so that the page stands still when a mask is lifted: a square of SIDE, whatever
-that is on the reader's screen (ui/page.py), with the margins of MARGIN; the comparison is WIDE sides wide.
+Both have one large picture of one size, so that the page stands still when a mask is lifted.
 """
 
 import zlib
@@ -24,11 +23,9 @@ from viz.heatmap import (
     weights_trace,
 )
 from viz.palette import diverging
+from viz.room import MARGIN, SMALL, WIDE
 from viz.view import HeadView, coarser, reduced, step_of
 
-MARGIN = {"l": 104, "r": 68, "t": 44, "b": 104}  # pixels: for tokens, a colour bar, and plotly's buttons above titles
-SMALL, BETWEEN = 0.42, 0.05  # of the large picture's side: the small ones' side, and what lies beside the large one
-WIDE = 1 + BETWEEN + SMALL
 TITLES = ("now", "standard masks", "now − standard")
 
 

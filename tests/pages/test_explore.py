@@ -17,6 +17,7 @@ from huggingface_hub.utils import close_session
 
 from model import catalog
 from model.base import MOST_ROWS, Model
+from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
@@ -51,7 +52,7 @@ class TestFirstView:
     def test_shows_what_the_model_computes(self, story: Model) -> None:
         page = Explore(text=LINES, row="2", layer="2", head="1", causal="false", pad="right")
         batch = story.encode(LINES.split("\n"), "right")
-        spec = catalog.MaskSpec(causal=False)
+        spec = MaskSpec(causal=False)
         weights = story.run(batch, spec).weights(2, 1, row=1).numpy()
         np.testing.assert_allclose(np.nan_to_num(page.weights()), weights, atol=1e-6)
         np.testing.assert_allclose(
@@ -188,10 +189,10 @@ class TestHandEditedAddress:
             ({"layer": "99"}, "layer", -1),
             ({"head": "99"}, "head", -1),
             ({"head": "-3"}, "head", 0),
-            ({"head": "nonsense"}, "head", 0),
+            ({"layer": "abc"}, "layer", 4),
             ({"layer": "2.4"}, "layer", 2),
-            ({"layer": "1e999"}, "layer", 0),
-            ({"layer": "nan"}, "layer", 0),
+            ({"layer": "1e999"}, "layer", 4),
+            ({"layer": "nan"}, "layer", 4),
             ({"row": "7"}, "row", 1),
             ({"row": "7", "text": LINES}, "row", 2),
             ({"row": "0", "text": LINES}, "row", 1),
@@ -319,6 +320,9 @@ class TestModels:
         close_session()
         begin = time.monotonic()
         page.choose(model="gpt2")
+        assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
+        page.app.button(key="download").click()
+        page.run()
         assert time.monotonic() - begin < 2
         (error,) = page.said("error")
         assert "hf download" in error

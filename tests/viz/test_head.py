@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 from tests.viz.views import causal, padded, view_of
-from viz.head import WIDE, comparison_figure, difference, difference_figure, head_figure, head_range
+from viz.head import comparison_figure, difference, difference_figure, head_figure, head_range
 from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
 from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs
+from viz.room import WIDE
 from viz.view import MOST_CELLS, HeadView, coarser, cropped
 
 TOKENS = 7
