@@ -37,7 +37,15 @@ def overview_packet(thumbnails: np.ndarray, blocked: np.ndarray, *, layer: int, 
     pixels[np.broadcast_to(blocked[:, None], pixels.shape)] = BLOCKED
     layers, heads, tall, wide = pixels.shape
     hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # of any mask: a thumbnail has no room for each one's
-    header = {"layers": layers, "heads": heads, "tall": tall, "wide": wide, "layer": layer, "head": head, "hatch": hatch}
+    header = {
+        "layers": layers,
+        "heads": heads,
+        "tall": tall,
+        "wide": wide,
+        "layer": layer,
+        "head": head,
+        "hatch": hatch,
+    }
     return packed(header, table(255), pixels.tobytes())
 
 
