@@ -33,7 +33,7 @@ MOST = {"digit": 9, "told": 9, "pixel": PIXELS - 1, "wanted": 9, "rows": 8, "fin
 WORDS = {"part": PARTS, "source": SOURCES, "looker": LOOKERS, "scope": ("model", "layer"), "count": COUNTS}
 
 _component = st.components.v2.component(
-    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("pixels.js")
+    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("packet.js", "pixels.js")
 )
 
 
