@@ -59,6 +59,9 @@ STYLE = """
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
   ROOMS
+  [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
+    background: #6b7280 !important; }
+  [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .js-plotly-plot text { fill: currentColor !important; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }

@@ -17,6 +17,7 @@ from tests.browser.conftest import Watch
 from tests.browser.explore import Explore
 from viz.heatmap import colour_range
 from viz.palette import sequential, table
+from viz.room import MARGIN
 
 Visit = Callable[..., Explore]
 
@@ -150,6 +151,45 @@ class TestChoosingAHead:
         assert moved[:, 0].max() < page.place(1, 0)["y"], "only the frame in the first row may change"
         assert moved[:, 1].min() < left < right < moved[:, 1].max()
         assert not np.array_equal(page.weights(), weights, equal_nan=True)
+
+
+class TestRoom:
+    def test_a_zoom_stays_through_a_flip(self, visit: Visit) -> None:
+        page = visit(query(text=LINE))
+        ranges = "chart => [chart._fullLayout.xaxis.range, chart._fullLayout.yaxis.range].flat()"
+        whole = page.chart.evaluate(ranges)
+        box = page.chart.bounding_box()
+        assert box is not None
+        page.page.mouse.move(box["x"] + MARGIN["l"] + 40, box["y"] + MARGIN["t"] + 40)
+        page.page.mouse.down()
+        page.page.mouse.move(box["x"] + MARGIN["l"] + 170, box["y"] + MARGIN["t"] + 170, steps=5)
+        page.page.mouse.up()
+        page.page.wait_for_timeout(500)
+        zoomed = page.chart.evaluate(ranges)
+        assert zoomed != whole
+        page.toggle("Causal")
+        assert page.chart.evaluate(ranges) == pytest.approx(zoomed)
+
+    @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1280, 1000), (1920, 1080)])
+    def test_the_picture_keeps_its_size_when_compared_and_ends_within_the_window(
+        self, visit: Visit, width: int, height: int
+    ) -> None:
+        page = visit(query(text=LINE), width=width, height=height)
+        room = """chart => {
+          const {xaxis, yaxis} = chart._fullLayout, box = chart.getBoundingClientRect();
+          return [box.left + xaxis._offset, box.top + yaxis._offset, xaxis._length, yaxis._length];
+        }"""
+        alone = page.chart.evaluate(room)
+        page.toggle("Causal")
+        compared = page.chart.evaluate(room)
+        assert compared == pytest.approx(alone, abs=1)
+        _, top, wide, tall = alone
+        assert wide == pytest.approx(tall, abs=1)
+        assert wide >= 0.45 * height
+        assert top + tall <= height
+        small = page.chart.evaluate("chart => [2, 3].flatMap(n => [chart._fullLayout['xaxis' + n]._length, "
+                                    "chart._fullLayout['yaxis' + n]._length])")  # fmt: skip
+        assert small == pytest.approx([small[0]] * 4, abs=2)
 
 
 class TestLinks:
