@@ -17,7 +17,6 @@ from tests.browser.conftest import Watch
 from tests.browser.explore import Explore
 from viz.heatmap import colour_range
 from viz.palette import sequential, table
-from viz.room import MARGIN
 
 Visit = Callable[..., Explore]
 
@@ -154,22 +153,6 @@ class TestChoosingAHead:
 
 
 class TestRoom:
-    def test_a_zoom_stays_through_a_flip(self, visit: Visit) -> None:
-        page = visit(query(text=LINE))
-        ranges = "chart => [chart._fullLayout.xaxis.range, chart._fullLayout.yaxis.range].flat()"
-        whole = page.chart.evaluate(ranges)
-        box = page.chart.bounding_box()
-        assert box is not None
-        page.page.mouse.move(box["x"] + MARGIN["l"] + 40, box["y"] + MARGIN["t"] + 40)
-        page.page.mouse.down()
-        page.page.mouse.move(box["x"] + MARGIN["l"] + 170, box["y"] + MARGIN["t"] + 170, steps=5)
-        page.page.mouse.up()
-        page.page.wait_for_timeout(500)
-        zoomed = page.chart.evaluate(ranges)
-        assert zoomed != whole
-        page.toggle("Causal")
-        assert page.chart.evaluate(ranges) == pytest.approx(zoomed)
-
     @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1280, 1000), (1920, 1080)])
     def test_the_picture_keeps_its_size_when_compared_and_ends_within_the_window(
         self, visit: Visit, width: int, height: int
