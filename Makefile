@@ -1,7 +1,9 @@
-# Each target makes its own virtual environment and installs what it needs.
+# Each target makes the virtual environment if there is none, and installs what it needs if that has changed. VENV=DIR keeps
+# it elsewhere: several clones may then share one.
 PYTHON ?= python3
 VENV ?= .venv
 TEXT ?= ../shared/data/text
+WORKERS ?= 2
 BIN := $(VENV)/bin
 
 .PHONY: run test bench train chromium
@@ -13,7 +15,7 @@ test: $(VENV)/.dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/.dev chromium
 	$(BIN)/python -m tests.benchmarks
