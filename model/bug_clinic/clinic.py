@@ -16,6 +16,7 @@ from model.attention import AttentionStages, attention_stages
 from model.base import Model
 from model.bug_clinic.bugs import Bug, Options, as_shown
 from model.bug_clinic.laws import LAWS, Attention, Case, Verdict, judge
+from model.kv_cache import network_of
 from model.masks import MaskSpec
 from model.text import rows_of
 from model.trace import Trace
@@ -128,7 +129,7 @@ def examine(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Exami
 @torch.inference_mode()
 def case_of(model: Model, trace: Trace, layer: int, row: int) -> Case:
     """One row of one layer of a run as a case for the laws, float32."""
-    network = _network(model)
+    network = network_of(model)
     inputs = None
     if network is not None:
         inputs = _cut(rerun(network, trace, row, lambda _: attention_stages).inputs[layer], network.config.heads)
@@ -192,7 +193,7 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     if model.kind == "encoder" or not model.predicts or not model.standard.causal:
         return nothing
     right = trace.losses(row).nanmean().item()
-    network = _network(model)
+    network = network_of(model)
     if buggy is not None:
         return buggy.losses(row).nanmean().item(), right
     if network is None:
@@ -212,19 +213,13 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
 
 def _is_exact(model: Model, bug: Bug, layer: int) -> bool:
     if bug.key == "unprojected":
-        return _network(model) is not None
+        return network_of(model) is not None
     return not bug.first_layer or layer < 2 or model.standard.causal  # layer 1 reads what the right layer 0 made
 
 
 def _forgetful(model: Model, layers: int) -> MaskSpec:
     """The causal mask in the first layer only."""
     return replace(masks_for(model), causal=False, layers=tuple(range(1, layers)))
-
-
-def _network(model: Model) -> Transformer | None:
-    """The model as our own Transformer, None where it is another's."""
-    network = getattr(model, "_network", None)
-    return network if isinstance(network, Transformer) else None
 
 
 def _cut(x: Tensor, heads: int) -> Tensor:

@@ -20,6 +20,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from model import masks
 from model.attention import attend, attention_stages
 from model.base import Model
+from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer, read_config, save_transformer
 from model.masks import MaskContext, MaskSpec
@@ -59,7 +60,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     theirs.save_pretrained(folder)
     ours = load_transformer(folder)
     encoder = BatchTokenizer(train_tokenizer(["a"], 258), ours.config.context, pad=0)
-    return theirs, Model("pair", ours, encoder)
+    return theirs, DecoderModel("pair", ours, encoder)
 
 
 def padded(vocabulary: int, pad_side: str) -> TokenBatch:
@@ -236,7 +237,7 @@ class TestGptNanoSort:
 
     def test_it_sorts(self, network: Transformer) -> None:
         """Six letters in, the same six in order out: what it was trained for, through our masks and positions."""
-        model = Model("sort", network, BatchTokenizer(train_tokenizer(["a"], 258), 11, pad=0))
+        model = DecoderModel("sort", network, BatchTokenizer(train_tokenizer(["a"], 258), 11, pad=0))
         for letters in ([2, 0, 1, 1, 0, 2], [0, 0, 2, 1, 0, 1]):
             ids = list(letters)
             while len(ids) < 11:

@@ -20,6 +20,7 @@ from model.generation.old_rows import old_rows
 from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step
 from model.masks import MaskSpec
 from model.spec import Stroke
+from model.trace import Trace
 from model.transformer import positions_of
 from tests.model.huggingface.families import save
 from tests.near import assert_near
@@ -144,7 +145,7 @@ class TestATraceThatGrows:
             follow(tiny, tiny.run(batch_of(tiny, (7, 8))), (8, 8))
 
 
-def same(found: catalog.Trace, expected: catalog.Trace) -> None:
+def same(found: Trace, expected: Trace) -> None:
     assert torch.equal(found.batch.ids, expected.batch.ids)
     assert found.batch.pieces == expected.batch.pieces
     assert_near(found.logits, expected.logits, 1e-5, "logits")

@@ -17,6 +17,7 @@ from huggingface_hub.utils import close_session
 
 from model import catalog
 from model.base import MOST_ROWS, Model
+from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
@@ -51,7 +52,7 @@ class TestFirstView:
     def test_shows_what_the_model_computes(self, story: Model) -> None:
         page = Explore(text=LINES, row="2", layer="2", head="1", causal="false", pad="right")
         batch = story.encode(LINES.split("\n"), "right")
-        spec = catalog.MaskSpec(causal=False)
+        spec = MaskSpec(causal=False)
         weights = story.run(batch, spec).weights(2, 1, row=1).numpy()
         np.testing.assert_allclose(np.nan_to_num(page.weights()), weights, atol=1e-6)
         np.testing.assert_allclose(

@@ -67,7 +67,7 @@ class TestText:
 
 class TestRerun:
     def test_with_the_core_is_the_run(self, story: Model, trace: Trace) -> None:
-        network = clinic._network(story)
+        network = story.network
         assert network is not None
         for row in range(2):
             run = clinic.rerun(network, trace, row, lambda _: attention_stages)

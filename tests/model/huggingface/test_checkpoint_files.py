@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel, GPT2Config, Llama4TextConfig, Ll
 
 from model import catalog
 from model.attention import NO_TERMS
-from model.base import Model
+from model.decoder import DecoderModel
 from model.errors import CheckpointError, NotSupported, TooLarge
 from model.huggingface import attention_hook, loading
 from model.huggingface.adapter import HuggingFaceModel
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return families.save("llama", tmp_path / "llama")
 
 
-def load(folder: Path, settings: Settings = SETTINGS) -> Model:
+def load(folder: Path, settings: Settings = SETTINGS) -> DecoderModel:
     return catalog.load(str(folder), settings=settings)
 
 
@@ -245,7 +245,7 @@ def test_a_gpt2_that_our_own_transformer_does_not_compute_goes_by_way_of_transfo
     sizes = {"vocab_size": families.VOCABULARY, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 47}
     ours = load(families.save("gpt2", tmp_path / "ours", GPT2Config(**sizes)))
     theirs = load(families.save("gpt2", tmp_path / "theirs", GPT2Config(**sizes, activation_function="relu")))
-    assert type(ours) is Model
+    assert type(ours) is DecoderModel
     assert isinstance(theirs, HuggingFaceModel)
 
 
