@@ -40,7 +40,8 @@ class Reader:
         """Seconds until the page's script has finished."""
         took = await self._rerun(self._message())
         if not self._widget:
-            raise RuntimeError(f"expected a control with the key {self._switch.key!r} on {self._switch.page or 'app.py'}")
+            where = self._switch.page or "app.py"
+            raise RuntimeError(f"expected a control with the key {self._switch.key!r} on {where}")
         return took
 
     async def flip(self) -> float:

@@ -48,11 +48,14 @@ async def _measure(name: str) -> list[Ratio]:
         grown = await _memory_of_many(app, switch) - before
         floor_p95 = _p95(await _side_by_side(bare, BARE_SWITCH))
         p95 = _p95(await _side_by_side(app, switch))
+    flips = f"{1000 * one:.0f} ms ÷ {1000 * floor:.0f} ms, medians of {FLIPS}"
+    crowd = f"{p95:.2f} s ÷ {floor_p95:.2f} s, a flip every {THINKING:.0f} s"
+    megabytes = f"{before:.0f} MB with one, {before + grown:.0f} MB with {MANY} more"
     return [
-        Ratio(f"{name}: a reader's flip ÷ a bare page's", one / floor, ONE_BAR, f"{1000 * one:.0f} ms ÷ {1000 * floor:.0f} ms, medians of {FLIPS}"),
-        Ratio(f"{name}: {READERS} readers' p95 ÷ a bare page's", p95 / floor_p95, P95_BAR, f"{p95:.2f} s ÷ {floor_p95:.2f} s, a flip every {THINKING:.0f} s"),
-        Ratio(f"{name}: memory of {MANY} readers, MB", grown, MEMORY_BAR, f"{before:.0f} MB with one, {before + grown:.0f} MB with {MANY} more"),
-    ]  # fmt: skip
+        Ratio(f"{name}: a reader's flip ÷ a bare page's", one / floor, ONE_BAR, flips),
+        Ratio(f"{name}: {READERS} readers' p95 ÷ a bare page's", p95 / floor_p95, P95_BAR, crowd),
+        Ratio(f"{name}: memory of {MANY} readers, MB", grown, MEMORY_BAR, megabytes),
+    ]
 
 
 async def _in_turns(app: str, switch: Switch, bare: str) -> tuple[float, float]:

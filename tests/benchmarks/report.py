@@ -25,7 +25,7 @@ class Ratio:
 
 
 def table(ratios: Iterable[tuple[str, Ratio]]) -> str:
-    """A Markdown table, a line for each; with every ratio the arguments that `python -m tests.benchmarks` measures it by."""
+    """A Markdown table, a line for each: the arguments for `python -m tests.benchmarks`, and what they measured."""
     lines = ["| what | ratio | bar | held | measured | by |", "|---|---|---|---|---|---|"]
     for by, one in ratios:
         bar = f"{'≥' if one.at_least else '≤'} {one.bar}"
