@@ -17,8 +17,8 @@ test: $(VENV)/.dev chromium
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-bench: $(VENV)/.dev chromium
-	$(BIN)/python -m tests.benchmarks
+bench: $(VENV)/.bench chromium
+	$(BIN)/python -m tests.benchmarks $(BENCH)
 
 train: $(VENV)/.app
 	$(BIN)/python -m model.training story --text $(TEXT)
@@ -30,6 +30,12 @@ $(VENV)/.app: requirements.txt
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+# BertViz, and the scripts that its page would fetch from elsewhere
+$(VENV)/.bench: requirements-bench.txt $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/bertviz d3@5.16.0 jquery@2.2.4 requirejs@2.3.8
 	touch $@
 
 # Debian's package where there is apt and the right to use it, else playwright's own
