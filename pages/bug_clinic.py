@@ -7,21 +7,12 @@ from ui import page
 page.set_up("Bug clinic")
 
 from model.bug_clinic.clinic import attention_for, masks_for
-from ui import controls, explain, models, run_view
+from ui import controls, explain, run_view
 from ui.bug_clinic import clinic, spot
 from ui.examples import FIRST
-from ui.markdown import escaped
+from ui.guard import guarded
 
-controls.seed()
-clinic.seed()
-
-with st.sidebar:
-    wanted = controls.choose_model()
-    found = st.empty()
-    text = controls.choose_text()
-with st.container():  # its own place, so that what follows keeps its own whatever is said here
-    model = models.get_or_keep(wanted)
-found.caption(explain.model_found(model))
+model, text = controls.open_page(clinic.restore)
 if not text.strip():
     st.info("Type a text on the left, one sequence a line, or take one of the examples.")
     st.stop()
@@ -29,21 +20,17 @@ if not text.strip():
 name_place, mode_place = st.columns([1.6, 1], vertical_alignment="center")
 with mode_place:
     mode = clinic.choose_mode()
-try:
-    with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        lines, reading = clinic.read(model, text)
-        with st.sidebar:
-            row = controls.choose_row(reading.rows)
-        now, _ = run_view.run_pair(model, reading.batch, masks_for(model), "model", row, attention_for(model))
-        asked = spot.ask(now) if mode == "spot" else None
-        if mode == "spot" and asked is None:
-            st.info("This text shows too few bugs apart; the puzzle is on an example.")
-            lines, reading = clinic.read(model, FIRST)
-            now, _ = run_view.run_pair(model, reading.batch, masks_for(model), "model", 0, attention_for(model))
-            asked = spot.ask(now)
-except models.TROUBLE as error:
-    st.error(f"{escaped(str(error))}.")
-    st.stop()
+with guarded(f"Running {explain.title_of(model)} …"):
+    lines, reading = clinic.read(model, text)
+    with st.sidebar:
+        row = controls.choose_row(reading.rows)
+    now, _ = run_view.run_pair(model, reading.batch, masks_for(model), row, attention_for(model))
+    asked = spot.ask(now) if mode == "spot" else None
+    if mode == "spot" and asked is None:
+        st.info("This text shows too few bugs apart; the puzzle is on an example.")
+        lines, reading = clinic.read(model, FIRST)
+        now, _ = run_view.run_pair(model, reading.batch, masks_for(model), 0, attention_for(model))
+        asked = spot.ask(now)
 for note in clinic.notes(model, lines):
     st.caption(note)
 title = f"Bug clinic\u2002:small[{explain.title_of(model)} · {explain.size(now.trace.batch, now.row)}]"
@@ -75,4 +62,4 @@ else:
         st.html(clinic.table(bug, result))
         st.caption(clinic.TABLE.format(layer=layer))
 
-clinic.write_url(wanted)
+clinic.share(model)

@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import models
+from ui.guard import TROUBLE
 from ui.markdown import escaped
 from ui.pixels import look, pictures, write
 
@@ -42,7 +42,7 @@ try:
         write.show_sample(classes, draw)
     else:
         write.show_finish(rows, draw)
-except models.TROUBLE as error:
+except TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
 pictures.keep_in_url()

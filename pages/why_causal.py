@@ -8,7 +8,8 @@ page.set_up("Why causal")  # first, so that the browser has something to fetch w
 
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Combination
-from ui import explain, models
+from ui import explain
+from ui.guard import TROUBLE
 from ui.markdown import escaped
 from ui.why_causal import live_training
 from ui.why_causal import twins as why_causal
@@ -31,7 +32,7 @@ try:
     traces = {one: pair.run(batch, one) for one in COMBINATIONS}
     outcomes = {one: twins.outcome(pair.models[one.trained], trace) for one, trace in traces.items()}
     scores = {one: twins.copy_scores(trace) for one, trace in traces.items()}
-except models.TROUBLE as error:
+except TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
 

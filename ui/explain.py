@@ -8,6 +8,7 @@ import torch
 
 from model.base import MOST_ROWS, Description, Model, TokenizedText
 from model.heads import measures
+from model.heads.survey import Survey
 from model.text import TokenBatch
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -102,6 +103,12 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
         first=float(measures.key_share(weights, keys.real(row).start, later)),
         induction=NOT_MEASURED if across else float(measures.induction_in(weights, keys.ids[row], later)),
     )
+
+
+def leaks(survey: Survey, layer: int, head: int) -> tuple[Leak, Leak]:
+    """One head's shares, and the mean of all heads' shares."""
+    one = Leak(float(survey.future[layer, head]), float(survey.padding[layer, head]))
+    return one, Leak(float(survey.future.mean()), float(survey.padding.mean()))
 
 
 def model_found(model: Model) -> str:

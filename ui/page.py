@@ -5,6 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from ui import choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
@@ -58,8 +59,7 @@ STYLE = """
 
 def set_up(title: str) -> None:
     """Call first on every page."""
-    if st.session_state.get("page") != title:  # see ui/choices.py
-        st.session_state.update(page=title, visit=st.session_state.get("visit", 0) + 1)
+    choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}

@@ -10,9 +10,6 @@ import math
 import torch
 from torch import Tensor
 
-from model.masks import MaskSpec
-from model.trace import Trace
-
 
 def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Shannon entropy of a row in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
@@ -33,25 +30,6 @@ def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[
     future = _mean_over_rows((weights * later).sum(-1), weights, queries)
     padding = _mean_over_rows((weights * ~keep).sum(-1), weights, queries)
     return future, padding
-
-
-def leak_by_head(trace: Trace, row: int = 0, spec: MaskSpec | None = None) -> tuple[Tensor, Tensor]:
-    """`leak` of every head of a run, over the row's real queries: [L,H], [L,H]. A block of queries at a time.
-
-    Where there is no later and earlier, as when a target looks at its source, the share of later tokens is NaN.
-    """
-    shape = (trace.num_layers, trace.num_heads)
-    future, padding, rows = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
-    for layer, queries, weights in trace.blocks(row, spec):
-        keep = trace.layers[layer].context.keep[row]
-        position = torch.arange(queries.start, queries.stop, device=weights.device)[:, None]
-        later = (torch.arange(len(keep), device=weights.device) > position) & keep
-        real = weights * trace.queries.keep[row, queries].to(weights.device)[:, None]
-        ordered = "causal" in trace.layers[layer].context.available
-        future[layer] += (real * later).sum((-1, -2)).cpu() if ordered else float("nan")
-        padding[layer] += (real * ~keep).sum((-1, -2)).cpu()
-        rows[layer] += (real.sum(-1) > 0).sum(-1).cpu()
-    return future / rows, padding / rows
 
 
 def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:

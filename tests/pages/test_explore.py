@@ -189,10 +189,10 @@ class TestHandEditedAddress:
             ({"layer": "99"}, "layer", -1),
             ({"head": "99"}, "head", -1),
             ({"head": "-3"}, "head", 0),
-            ({"head": "nonsense"}, "head", 0),
+            ({"layer": "abc"}, "layer", 4),
             ({"layer": "2.4"}, "layer", 2),
-            ({"layer": "1e999"}, "layer", 0),
-            ({"layer": "nan"}, "layer", 0),
+            ({"layer": "1e999"}, "layer", 4),
+            ({"layer": "nan"}, "layer", 4),
             ({"row": "7"}, "row", 1),
             ({"row": "7", "text": LINES}, "row", 2),
             ({"row": "0", "text": LINES}, "row", 1),
@@ -320,6 +320,9 @@ class TestModels:
         close_session()
         begin = time.monotonic()
         page.choose(model="gpt2")
+        assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
+        page.app.button(key="download").click()
+        page.run()
         assert time.monotonic() - begin < 2
         (error,) = page.said("error")
         assert "hf download" in error

@@ -1,6 +1,7 @@
 """The Bug clinic's controls and words."""
 
 import html
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -24,7 +25,7 @@ from model.bug_clinic.clinic import (
     targets_for,
 )
 from model.bug_clinic.laws import LAWS
-from ui import explain, link, page, results, run_view
+from ui import choices, controls, explain, link, page, results, run_view
 from ui.explain import title_of
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -42,46 +43,36 @@ HEIGHT = 520  # pixels, so that the numbers below are still in sight
 TITLES = ("with the bug", "right version", "bug − right")
 
 
-def seed() -> None:
-    """Once a session, from the URL; later, put the choices where their widgets will find them.
+class ClinicLink(link.TextLink):
+    """This page's link. bug: which of them, by its key."""
 
-    They are kept apart: streamlit forgets a widget's value while another page is shown, or remembers an older one.
-    """
-    if "clinic" not in st.session_state:
-        bug = BY_KEY.get(st.query_params.get("bug", ""), BUGS[0])
-        mode = st.query_params.get("mode", "all")
-        st.session_state.clinic = {
-            "bug": bug.key, "bug_number": bug.number, "bug_on": True, "mode": mode if mode in MODES else "all"
-        }  # fmt: skip
-    st.session_state.update(st.session_state.clinic)
+    layer: link.Whole | None = None
+    head: link.Whole | None = None
+    row: link.Whole = 1
+    pad: Literal["left", "right"] = "left"
+    bug: Literal[*BY_KEY] = BUGS[0].key  # type: ignore[valid-type]
+    mode: Literal[*MODES] = "all"  # type: ignore[valid-type]
 
 
-def choose(**choices: str | int | bool) -> None:
-    """Set some of this page's choices, before their widgets are drawn."""
-    st.session_state.clinic |= choices
-    st.session_state.update(choices)
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    choices.restore("kept_clinic", _first)
 
 
-def _keep(name: str) -> None:
-    st.session_state.clinic[name] = st.session_state[name]
+def _first() -> dict[str, Any]:
+    linked = ClinicLink.read()
+    return {"bug": linked.bug, "bug_number": BY_KEY[linked.bug].number, "bug_on": True, "mode": linked.mode}
 
 
-def write_url(wanted: str) -> None:
-    """Keep the URL true to what is shown, the text only where it came from a link."""
-    state = st.session_state
-    chosen = {name: state[name] for name in ("layer", "head", "row", "pad")}
-    chosen["text"] = state.text if state.text == state.linked_text else None
-    link.write(link.View.model_validate(chosen | {"model": wanted or "story"}))
-    st.query_params["bug"] = state.bug
-    if state.mode == "spot":
-        del st.query_params["bug"]
-        st.query_params["mode"] = "spot"
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links; the game's answer is in none."""
+    controls.share(ClinicLink, model, **({"bug": BUGS[0].key} if st.session_state.mode == "spot" else {}))
 
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
     """The text's lines as this page takes them, and as the model reads them. Raises ValueError where it cannot."""
     lines = prepared(model, text)
-    return lines, run_view.read(model, "\n".join(lines.lines), st.session_state.pad, targets_for(model, lines))
+    return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets_for(model, lines))
 
 
 def notes(model: Model, text: Text) -> list[str]:
@@ -106,21 +97,18 @@ def choose_mode() -> str:
     """All bugs, or the game."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.segmented_control("Mode", list(MODES), format_func=MODES.__getitem__, key="mode", required=True,
-                             label_visibility="collapsed", width="content",
-                             on_change=_keep, args=("mode",))  # fmt: skip
+                             label_visibility="collapsed", width="content")  # fmt: skip
     return st.session_state.mode
 
 
 def choose_bug() -> Bug:
     """One of the twelve, and of those that have several forms, which."""
-    st.radio("Bug", list(NUMBERS), format_func=lambda one: f"{one} · {NUMBERS[one]}", key="bug_number",
-             on_change=_keep, args=("bug_number",))  # fmt: skip
+    st.radio("Bug", list(NUMBERS), format_func=lambda one: f"{one} · {NUMBERS[one]}", key="bug_number")  # fmt: skip
     variants = {bug.key: bug.variant for bug in BUGS if bug.number == st.session_state.bug_number}
     if st.session_state.bug not in variants:
-        choose(bug=next(iter(variants)))
+        st.session_state.bug = next(iter(variants))
     if len(variants) > 1:
-        st.selectbox("Which way", list(variants), format_func=variants.__getitem__, key="bug",
-                     on_change=_keep, args=("bug",))  # fmt: skip
+        st.selectbox("Which way", list(variants), format_func=variants.__getitem__, key="bug")  # fmt: skip
     return BY_KEY[st.session_state.bug]
 
 
@@ -128,7 +116,7 @@ def choose_side(found: Examination) -> bool:
     """Whether to show the bug, or the right version alone."""
     if found.wrong is None:
         return False
-    st.toggle("Bug on", key="bug_on", help="Off: the right version alone.", on_change=_keep, args=("bug_on",))
+    st.toggle("Bug on", key="bug_on", help="Off: the right version alone.")
     return st.session_state.bug_on
 
 

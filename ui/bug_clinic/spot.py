@@ -87,4 +87,4 @@ def _next(last: str) -> None:
 
 
 def _see(bug: Bug) -> None:
-    clinic.choose(mode="all", bug=bug.key, bug_number=bug.number)
+    st.session_state.update(mode="all", bug=bug.key, bug_number=bug.number)

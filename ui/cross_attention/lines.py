@@ -148,10 +148,10 @@ def choose_beside(model: Model, text: str) -> str | None:
 def read(model: Model, text: str, targets: list[str] | None, beside: str | None) -> Lines:
     """The rows as the model reads them, the last one ours where there is one. Raises what reading raises."""
     if beside is None:
-        return Lines(run_view.read(model, text, "right", targets), 0)
+        return Lines(run_view.tokenize(model, text, "right", targets), 0)
     rows, _ = rows_of(text, 1)
     both = targets and [targets[0], targets[0]]
-    return Lines(run_view.read(model, f"{rows[0]}\n{beside}", "right", both), 1)
+    return Lines(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
 
 
 def choose_row(lines: Lines) -> int:
@@ -219,7 +219,7 @@ class Part:
 
 def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]:
     """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: Part(*run_view.run_pair(model, lines.reading.batch, spec, "model", row, part)) for part in PARTS}
+    return {part: Part(*run_view.run_pair(model, lines.reading.batch, spec, row, part)) for part in PARTS}
 
 
 def view(found: RunView, layer: int, head: int | None) -> HeadView:

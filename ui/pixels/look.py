@@ -103,7 +103,7 @@ def choose_mask() -> tuple[bool, str]:
             disabled=pictures.get("causal"),
             width="content",
             help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-            "standard run, the weights redone; predictions stay.",
+            "standard run, the chosen layer's weights redone; the rest stays.",
         )
     return pictures.get("causal"), pictures.get("scope")
 
@@ -113,7 +113,9 @@ def run_pair(
 ) -> tuple[PixelLook, PixelLook]:
     """Now, and under the standard masks."""
     batch = digits.encode(levels[None], [told])
-    both = run_view.run_pair(model, batch, replace(model.standard, causal=causal), scope, 0, "self")
+    only_layer = pictures.get("layer") if scope == "layer" else None
+    spec = replace(model.standard, causal=causal)
+    both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     pixel = pictures.get("pixel")
     query = pixel + (pictures.get("looker") == "itself")
     now, standard = (_seen(one, levels, told, pixel, query) for one in both)
@@ -123,7 +125,7 @@ def run_pair(
 def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
     weights = digits.attention(one.trace, query, one.masks).numpy()
     writer = digits.attention(one.trace, pixel, one.masks).numpy()
-    blocked = ~one.trace.allowed(0, 0, one.masks).numpy()[query]
+    blocked = ~one.trace.allowed(pictures.get("layer"), 0, one.masks).numpy()[query]
     view = PixelView(levels, f"class {told}", weights, blocked, pixel, query)
     chances = digits.level_chances(one.trace).numpy()[pixel]
     losses = one.trace.losses().numpy()[1:]

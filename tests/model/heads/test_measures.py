@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.heads import measures
+from model.heads.survey import survey
 from model.masks import MaskSpec
 from tests.near import assert_near
 
@@ -148,14 +149,15 @@ def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
     trace = tiny.run(tiny.encode(["the cat sat", "the cat sat on the mat still"], pad_side))
     for row in range(2):
         keep = trace.batch.keep[row]
-        future, padding = measures.leak_by_head(trace, row, spec)
+        found = survey(trace, row, spec)
+        future, padding = torch.from_numpy(found.future), torch.from_numpy(found.padding)
         for layer, head in product(range(2), range(3)):
             expected = measures.leak(trace.weights(layer, head, row, spec), keep, keep)
             assert_near(future[layer, head], expected[0], 1e-6, f"future, {layer}.{head}")
             assert_near(padding[layer, head], expected[1], 1e-6, f"padding, {layer}.{head}")
     if spec == MaskSpec(causal=False, padding=False):
-        assert (measures.leak_by_head(trace, 0, spec)[0] > 0).all()
-        assert (measures.leak_by_head(trace, 0, spec)[1] > 0).all()
+        assert (survey(trace, 0, spec).future > 0).all()
+        assert (survey(trace, 0, spec).padding > 0).all()
 
 
 def test_what_follows_the_last_time_is_not_the_query_itself() -> None:
