@@ -16,7 +16,6 @@ import torch
 from tokenizers import Encoding, Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from model import catalog
 from model.base import Model
 from model.text import BYTE_OF, CHARACTERS_TRIED, PAD_PIECE, BatchTokenizer, TokenBatch, readable, rows_of, token_labels
 from model.training.tokenizer import train_tokenizer
@@ -51,11 +50,6 @@ def gpt2_tokenizer(data: Path) -> Tokenizer:
 @pytest.fixture(scope="module")
 def gpt2(gpt2_tokenizer: Tokenizer) -> BatchTokenizer:
     return BatchTokenizer(gpt2_tokenizer, 1024, pad=END_OF_TEXT)
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 class TestReadable:

@@ -25,11 +25,6 @@ from viz.numbers import percent
 
 
 @pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
-@pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A tiny random model of three kinds that are not ours."""
     return {name: str(save(name, tmp_path_factory.mktemp(name))) for name in ("llama", "bert", "t5")}
