@@ -11,7 +11,7 @@ from model import masks
 from model.attention import attention_stages
 from model.gpt2 import load_transformer
 from model.heads import measures
-from model.training.tokenizer import FIRST_ID, START_ID
+from model.text import FIRST_ID, START_ID
 from model.transformer import Transformer
 
 

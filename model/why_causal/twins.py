@@ -18,9 +18,9 @@ from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer
 from model.masks import MaskSpec
-from model.text import BatchTokenizer, TokenBatch
+from model.sampling import choose
+from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, TokenBatch
 from model.trace import Trace
-from model.training.tokenizer import FIRST_ID, PAD_ID, START_ID
 
 FOLDER = CHECKPOINTS / "twins"
 FOLDERS = {True: "with_mask", False: "without_mask"}
@@ -201,10 +201,7 @@ def write(model: Model, ids: list[int], *, causal: bool, seed: int | None = None
         trace = model.run(batch, under(causal))
         logits = model.readout(trace.states[0, -1])
         logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
-        if generator is None:
-            written.append(int(logits.argmax()))
-        else:
-            written.append(int(torch.multinomial((logits / WARMTH).softmax(-1), 1, generator=generator)))
+        written.append(choose(logits, 0 if generator is None else WARMTH, generator=generator).token)
     return written
 
 

@@ -12,10 +12,9 @@ from tokenizers import Tokenizer
 from model import catalog
 from model.base import CHECKPOINTS, Model
 from model.heads import measures
-from model.text import TokenBatch
+from model.text import FIRST_ID, START_ID, TokenBatch
 from model.training.corpus import read_books
 from model.training.evaluate import held_out_bits
-from model.training.tokenizer import FIRST_ID, START_ID
 
 FOLDER = CHECKPOINTS / "story"
 SPAN = 50
