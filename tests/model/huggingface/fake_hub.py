@@ -42,7 +42,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeHub:
     """Serves repositories, {"owner/name": {file: content}}, to this process's hub client while it is open.
 
-    requests: what was asked, "METHOD path". tokens: the Authorization headers that came with them. gated: repositories that want a login. status: answer everything with it.
+    requests: what was asked, "METHOD path". tokens: the Authorization headers that came with them. gated: repositories
+    that want a login. status: answer everything with it.
     breaks_after: no more than so many bytes of any file arrive, then the connection is closed.
     """
 
