@@ -7,10 +7,12 @@ from ui import page
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, link, overview, run_view
+from ui import head as head_picture
 from ui.guard import guarded
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
+from viz.room import WIDE
 from viz.sentence import sentence
 from viz.view import cropped
 
@@ -22,7 +24,7 @@ title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
 sentence_place, lesson_place = st.empty(), st.container()
-left, right = st.columns([1, 2.6])
+left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
@@ -39,9 +41,9 @@ sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
     views = [cropped(view, *part) for view in views]
-    draw = comparison_figure if changed else head_figure
-    figure = draw(*views, dark=page.is_dark())
-    st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
+    dark = page.is_dark()
+    figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
+    head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
