@@ -55,9 +55,10 @@ def head_scores(
     _, qkvs = model(ids, torch.arange(ids.shape[1]), allowed)
     weights = torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])  # [L,B,H,T,T]
     after_start = torch.arange(ids.shape[1]) > 0
-    induction = measures.induction(weights, span, torch.arange(ids.shape[1]) > span)
+    second = torch.arange(ids.shape[1]) > span
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], second) for row in range(rows)])
     previous = measures.previous_token(weights, after_start)
-    return induction.mean(1), previous.mean(1)
+    return induction.mean(0), previous.mean(1)
 
 
 def report(folder: Path, held_out: list[str]) -> str:

@@ -47,7 +47,7 @@ def test_it_has_an_induction_head_and_a_previous_token_head(story: Model) -> Non
     for row in range(8):
         for layer in range(story.num_layers):
             weights = torch.stack([trace.weights(layer, head, row) for head in range(story.num_heads)])
-            induction[row, layer] = measures.induction(weights, SPAN, positions > SPAN)
+            induction[row, layer] = measures.induction(weights, ids[row], positions > SPAN)
             previous[row, layer] = measures.previous_token(weights, positions > 0)
     assert float(induction.mean(0).max()) >= 0.5
     assert float(previous.mean(0).max()) >= 0.3

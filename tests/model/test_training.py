@@ -190,10 +190,14 @@ class TestNumbers:
         allowed = masks.causal(length, length)
         _, qkvs = tiny.network(ids, torch.arange(length), allowed)
         for layer, (q, k, _) in enumerate(qkvs):
-            scores = (q @ k.transpose(-2, -1) / 7**0.5).masked_fill(~allowed, -torch.inf).softmax(-1).mean(0)
+            scores = (q @ k.transpose(-2, -1) / 7**0.5).masked_fill(~allowed, -torch.inf).softmax(-1)
             for head in range(3):
-                again = [float(scores[head, query, query - span + 1]) for query in range(span + 1, length)]
-                before = [float(scores[head, query, query - 1]) for query in range(1, length)]
+                again = [  # after the last time the token came up, by chance even within the second half
+                    float(scores[row, head, query, max(p for p in range(query) if ids[row, p] == ids[row, query]) + 1])
+                    for row in range(rows)
+                    for query in range(span + 1, length)
+                ]
+                before = [float(scores[:, head, query, query - 1].mean()) for query in range(1, length)]
                 assert float(induction[layer, head]) == pytest.approx(sum(again) / len(again), rel=1e-4)
                 assert float(previous[layer, head]) == pytest.approx(sum(before) / len(before), rel=1e-4)
 

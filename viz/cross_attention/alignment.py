@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import LONGEST_TICK, escaped
+from viz.heatmap import LONGEST_TICK
+from viz.html import escaped
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
