@@ -325,7 +325,7 @@ class TestModels:
         assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
         page.app.button(key="download").click()
         page.run()
-        assert len(asked) == 1, "the hub is asked once; its own client would try again for 25 seconds"
+        assert len(asked) <= 2, "one short request; the hub's own client would try again for 25 seconds"
         (error,) = page.said("error")
         assert "hf download" in error
         assert "gpt2" in error
