@@ -20,6 +20,7 @@ from torch import Tensor
 
 from model import masks
 from model.attention import attention_stages
+from model.sampling import Sampling, choose
 from model.training import story
 from model.training.twins import token_losses
 from model.transformer import Transformer
@@ -30,6 +31,7 @@ OTHER = "□"
 LOUDER = 5.0  # times the usual initial positions: "the next place" is then found in tens of steps, not in thousands
 REPORT_EVERY, WRITE_EVERY = 5, 100  # steps
 PROMPT, WRITTEN = 20, 120  # characters: the beginning of the text, and what it writes on
+WARMTH = Sampling(temperature=0.8)  # what it is written with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +124,7 @@ def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Gen
         length = seen.shape[1]
         allowed = masks.causal(length, length)[None, None] if causal else None
         states, _ = model(seen, torch.arange(length), allowed)
-        chances = (model.logits(states[0, -1]) / 0.8).softmax(-1)
-        written.append(int(torch.multinomial(chances, 1, generator=generator)))
+        written.append(choose(model.logits(states[0, -1]), WARMTH, generator).token)
     return written
 
 
