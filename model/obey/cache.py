@@ -1,0 +1,136 @@
+"""Law 4: read step by step through a key-value cache, a text gives what it gives when it is read all at once.
+
+One token a step, several a step, after a prompt padded on the left, and in transformers' static cache. A text longer
+than a sliding window takes the cache past it.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.obey.findings import Finding
+from model.obey.subject import Subject
+from model.obey.trial import Trial, difference_of, first_above, skipped
+
+LAW, NAME = "cache", "Key-value cache"
+
+
+def judge(trial: Trial) -> Finding:
+    """The largest difference over all ways of going step by step."""
+    subject = trial.subject
+    if not (subject.takes("past_key_values") and subject.takes("use_cache")):
+        return skipped(LAW, NAME, "its forward takes no past_key_values.")
+    if trial.length < 4:
+        return skipped(LAW, NAME, "the text is too short for steps.")
+    prompt = max(trial.length // 3, 1)
+    if not _gives_cache(trial, prompt):
+        return skipped(LAW, NAME, "it returns no past_key_values when asked to use a cache.")
+    whole = subject.outputs(trial.ids[None])[0]
+    ways: dict[str, tuple[Tensor, Tensor]] = {}
+    ways["one token a step"] = _stepped(trial, [1] * trial.length), whole
+    chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
+    ways["several tokens a step"] = _stepped(trial, chunks), whole
+    static = _static(trial, prompt)
+    if static is not None:
+        ways["in a static cache"] = static, whole
+    if subject.takes_mask and subject.kind == "decoder" and _can_be_shifted(subject):
+        ways["after a prompt padded on the left"] = _after_left_padding(trial, prompt), whole
+    most, worst, words = -1.0, 0, ""
+    for way, (found, expected) in ways.items():
+        amount, each = difference_of(found, expected)
+        if amount > most and (most <= trial.tolerance or amount == float("inf")):
+            most, worst = amount, first_above(each, trial.tolerance)
+            words = f"{way}, output {worst} differs by {amount:.3g} from the same text all at once."
+    kept = f"the same as all at once: {', '.join(ways)}."
+    return trial.finding(LAW, NAME, amount=most, broken=words, kept=kept, pair=(worst, 0))
+
+
+def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
+    place = 0
+    while total > 0:
+        size = min(sizes[place % len(sizes)], total)
+        yield size
+        total -= size
+        place += 1
+
+
+def _stepped(trial: Trial, sizes: Iterable[int], cache: Any = None) -> Tensor:
+    """[T,V]: the row read in steps of these sizes."""
+    return _run(trial.subject, trial.ids[None], list(sizes), None, cache)[0]
+
+
+def _after_left_padding(trial: Trial, prompt: int) -> Tensor:
+    """[T,V]: a batch whose first row's prompt is padded on the left, in steps, without the pads."""
+    pads = max(prompt // 2, 1)
+    keep = torch.ones(2, trial.length + pads, dtype=torch.bool, device=trial.ids.device)
+    keep[0, :pads] = False
+    row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids])
+    beside = torch.cat([trial.ids, trial.ids[:pads]])
+    sizes = [prompt + pads, *[1] * (trial.length - prompt)]
+    return _run(trial.subject, torch.stack([row, beside]), sizes, keep, None)[0, pads:]
+
+
+def _run(subject: Subject, ids: Tensor, sizes: list[int], keep: Tensor | None, cache: Any) -> Tensor:
+    """ids [B,T] in steps -> outputs [B,T,V]. The mask grows with the cache, positions are counted over real tokens."""
+    counted = None
+    if keep is not None and subject.takes("position_ids") and not subject.counts_positions_by_ids:
+        counted = (keep.long().cumsum(-1) - 1).clamp(min=0)
+    found, done = [], 0
+    encoded = None
+    for size in sizes:
+        part = slice(done, done + size)
+        arguments: dict[str, Any] = {"use_cache": True, "past_key_values": cache}
+        if counted is not None:
+            arguments["position_ids"] = counted[:, part]
+        if encoded is not None:
+            arguments["encoder_outputs"] = encoded
+        with torch.no_grad():
+            step = subject.call(ids[:, part], None if keep is None else keep[:, : done + size], **arguments)
+        found.append(subject.read(step, ids[:, part]))
+        cache = _cache_of(step)
+        if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
+            encoded = _encoded(step)
+        done += size
+    return torch.cat(found, dim=1)
+
+
+def _cache_of(step: Any) -> Any:
+    cache = getattr(step, "past_key_values", None)
+    return step.get("past_key_values") if cache is None and isinstance(step, dict) else cache
+
+
+def _encoded(step: Any) -> Any:
+    from transformers.modeling_outputs import (
+        BaseModelOutput,  # an encoder-decoder with such an argument is one of theirs
+    )
+
+    return BaseModelOutput(step.encoder_last_hidden_state)
+
+
+def _gives_cache(trial: Trial, prompt: int) -> bool:
+    with torch.no_grad():
+        return _cache_of(trial.subject.call(trial.ids[None, :prompt], use_cache=True)) is not None
+
+
+def _can_be_shifted(subject: Subject) -> bool:
+    """Whether positions can be told to it, or it is no model of transformers', which is held to the mask alone."""
+    if subject.counts_positions_by_ids:
+        return False
+    return subject.takes("position_ids") or not subject.is_transformers
+
+
+def _static(trial: Trial, prompt: int) -> Tensor | None:
+    """[T,V] in a static cache; None for a module that transformers does not offer one for."""
+    subject = trial.subject
+    offers = subject.is_transformers and getattr(subject.module, "_can_compile_fullgraph", False)
+    if not offers or subject.kind != "decoder":
+        return None
+    from transformers import StaticCache
+
+    try:
+        cache = StaticCache(config=subject.config, max_cache_len=trial.length)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
+    return _stepped(trial, [prompt, *[1] * (trial.length - prompt)], cache)
