@@ -24,6 +24,8 @@ def judge(trial: Trial) -> Finding:
         return skipped(LAW, NAME, "its forward takes no past_key_values.")
     if trial.length < 4:
         return skipped(LAW, NAME, "the text is too short for steps.")
+    if bool(trial.declared.reach.triu(1).any()):
+        return skipped(LAW, NAME, "a token that sees later ones cannot be computed before they come.")
     prompt = max(trial.length // 3, 1)
     if not _gives_cache(trial, prompt):
         return skipped(LAW, NAME, "it returns no past_key_values when asked to use a cache.")
@@ -37,14 +39,14 @@ def judge(trial: Trial) -> Finding:
         ways["in a static cache"] = static, whole
     if subject.takes_mask and subject.kind == "decoder" and _can_be_shifted(subject):
         ways["after a prompt padded on the left"] = _after_left_padding(trial, prompt), whole
-    most, worst, words = -1.0, 0, ""
+    most, words = -1.0, ""
     for way, (found, expected) in ways.items():
         amount, each = difference_of(found, expected)
         if amount > most and (most <= trial.tolerance or amount == float("inf")):
-            most, worst = amount, first_above(each, trial.tolerance)
-            words = f"{way}, output {worst} differs by {amount:.3g} from the same text all at once."
+            most, where = amount, first_above(each, trial.tolerance)
+            words = f"{way}, output {where} differs by {amount:.3g} from the same text all at once."
     kept = f"the same as all at once: {', '.join(ways)}."
-    return trial.finding(LAW, NAME, amount=most, broken=words, kept=kept, pair=(worst, 0))
+    return trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:

@@ -13,7 +13,7 @@ from model.obey import cache, cross, gradients, kernels, packing, padding, reach
 from model.obey.declared import Mask, declare, farthest, layers_of
 from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
 from model.obey.subject import Subject, evaluating
-from model.obey.tolerance import noise_of, tolerance_of
+from model.obey.tolerance import noise_of
 from model.obey.trial import Trial, unknown
 
 USUAL_LENGTH, MOST_LENGTH = 24, 64
@@ -21,6 +21,7 @@ SOURCE_LENGTH = 7
 SECONDS = 120.0
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "max_seq_len")
+COMPANY = 3  # rows that the noise is measured beside
 PROBE = 3  # ids are tried on so many tokens, to find how many there are
 
 
@@ -79,7 +80,6 @@ def check(
         parameters=subject.parameters,
         seed=seed,
         noise=trial.noise,
-        tolerance=trial.tolerance,
         findings=tuple(findings),
         mask=measured[0] if measured else None,
         forwards=subject.forwards,
@@ -120,12 +120,13 @@ def _prepared(
     if not bool(base.isfinite().all()) and bool((base.isnan() | base.isposinf()).any()):
         where = int((base.isnan() | base.isposinf()).any(-1)[0].nonzero()[0])
         raise CannotCheck(f"its outputs are no numbers (NaN or infinity) from position {where} on")
-    noise = noise_of(subject, row[None], seed)
-    if not math.isfinite(noise):
+    company = pool[torch.randint(0, len(pool), (COMPANY, len(row)), generator=generator)].to(row)
+    noise = noise_of(subject, row[None], company, seed)
+    if not math.isfinite(noise.across):
         raise CannotCheck("one more rounding in every part turns its outputs into NaN: nothing can be told apart")
     pad = getattr(config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
-    return Trial(subject, row, pool, pad, declared, noise, tolerance_of(noise), seed, kernel_names)
+    return Trial(subject, row, pool, pad, declared, noise, seed, kernel_names)
 
 
 def declares_encoder(subject: Subject) -> bool:
@@ -134,12 +135,7 @@ def declares_encoder(subject: Subject) -> bool:
         return getattr(subject.config, "is_causal", None) is False
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
-    names = {
-        one
-        for found in MODEL_FOR_MASKED_LM_MAPPING.values()
-        for one in (found if isinstance(found, tuple) else (found,))
-    }
-    masked = type(subject.config) in MODEL_FOR_MASKED_LM_MAPPING or type(subject.module) in names
+    masked = type(subject.config) in MODEL_FOR_MASKED_LM_MAPPING
     return masked and not getattr(subject.config, "is_decoder", False)
 
 

@@ -31,8 +31,11 @@ class LayerMask:
 
     def allowed(self, length: int) -> Tensor:
         """bool [T,T]."""
-        query, key = torch.arange(length)[:, None], torch.arange(length)[None, :]
-        mask = query >= key if self.causal else torch.ones(length, length, dtype=torch.bool)
+        return self.between(torch.arange(length)[:, None], torch.arange(length)[None, :])
+
+    def between(self, query: Tensor, key: Tensor) -> Tensor:
+        """bool, the shape of both together: whether the one position may attend to the other."""
+        mask = query >= key if self.causal else torch.ones_like(query >= key)
         if self.window is not None:  # transformers' encoders count a window to each side, without the token itself
             near = query - key < self.window if self.causal else (query - key).abs() <= self.window
             mask = mask & near
@@ -150,8 +153,11 @@ def _parsed(mask: str) -> LayerMask:
     name, _, number = mask.partition(":")
     if name in ("causal", "full") and not number:
         return LayerMask(causal=name == "causal")
-    if name in ("window", "chunk", "prefix") and number.isdigit() and int(number) > 0:
-        return LayerMask(**{name: int(number)})
+    if number.isdigit() and int(number) > 0:
+        many = int(number)
+        sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
+        if name in sized:
+            return sized[name]
     raise CannotCheck(f'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P", got {mask[:40]!r}')
 
 

@@ -13,11 +13,34 @@ OBEYS: Verdict = "obeys"
 BROKEN: Verdict = "broken"
 CANNOT_TELL: Verdict = "cannot tell"
 DOES_NOT_APPLY: Verdict = "does not apply"
+SAFETY = 2.0  # over the largest that was seen: two runs are compared, and each has its own
 DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
 
 
 class CannotCheck(ValueError):
     """The module cannot be checked at all; the message is a sentence for its user."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The largest change of an output, in its own units, that no mask is to blame for.
+
+    repeated: of the same row twice, of other rows in its batch as far as rounding explains it, and at the least its
+    number type's epsilon of the largest output. rounded: of one more rounding in every part.
+    """
+
+    repeated: float
+    rounded: float
+
+    @property
+    def beside(self) -> float:
+        """What counts as no change between two rows of one forward, or of two forwards of one shape."""
+        return SAFETY * self.repeated
+
+    @property
+    def across(self) -> float:
+        """What counts as no change between forwards of other shapes, other kernels or other steps."""
+        return SAFETY * max(self.repeated, self.rounded)
 
 
 @dataclass(frozen=True)
@@ -77,7 +100,7 @@ class Report:
     """A check of one module.
 
     declared: its masks in words. length: T. pieces: a label for each position. dtype, kernel, parameters: of the
-    module. seed: of all that was drawn at random. noise: the largest change that one more rounding in every layer made.
+    module. seed: of all that was drawn at random. noise: what moves its outputs though no mask is to blame.
     forwards: how often it was called. mask: what reaches what; None where that could not be measured.
     """
 
@@ -90,8 +113,7 @@ class Report:
     kernel: str
     parameters: int
     seed: int
-    noise: float
-    tolerance: float
+    noise: Noise
     findings: tuple[Finding, ...]
     mask: MeasuredMask | None
     forwards: int = 0

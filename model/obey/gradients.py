@@ -84,7 +84,7 @@ def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tu
 
 
 def measure(trial: Trial, rows: list[int]) -> Tensor | None:
-    """[len(rows), T]: the largest gradient of a random mix of each row's logits by every embedding; None without one."""
+    """[len(rows), T]: the largest gradient of a random mix of a row's logits by every embedding; None without one."""
     found = []
     at_once = max(trial.rows_at_once // 2, 1)
     for part in torch.tensor(rows).split(at_once):

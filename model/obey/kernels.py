@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ def current(module: nn.Module) -> str:
 def judge(trial: Trial) -> Finding:
     """Every other kernel's outputs of the row, and of a row padded on the left, beside those of its own."""
     module, own = trial.subject.module, current(trial.subject.module)
-    asked = trial.kernels or getattr(module, "attention_kernels", CHEAP)
+    asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
         return skipped(LAW, NAME, "it offers no choice of attention kernels.")
     expected = _outputs(trial)
@@ -50,7 +50,7 @@ def judge(trial: Trial) -> Finding:
             if amount > trial.tolerance:
                 where = first_above(each, trial.tolerance)
                 words = f"output {where}{what} differs by {amount:.3g} between {own} and {name}."
-                return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance, (where, where))
+                return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
     if not tried:
         return skipped(
             LAW, NAME, f"it runs with {own} and with nothing else: {'; '.join(refused) or 'no other asked'}."
@@ -75,7 +75,6 @@ def judge_batch(trial: Trial) -> Finding:
         amount=amount,
         broken=f"among {ROWS_BESIDE} other rows output {where} differs by {amount:.3g} from the row alone.",
         kept=f"the row is the same among {ROWS_BESIDE} others.",
-        pair=(where, where),
     )
 
 

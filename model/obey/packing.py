@@ -40,7 +40,6 @@ def judge(trial: Trial) -> Finding:
         amount=amount,
         broken=f"{words}: output {where} differs by {amount:.3g} from its document alone.",
         kept=f"{words}: both documents are as they are alone.",
-        pair=(where, 0),
     )
     pair = _seen_across(trial, first, arguments)
     if finding.verdict == BROKEN and pair is not None:

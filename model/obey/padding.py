@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.obey.findings import BROKEN, Finding
+from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
 from model.obey.trial import Trial, difference_of, first_above, skipped, unknown
 
@@ -30,14 +30,15 @@ def judge(trial: Trial, law: str) -> Finding:
     pads = trial.length - trial.part
     broken = f"with {pads} pads on the {side}, output {where} of the row differs by {amount:.3g} from the row alone."
     if beside > amount:
-        where, pad = first_above(of_long, trial.tolerance), 0
+        where = first_above(of_long, trial.tolerance)
         broken = (
             f"in a batch with a mask, output {where} of an unpadded row differs by {beside:.3g} from the row alone."
         )
     elif not bool(torch.isfinite(found[0, real]).all()):
         broken = f"with {pads} pads on the {side}, output {where} of the row is no number."
     kept = f"{pads} pads on the {side}: the row is as it is alone."
-    finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=(where, pad))
+    pair = None if beside > amount else (real.start + where, pad)
+    finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
     if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
         why = (
             "positions are counted from the row's first cell and it takes no position_ids, so that a row moved to the "
@@ -52,18 +53,19 @@ def judge_content(trial: Trial) -> Finding:
     why = _why_not(trial)
     if why:
         return skipped(CONTENT, NAMES[CONTENT], why)
-    most, pair, words = 0.0, None, ""
-    sides = ["right"] if trial.subject.counts_positions_by_ids else ["right", "left"]
-    for side in sides:
-        amount, each, pad = _content(trial, side)
+    most, pair, words = 0.0, None, "other ids in the pads move nothing."
+    tolerance = trial.noise.beside  # the same shapes twice
+    for side in ["right"] if trial.subject.counts_positions_by_ids else ["right", "left"]:
+        amount, each, cells = _content(trial, side)
         if amount > most:
-            where = first_above(each, trial.tolerance)
-            most, pair = amount, (where, pad)
-            words = f"other ids in the pads on the {side} move output {where} by {amount:.3g}."
-    finding = trial.finding(
-        CONTENT, NAMES[CONTENT], amount=most, broken=words, kept="other ids in the pads move nothing.", pair=pair
-    )
-    if finding.verdict != BROKEN and not _unmasked_would_move(trial):
+            most = amount
+        if amount > tolerance and pair is None:
+            where = first_above(each, tolerance)
+            pair = cells[0] + where, cells[1]
+            words = f"other ids in the pads on the {side} move output {where} of the row by {float(each[where]):.3g}."
+    verdict = OBEYS if pair is None else BROKEN
+    finding = Finding(CONTENT, NAMES[CONTENT], verdict, words, most, tolerance, pair)
+    if verdict != BROKEN and not _unmasked_would_move(trial):
         return unknown(CONTENT, NAMES[CONTENT], "without a padding mask the same ids move nothing either.", finding)
     return finding
 
@@ -96,14 +98,15 @@ def _why_not(trial: Trial) -> str:
     return "" if trial.subject.takes_mask else "its forward takes no attention_mask, so it cannot be told of padding."
 
 
-def _content(trial: Trial, side: str) -> tuple[float, Tensor, int]:
+def _content(trial: Trial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
+    """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
     ids, keep, real = padded(trial, side)
     others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
     more = positions(trial.subject, keep, side)
     amount, each = difference_of(
         trial.subject.outputs(others, keep, **more)[0, real], trial.subject.outputs(ids, keep, **more)[0, real]
     )
-    return amount, each, int((~keep[0]).nonzero()[0])
+    return amount, each, (real.start, int((~keep[0]).nonzero()[0]))
 
 
 def _unmasked_would_move(trial: Trial) -> bool:
@@ -114,7 +117,7 @@ def _unmasked_would_move(trial: Trial) -> bool:
     amount, _ = difference_of(
         trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
     )
-    return amount > trial.tolerance
+    return amount > trial.noise.beside
 
 
 def _cannot_shift(trial: Trial) -> bool:
@@ -123,4 +126,4 @@ def _cannot_shift(trial: Trial) -> bool:
     if not subject.is_transformers or subject.takes("position_ids"):
         return False
     amount, _, _ = _content(trial, "left")
-    return amount <= trial.tolerance
+    return amount <= trial.noise.beside

@@ -34,10 +34,10 @@ def measure(trial: Trial) -> MeasuredMask:
     generator = trial.generator(1)
     _try(trial, moved, places, substitutes, generator)
     declared = trial.declared.reach
-    dead = [j for j in places if not float(moved[declared[:, j], j].max()) > trial.tolerance]
+    dead = [j for j in places if not float(moved[declared[:, j], j].max()) > trial.noise.beside]
     if dead:
         _try(trial, moved, dead, MORE, generator)
-    return MeasuredMask(moved.numpy().astype(np.float64), declared.numpy(), trial.tolerance)
+    return MeasuredMask(moved.numpy().astype(np.float64), declared.numpy(), trial.noise.beside)
 
 
 def judge(trial: Trial, mask: MeasuredMask) -> Finding:

@@ -98,7 +98,7 @@ class Subject:
         return self.module(**arguments)
 
     def read(self, found: Any, ids: Tensor) -> Tensor:
-        """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where there are none for every position."""
+        """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
         logits = found
         for name in ("logits", "prediction_logits", "last_hidden_state"):
             if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
@@ -137,7 +137,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:
-    """[..,V] -> [..]: the largest difference at a position; infinite where one is no number and the other is not equal."""
+    """[..,V] -> [..]: the largest difference at a position, infinite where one is no number and the other differs."""
     difference = (one - other).abs()
     difference = torch.where(one == other, 0.0, difference)  # -inf logits of entries that are never predicted
     return torch.nan_to_num(difference, nan=torch.inf, posinf=torch.inf).amax(-1)

@@ -12,28 +12,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.obey.findings import Noise
 from model.obey.subject import Subject, apart
 
 ROUNDS = 3
-SAFETY = 4.0  # over the largest of ROUNDS draws: two runs are compared, and a draw need not be the worst case
 
 
-def noise_of(subject: Subject, ids: Tensor, seed: int) -> float:
-    """The largest change of an output that the same run twice, or one more rounding in every part, makes."""
-    base = subject.outputs(ids)
-    most = float(apart(base, subject.outputs(ids)).max())
-    generator = torch.Generator(device="cpu").manual_seed(seed)
+def noise_of(subject: Subject, ids: Tensor, company: Tensor, seed: int) -> Noise:
+    """ids [1,T]: the row. company [N,T]: other rows, which stand in the batch with it once."""
+    alone = subject.outputs(ids.expand(1 + len(company), -1))
+    twice = subject.outputs(ids.expand(1 + len(company), -1))
+    beside = subject.outputs(torch.cat([ids, company]))
+    base, rounded = alone[:1], _rounded(subject, ids, seed)
+    finite = base[base.isfinite()]
+    floor = torch.finfo(subject.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
+    repeated = max(float(apart(base, found).max()) for found in (alone, twice))
+    mixed = min(float(apart(base, beside[:1]).max()), rounded)  # more than that is no rounding: see the law of batches
+    return Noise(max(repeated, mixed, floor), rounded)
+
+
+def _rounded(subject: Subject, ids: Tensor, seed: int) -> float:
+    base, most = subject.outputs(ids), 0.0
+    generator = torch.Generator().manual_seed(seed)
     for _ in range(ROUNDS):
         with rounded_once_more(subject.module, generator):
             most = max(most, float(apart(base, subject.outputs(ids)).max()))
-    finite = base[base.isfinite()]
-    floor = torch.finfo(subject.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
-    return max(most, floor)
-
-
-def tolerance_of(noise: float) -> float:
-    """What counts as no change."""
-    return SAFETY * noise
+    return most
 
 
 @contextmanager

@@ -28,7 +28,6 @@ def judge(trial: Trial) -> Finding:
         amount=amount,
         broken=f"output {where} differs by {amount:.3g} between training mode without dropout and eval mode.",
         kept="training mode without dropout is as eval mode.",
-        pair=(where, where),
     )
     if difference_of(found, again)[0] > trial.tolerance:
         return unknown(LAW, NAME, "in training mode it is random, though every dropout was set to 0.", finding)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from model.obey.declared import Declared
-from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding
+from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding, Noise
 from model.obey.subject import Subject, apart
 
 MOST_LOGITS = 2**24  # of one forward: rows · T · V
@@ -20,7 +20,7 @@ FEWEST_ROWS, MOST_ROWS = 24, 640
 class Trial:
     """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
 
-    tolerance: what counts as no change of an output. kernels: the names to compare, None for those that cost little.
+    kernels: the names to compare, None for those that cost little.
     """
 
     subject: Subject
@@ -28,14 +28,18 @@ class Trial:
     pool: Tensor
     pad: int
     declared: Declared
-    noise: float
-    tolerance: float
+    noise: Noise
     seed: int
     kernels: tuple[str, ...] | None = None
 
     @property
     def length(self) -> int:
         return len(self.ids)
+
+    @property
+    def tolerance(self) -> float:
+        """What counts as no change of an output between two forwards."""
+        return self.noise.across
 
     @property
     def part(self) -> int:
@@ -69,7 +73,7 @@ class Trial:
         return self.pool[torch.randint(0, len(self.pool), (count, length), generator=generator)].to(self.ids)
 
     def changed_beside_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For rows [N,T] in turn their outputs beside those of the row itself from the same forward: ([n,T,V], [1,T,V]).
+        """For rows [N,T] in turn their outputs beside the row's own from the same forward: ([n,T,V], [1,T,V]).
 
         The same batch, so that both are computed with the same shapes; every forward has as many rows.
         """
