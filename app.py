@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, look, models, overview
+from ui import controls, explain, models, overview, run_view
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -31,7 +31,7 @@ with st.sidebar:
     targets = controls.choose_target(model)
 try:
     with st.spinner(f"Reading with {explain.title_of(model)} …", show_time=True):
-        reading = look.read(model, text, st.session_state.pad, targets)
+        reading = run_view.read(model, text, st.session_state.pad, targets)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
@@ -51,7 +51,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
 try:
     with sentence_place, st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        now, standard = look.looks(model, batch, spec, scope, row, attention)
+        now, standard = run_view.run_pair(model, batch, spec, scope, row, attention)
         survey, standard_survey = now.survey(), standard.survey()
         predictions, standard_predictions = now.predictions(), standard.predictions()
 except models.TROUBLE as error:

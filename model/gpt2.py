@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from model.errors import CheckpointError
 from model.transformer import Transformer, TransformerConfig
 
 AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
@@ -22,10 +23,6 @@ AS_WE_DO = {  # the ways of computing that our Transformer has; other values mak
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
 }
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; the message names the file, what was expected and what was found."""
 
 
 class GPT2Config(BaseModel):

@@ -1,7 +1,7 @@
 """Boolean masks and how they combine. True means "may attend".
 
 A cell is allowed when every mask that is on allows it, or where sinks or a prefix open it again; what was drawn by
-hand has the last word. MaskSpec (spec.py) says which masks are on, a Place what they are made of.
+hand has the last word. MaskSpec (spec.py) says which masks are on, a MaskContext what they are made of.
 Sizes: B batch rows, H heads, Q queries, K keys; the queries are the last Q of the K positions.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.spec import OFF, STANDARD, MaskSpec, Stroke
 
-__all__ = ["MaskSpec", "Place", "Stroke", "build", "combine"]
+__all__ = ["MaskContext", "MaskSpec", "Stroke", "build", "combine"]
 
 SCOPE = ("layers", "heads", "positions")  # fields that say where, not which
 MASK_NAMES = tuple(field.name for field in fields(MaskSpec) if field.name not in SCOPE)
@@ -148,7 +148,7 @@ def combine(masks: dict[str, Tensor]) -> Tensor | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class MaskContext:
     """One attention of a model during one run: what its masks are made of.
 
     keep bool [B,K], True = a real key. window: its native sliding window in positions, or None. available: the masks

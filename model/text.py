@@ -54,7 +54,7 @@ class TokenBatch:
         return numbers
 
 
-class Encoder:
+class BatchTokenizer:
     """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
 
     def __init__(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
-from model.masks import MaskSpec, Place
+from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 
 BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a whole layer is reduced
@@ -22,13 +22,13 @@ BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a who
 class LayerRecord:
     """One attention of one run: H query heads over Hkv key-value heads.
 
-    q [B,H,Q,D]; k and v [B,Hkv,K,D]; place: what its masks are made of; scale None means 1/sqrt(D).
+    q [B,H,Q,D]; k and v [B,Hkv,K,D]; context: what its masks are made of; scale None means 1/sqrt(D).
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    place: Place
+    context: MaskContext
     scale: float | None = None
     terms: ScoreTerms = NO_TERMS
 
@@ -46,7 +46,7 @@ class LayerRecord:
         group = self.q.shape[1] // self.k.shape[1]
         some = torch.arange(self.q.shape[1])[heads]
         shared = some // group  # the key-value head of each query head
-        allowed = self.place.allowed(spec)
+        allowed = self.context.allowed(spec)
         if allowed is not None:
             allowed = allowed.expand(self.q.shape[0], -1, self.q.shape[2], self.k.shape[2])[row]  # [1 or H,Q,K]
             allowed = allowed[heads if len(allowed) > 1 else slice(None), queries]
@@ -226,7 +226,9 @@ class Trace:
         self._check(layer, head, row)
         record = self.layers[layer]
         shape = (record.q.shape[0], 1, *self._shape(layer))
-        return {name: mask.expand(shape)[row, 0] for name, mask in record.place.masks(spec or self.spec, head).items()}
+        return {
+            name: mask.expand(shape)[row, 0] for name, mask in record.context.masks(spec or self.spec, head).items()
+        }
 
     def _check(self, layer: int, head: int, row: int) -> None:
         for name, value, count in (

@@ -6,8 +6,9 @@ from ui import page
 
 page.set_up("Bug clinic")
 
-from model.clinic import attention_for, masks_for
-from ui import clinic, controls, explain, look, models, spot
+from model.bug_clinic.clinic import attention_for, masks_for
+from ui import controls, explain, models, run_view
+from ui.bug_clinic import clinic, spot
 from ui.examples import FIRST
 from ui.markdown import escaped
 
@@ -33,12 +34,12 @@ try:
         lines, reading = clinic.read(model, text)
         with st.sidebar:
             row = controls.choose_row(reading.rows)
-        now, _ = look.looks(model, reading.batch, masks_for(model), "model", row, attention_for(model))
+        now, _ = run_view.run_pair(model, reading.batch, masks_for(model), "model", row, attention_for(model))
         asked = spot.ask(now) if mode == "spot" else None
         if mode == "spot" and asked is None:
             st.info("This text shows too few bugs apart; the puzzle is on an example.")
             lines, reading = clinic.read(model, FIRST)
-            now, _ = look.looks(model, reading.batch, masks_for(model), "model", 0, attention_for(model))
+            now, _ = run_view.run_pair(model, reading.batch, masks_for(model), "model", 0, attention_for(model))
             asked = spot.ask(now)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")

@@ -6,9 +6,10 @@ from ui import page
 
 page.set_up("Cross-attention")  # first, so that the browser has something to fetch while torch is imported
 
-from model.dates import DatesModel
-from ui import controls, cross_drawing, explain, models
-from ui import cross_attention as ours
+from model.cross_attention.dates import DatesModel
+from ui import controls, explain, models
+from ui.cross_attention import drawing
+from ui.cross_attention import lines as ours
 from ui.markdown import escaped
 
 controls.seed()
@@ -52,17 +53,17 @@ except models.TROUBLE as error:
     st.stop()
 source = parts["cross"].now.trace.keys
 title.markdown(f"### Cross-attention\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
-for note in cross_drawing.notes(model, lines, spec, row):
+for note in drawing.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
 if isinstance(model, DatesModel):
-    sentence_place.html(cross_drawing.verdict(model, lines, spec, row))
-cross_drawing.alignment(model, parts["cross"], changed=changed)
+    sentence_place.html(drawing.verdict(model, lines, spec, row))
+drawing.alignment(model, parts["cross"], changed=changed)
 shown = ours.choose_shown(changed)
-cross_drawing.heatmaps(model, parts, shown)
+drawing.heatmaps(model, parts, shown)
 if isinstance(model, DatesModel):
-    cross_drawing.what_breaks(model, lines, spec, row)
+    drawing.what_breaks(model, lines, spec, row)
 else:
-    cross_drawing.losses(parts["decoder"], changed=changed)
+    drawing.losses(parts["decoder"], changed=changed)
 ours.keep(wanted)

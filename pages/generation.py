@@ -6,7 +6,9 @@ from ui import page
 
 page.set_up("Generation")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, generation, generation_run, generation_sections, generation_steps, models
+from ui import controls, explain, models
+from ui.generation import run, sections, steps
+from ui.generation import writing as generation
 from ui.markdown import escaped
 
 controls.seed()
@@ -32,7 +34,7 @@ sampling, cache = generation.choose_sampling(model)
 try:
     notes = generation.begin(model, text)
     with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        writing = generation_run.advance(model, sampling, cache)
+        writing = run.advance(model, sampling, cache)
 except models.TROUBLE as error:
     generation.halt()
     st.error(f"{escaped(str(error))}.")
@@ -41,6 +43,6 @@ with pressed:
     generation.buttons(model, writing)
 for note in notes:
     st.caption(note)
-generation_steps.show(model, sampling, cache, layer, head)
-generation_sections.show(model, st.session_state.writing, cache, layer, head)
+steps.show(model, sampling, cache, layer, head)
+sections.show(model, st.session_state.writing, cache, layer, head)
 generation.share(wanted, model)

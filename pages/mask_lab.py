@@ -6,9 +6,10 @@ from ui import page
 
 page.set_up("Mask Lab")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import compose, controls, explain, lab, look, mask_canvas, models
+from ui import controls, explain, models, run_view
 from ui.markdown import escaped
-from viz.mask_words import counts, formula
+from ui.mask_lab import canvas, compose, sections
+from viz.mask_lab.words import counts, formula
 from viz.view import cropped
 
 controls.seed()
@@ -29,7 +30,7 @@ with st.sidebar:
     targets = controls.choose_target(model)
 try:
     with st.spinner(f"Reading with {explain.title_of(model)} …", show_time=True):
-        reading = look.read(model, text, st.session_state.pad, targets)
+        reading = run_view.read(model, text, st.session_state.pad, targets)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
@@ -41,37 +42,37 @@ for note in explain.limits(model, reading):
 title, heads, where = st.columns([1.5, 1, 1.3], vertical_alignment="top", gap="medium")
 with heads:
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
-    layer, head = controls.choose_head(model, *look.shape(model, attention))
+    layer, head = controls.choose_head(model, *run_view.shape(model, attention))
 name = f"L{layer} H{head}"
 title.markdown(f"### Mask Lab\n{explain.title_of(model)} · {explain.size(reading.batch, row)} · {name}")
 with where:
-    held = compose.choose_where(look.shape(model, attention)[0], layer)
+    held = compose.choose_where(run_view.shape(model, attention)[0], layer)
 spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
-lab.warn_of_a_changed_text(reading.batch)
+sections.warn_of_a_changed_text(reading.batch)
 try:
     with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        now, standard = look.looks(model, reading.batch, spec, "model", row, attention)
+        now, standard = run_view.run_pair(model, reading.batch, spec, "model", row, attention)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
 
 views = now.head(layer, head), standard.head(layer, head)
 mask = now.mask(layer, head)
-said.html(lab.sentence(now, standard, layer, head) + formula(mask) + counts(views[0].blocked, mask))
+said.html(sections.sentence(now, standard, layer, head) + formula(mask) + counts(views[0].blocked, mask))
 with said:
-    lab.notes(spec, now, layer)
+    sections.notes(spec, now, layer)
 part = controls.choose_positions(*views[0].weights.shape)
 left, right = st.columns(2, gap="medium")
 with left:
-    mask_canvas.show(mask, *part, compose.text_key(reading.batch))
+    canvas.show(mask, *part, compose.text_key(reading.batch))
 with right:
-    shown = lab.choose_shown()
+    shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, *part) for view in views)
-    figure = lab.picture(shown, now_view, standard_view)
-    alt = lab.alt(name, shown, now_view, standard_view)
+    figure = sections.picture(shown, now_view, standard_view)
+    alt = sections.alt(name, shown, now_view, standard_view)
     st.plotly_chart(figure, key="head_figure", config=page.CHART, height="stretch", alt=alt)
 
-lab.show_section(now, standard, layer, head)
+sections.show_section(now, standard, layer, head)
 with st.sidebar:
     controls.share(wanted, model, compose.for_link(spec))

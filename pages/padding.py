@@ -8,9 +8,9 @@ page.set_up("Padding")  # first, so that the browser has something to fetch whil
 
 from ui import controls, explain, models, padding
 from ui.markdown import escaped
-from viz import padded_words
-from viz.padded_grid import amount, grid
-from viz.padded_tables import texts_table, ways_table
+from viz.padding import words
+from viz.padding.grid import amount, grid
+from viz.padding.tables import texts_table, ways_table
 
 controls.seed()
 
@@ -44,7 +44,7 @@ shown = padding.way(model, lines.texts, choice, causal, own)
 cells, tolerance = len(texts[0].pieces), by_themselves.tolerance
 what = "logits" if model.predicts else "last states"
 title.markdown(f"### Padding\u2002:small[{explain.title_of(model)} · {len(texts)} sentences · {cells} cells each]")
-sentence = padded_words.sentence(texts, shown, what)
+sentence = words.sentence(texts, shown, what)
 sentence_place.html(f'<p class="sentence">{sentence}</p>')
 with notes:
     for note in lines.notes:
@@ -61,7 +61,7 @@ with left:
     st.markdown("##### Each sentence against itself alone")
     st.html(texts_table(texts, tolerance))
     if texts[0].alone is not None:
-        st.caption(escaped(padded_words.reading(texts, choice.side)))
+        st.caption(escaped(words.reading(texts, choice.side)))
 with right:
     st.markdown("##### Every way to pad, at once")
     try:
@@ -76,8 +76,8 @@ with right:
         f"Correct: at most {amount(tolerance)}, a ten-thousandth of their largest size, {by_themselves.largest:.1f}. "
         "So much float32 may round when the same sums run in another order. Framed: the way shown above."
     )
-sentence_place.html(f'<p class="sentence">{sentence} {padded_words.advice(ways, shown, cells)}</p>')
+sentence_place.html(f'<p class="sentence">{sentence} {words.advice(ways, shown, cells)}</p>')
 
 st.markdown("##### Why")
-st.html(padded_words.listed(padded_words.reasons(ways, causal=causal, cells=cells)))
+st.html(words.listed(words.reasons(ways, causal=causal, cells=cells)))
 padding.share(wanted, model)

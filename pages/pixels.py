@@ -6,42 +6,43 @@ from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import models, pixels, pixels_look, pixels_write
+from ui import models
 from ui.markdown import escaped
+from ui.pixels import look, pictures, write
 
-pixels.seed()
+pictures.seed()
 with st.sidebar:
     controls = st.container()
 title, parts, switches = st.columns([0.32, 1, 1.3], vertical_alignment="center")
 title.markdown("### Pixels")
 with parts:
-    part = pixels.choose_part()
+    part = pictures.choose_part()
 try:
-    model = pixels.the_model()
+    model = pictures.the_model()
     found = model.describe()
     with controls:
         if part == "look":
-            levels, told = pixels_look.choose_picture()
-            layer, head = pixels_look.choose_head(model)
+            levels, told = look.choose_picture()
+            layer, head = look.choose_head(model)
         elif part == "write":
-            classes, draw = pixels_write.choose_sample(), pixels_write.choose_draw()
+            classes, draw = write.choose_sample(), write.choose_draw()
         else:
-            rows, draw = pixels_write.choose_start(), pixels_write.choose_draw()
+            rows, draw = write.choose_start(), write.choose_draw()
         st.caption(
             f"The digits model: {found.layers['self']} layers × {found.heads} heads, {found.parameters:,} parameters, "
             "a class token and 64 pixels of 8 grey levels, written row by row."
         )
     if part == "look":
         with switches:
-            causal, scope = pixels_look.choose_mask()
-        now, standard = pixels_look.looks(model, levels, told, causal, scope)
-        st.html(f'<p class="sentence">{pixels_look.words(now, standard, layer, head, scope)}</p>')
-        pixels_look.show(now, standard, layer, head, pixels_look.picker(model.num_heads))
+            causal, scope = look.choose_mask()
+        now, standard = look.run_pair(model, levels, told, causal, scope)
+        st.html(f'<p class="sentence">{look.words(now, standard, layer, head, scope)}</p>')
+        look.show(now, standard, layer, head, look.picker(model.num_heads))
     elif part == "write":
-        pixels_write.show_sample(classes, draw)
+        write.show_sample(classes, draw)
     else:
-        pixels_write.show_finish(rows, draw)
+        write.show_finish(rows, draw)
 except models.TROUBLE as error:
     st.error(f"{escaped(str(error))}.")
     st.stop()
-pixels.keep_in_url()
+pictures.keep_in_url()

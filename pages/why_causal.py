@@ -6,13 +6,15 @@ from ui import page
 
 page.set_up("Why causal")  # first, so that the browser has something to fetch while torch is imported
 
-from model import twins
-from model.twins import COMBINATIONS, Combination
-from ui import explain, live_training, models, why_causal
+from model.why_causal import twins
+from model.why_causal.twins import COMBINATIONS, Combination
+from ui import explain, models
 from ui.markdown import escaped
+from ui.why_causal import live_training
+from ui.why_causal import twins as why_causal
 from viz.head import head_figure, head_range
-from viz.twins import change_bars, loss_curves, token_losses
-from viz.twins_tables import copies, four
+from viz.why_causal.charts import change_bars, loss_curves, token_losses
+from viz.why_causal.tables import copies, four
 
 why_causal.seed()
 live_training.seed()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from model import catalog
+from model.base import Model
 from model.gpt2 import save_transformer
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
@@ -45,6 +46,6 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny_folder: Path) -> catalog.Model:
+def tiny(tiny_folder: Path) -> Model:
     """The tiny model, loaded as a reader's own folder would be. Read-only."""
     return catalog.load(str(tiny_folder))

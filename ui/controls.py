@@ -10,10 +10,10 @@ from typing import Any
 import streamlit as st
 
 from model import catalog
-from model.catalog import Model
+from model.base import Model
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
-from ui import keep, link, models
+from ui import choices, link, models
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
@@ -30,7 +30,7 @@ OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another m
 
 def seed() -> None:
     """Once a session, from the URL: put every choice where its widget will find it."""
-    keep.restore("kept", _from_link)
+    choices.restore("kept", _from_link)
 
 
 def _from_link() -> dict[str, Any]:

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model import measures
-from model.catalog import MOST_ROWS, Model, Reading
-from model.description import Description
+from model.base import MOST_ROWS, Description, Model, TokenizedText
+from model.heads import measures
 from model.text import TokenBatch
-from ui.look import Look
 from ui.markdown import escaped
+from ui.run_view import RunView
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
@@ -48,7 +47,7 @@ def size(batch: TokenBatch, row: int) -> str:
     return f"{real} tokens" + (f" + {padding} padding" if padding else "")
 
 
-def limits(model: Model, reading: Reading) -> list[str]:
+def limits(model: Model, reading: TokenizedText) -> list[str]:
     """A sentence for everything of the text that is not shown."""
     batch = reading.batch
     notes = _cuts(model, batch.cut, "Row") if batch.source is None else []
@@ -72,7 +71,7 @@ def _cuts(model: Model, cuts: tuple[str, ...], what: str) -> list[str]:
     ]
 
 
-def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
+def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
     """What the sentence needs to know about the head on screen."""
     row, model = now.row, now.model
     queries, keys = now.trace.queries, now.trace.keys
@@ -88,7 +87,7 @@ def scene(now: Look, scope: str, name: str, view: HeadView) -> Scene:
     return Scene(
         name=name,
         across=across,
-        can_be_causal="causal" in now.trace.layers[0].place.available,
+        can_be_causal="causal" in now.trace.layers[0].context.available,
         causal=now.masks.causal,
         padding=now.masks.padding,
         window=now.masks.window or "window" not in model.describe().masks,
@@ -139,7 +138,7 @@ def _counts(counts: dict[str, int]) -> str:
     return " + ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def sharing(look: Look, layer: int, head: int) -> str:
+def sharing(look: RunView, layer: int, head: int) -> str:
     """Which query heads share the chosen one's keys and values; nothing where none does."""
     record = look.trace.layers[layer]
     heads, group = record.q.shape[1], record.q.shape[1] // record.k.shape[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from model import catalog
-from model.catalog import Model
+from model.base import Model
 from model.settings import Settings
 from ui.markdown import escaped
 

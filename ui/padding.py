@@ -5,14 +5,15 @@ from typing import cast
 
 import streamlit as st
 
-from model import padded
-from model.catalog import Model
-from model.padded import CHOICES, Alone, Choice, Comparison, Guess, PaddingMask, PositionIds, Side
+from model import padding
+from model.base import Model
+from model.padding import CHOICES, Alone, Choice, Comparison, Guess, PaddingMask, PositionIds, Side
 from model.text import rows_of
-from ui import controls, explain, keep, memory
+from ui import choices as keep
+from ui import controls, explain, results
 from viz.numbers import Candidate
-from viz.padded_grid import PaddedText
-from viz.padded_tables import Way
+from viz.padding.grid import PaddedText
+from viz.padding.tables import Way
 
 OURS = ("Once upon a time", "The king said to his")  # of different lengths, so that one of them is always padded
 SIDES = {"left": "left", "right": "right"}
@@ -49,9 +50,9 @@ class Lines:
 def lines(model: Model, text: str) -> Lines:
     """The reader's lines, and two of the page's own where those need no padding. Raises what encode raises."""
     rows, _ = rows_of(text, len(text))
-    texts = padded.fitting(model, rows)
+    texts = padding.fitting(model, rows)
     ours = () if _need_padding(model, texts) else OURS
-    kept = texts[: padded.MOST_TEXTS - len(ours)]
+    kept = texts[: padding.MOST_TEXTS - len(ours)]
     notes = [*_cuts(model, rows, kept), *_left_out(len(rows) - len(kept), len(kept))]
     whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
     return Lines((*kept, *ours), len(ours), tuple(notes), whole)
@@ -94,19 +95,19 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
 def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     """Whether the model takes no position ids but its own; remembered."""
     key = ("own positions", model.key)
-    return memory.shared().get(key, lambda: _Answer(not padded.takes_positions(model, texts[-1]))).yes
+    return results.shared().get(key, lambda: _Answer(not padding.takes_positions(model, texts[-1]))).yes
 
 
 def alone(model: Model, texts: tuple[str, ...], causal: bool) -> Alone:
     """Each text by itself, remembered."""
-    return memory.shared().get(("alone", model.key, texts, causal), lambda: padded.alone(model, list(texts), causal))
+    return results.shared().get(("alone", model.key, texts, causal), lambda: padding.alone(model, list(texts), causal))
 
 
 def compare(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool) -> Comparison:
     """The texts as one padded batch beside each alone, remembered."""
     by_themselves = alone(model, texts, causal)  # before the next: one that waits for a core must hold none
     key = ("padded", model.key, texts, choice, causal)
-    return memory.shared().get(key, lambda: padded.compare(model, list(texts), choice, causal, by_themselves))
+    return results.shared().get(key, lambda: padding.compare(model, list(texts), choice, causal, by_themselves))
 
 
 def ways(model: Model, texts: tuple[str, ...], causal: bool, own: bool) -> list[Way]:
@@ -120,7 +121,7 @@ def way(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool, own:
     by_themselves, found = alone(model, texts, causal), compare(model, texts, choice, causal)
     apart = max(found.largest())
     others = None
-    if padded.predicts_next(model):
+    if padding.predicts_next(model):
         pairs = zip(found.guesses, by_themselves.guesses, strict=True)
         others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
     positions = "own" if own else choice.positions
@@ -202,7 +203,7 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
     batch = model.encode(texts)
     return [
         f"Sentence {number} is cut to its first {int(batch.keep[number - 1].sum()):,} tokens: this page compares at "
-        f"most {padded.MOST_TOKENS} of a sentence, and {explain.title_of(model)} reads at most {model.context:,}."
+        f"most {padding.MOST_TOKENS} of a sentence, and {explain.title_of(model)} reads at most {model.context:,}."
         for number, (row, text) in enumerate(zip(rows, texts, strict=False), 1)
         if row != text or batch.cut[number - 1]
     ]
@@ -211,7 +212,7 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
 def _left_out(count: int, shown: int) -> list[str]:
     if not count:
         return []
-    most = f"the page takes {padded.MOST_TEXTS} lines at the most, its own included, fewer when they are long"
+    most = f"the page takes {padding.MOST_TEXTS} lines at the most, its own included, fewer when they are long"
     return [f"Shown are the first {shown} lines, {count:,} more are left out: {most}."]
 
 

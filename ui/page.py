@@ -58,7 +58,7 @@ STYLE = """
 
 def set_up(title: str) -> None:
     """Call first on every page."""
-    if st.session_state.get("page") != title:  # see ui/keep.py
+    if st.session_state.get("page") != title:  # see ui/choices.py
         st.session_state.update(page=title, visit=st.session_state.get("visit", 0) + 1)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}

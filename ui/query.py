@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from ui.look import Look
+from ui.run_view import RunView
 
 
-def choose(now: Look) -> int:
+def choose(now: RunView) -> int:
     """The position of the query that the reader picks, one two thirds into the row at first; its key is "query"."""
     pieces = now.trace.queries.pieces[now.row]
     chosen = st.session_state.get("query")

@@ -3,7 +3,8 @@
     python -m model.training dates [--minutes 14] [--out FOLDER]
     python -m model.training.dates [FOLDER]                        print the numbers on its card
 
-Every row is made on the spot by model/written_dates.py, of days that are not held out. Learning follows the clock.
+Every row is made on the spot by model/cross_attention/written_dates.py, of days that are not held out. Learning
+follows the clock.
 """
 
 import csv
@@ -20,13 +21,13 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from model import dates
-from model.date_measures import Pairs, exact_match
-from model.dates import END, FOLDER, PAD, START, DatesModel
+from model.cross_attention import dates
+from model.cross_attention.date_measures import Pairs, exact_match
+from model.cross_attention.dates import END, FOLDER, PAD, START, DatesModel
+from model.cross_attention.written_dates import examples, held_out_days, training_days
 from model.masks import MaskSpec
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.training.story import rate_at, update
-from model.written_dates import examples, held_out_days, training_days
 
 EVERY = 200  # steps between two lines of the loss curve
 POOL = 8  # batches that are drawn together

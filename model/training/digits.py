@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from model import digits, masks
+from model import masks
 from model.gpt2 import save_transformer
-from model.real_digits import Digits, real_digits
+from model.pixels import digits
+from model.pixels.real_digits import Digits, real_digits
 from model.training import story
 from model.training.measure_digits import report
 from model.transformer import Transformer

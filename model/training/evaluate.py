@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model import masks, measures
+from model import masks
 from model.attention import attention_stages
 from model.gpt2 import load_transformer
+from model.heads import measures
 from model.training.tokenizer import FIRST_ID, START_ID
 from model.transformer import Transformer
 

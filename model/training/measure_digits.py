@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model import digits
-from model.digit_writing import Draw, write
-from model.digits import CLASSES, DigitsModel
 from model.masks import MaskSpec
-from model.real_digits import Digits, real_digits
-from model.recogniser import TITLES, recogniser
+from model.pixels import digits
+from model.pixels.digit_writing import Draw, write
+from model.pixels.digits import CLASSES, DigitsModel
+from model.pixels.real_digits import Digits, real_digits
+from model.pixels.recogniser import TITLES, recogniser
 
 SIZES = (100, 1000)  # digits written, as many of each class
 

@@ -18,14 +18,15 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model import masks, twins
+from model import masks
 from model.gpt2 import save_transformer
 from model.text import TokenBatch
 from model.training import story
 from model.training.corpus import read_books
 from model.training.tokenizer import START_ID, train_tokenizer
 from model.transformer import Transformer
-from model.twins import FOLDERS
+from model.why_causal import twins
+from model.why_causal.twins import FOLDERS
 
 EVERY = 25  # steps between two lines of loss.csv
 HELD_OUT_ROWS = 32  # windows of held-out text that each of those lines is measured on

@@ -3,8 +3,8 @@
 import time
 from statistics import median
 
-from model import live, twins
-from model.live import Training
+from model.why_causal import live, twins
+from model.why_causal.live import Training
 from tests.benchmarks.report import Ratio
 
 RUNS, BAR = 15, 2.0

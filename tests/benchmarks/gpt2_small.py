@@ -3,16 +3,16 @@
 import torch
 from tokenizers import Tokenizer, models
 
-from model.catalog import Model
-from model.text import Encoder, TokenBatch
+from model.decoder import DecoderModel
+from model.text import BatchTokenizer, TokenBatch
 from model.transformer import Transformer, TransformerConfig
 
 CONFIG = TransformerConfig(vocabulary=50257, context=1024, layers=12, heads=12, width=768)
 
 
-def random_model() -> Model:
+def random_model() -> DecoderModel:
     network = Transformer(CONFIG).eval().requires_grad_(False)
-    return Model("random", network, Encoder(Tokenizer(models.BPE()), CONFIG.context, pad=0))
+    return DecoderModel("random", network, BatchTokenizer(Tokenizer(models.BPE()), CONFIG.context, pad=0))
 
 
 def random_batch(tokens: int) -> TokenBatch:

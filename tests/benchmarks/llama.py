@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from model import huggingface
+from model.huggingface import adapter
 from model.settings import Settings
 from model.text import TokenBatch
 from tests.benchmarks.forward import interleaved
@@ -36,7 +36,7 @@ def traced_llama() -> list[Ratio]:
         theirs.save_pretrained(folder)
         words = {f"w{number}": number for number in range(100)}
         Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
-        ours = huggingface.from_folder(str(folder), folder, Settings(max_weights_gb=10))
+        ours = adapter.from_folder(str(folder), folder, Settings(max_weights_gb=10))
     ids = torch.randint(SHAPE["vocab_size"], (1, TOKENS), generator=torch.Generator().manual_seed(0))
     batch = TokenBatch(ids, torch.ones(1, TOKENS, dtype=torch.bool), (("",) * TOKENS,))
     traced, plain = interleaved(

@@ -16,15 +16,15 @@ import torch
 from huggingface_hub import constants
 from tokenizers import Tokenizer
 
-from model import catalog, hub
-from model.catalog import ENTRIES, FILES, MOST_ROWS, Model
-from model.folders import TooLarge
-from model.gpt2 import CheckpointError
+from model import catalog
+from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
+from model.catalog import ENTRIES, FILES
+from model.errors import CheckpointError, NotAvailable, TooLarge
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.training.tokenizer import train_tokenizer
 from tests.conftest import TINY, TINY_ENTRIES
-from tests.model.fake_hub import FakeHub, cache, no_network
+from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
 from tests.near import assert_near
 
 TEXT = "the cat sat on the mat"
@@ -100,7 +100,7 @@ class TestLoading:
         with FakeHub({}) as closed:
             closed.use(monkeypatch)
         began = time.monotonic()
-        with pytest.raises(hub.NotAvailable, match="hf download openai-community/gpt2"):
+        with pytest.raises(NotAvailable, match="hf download openai-community/gpt2"):
             catalog.load("gpt2")
         assert time.monotonic() - began < 2
 
@@ -170,32 +170,32 @@ class TestTokenizers:
 class TestReading:
     def test_no_text_is_nothing_to_read(self, tiny: Model) -> None:
         with pytest.raises(ValueError, match="at least one text"):
-            catalog.read(tiny, " \n\t\r\n", "left")
+            tokenize(tiny, " \n\t\r\n", "left")
 
     def test_a_row_for_each_line(self, tiny: Model) -> None:
-        reading = catalog.read(tiny, "the cat\n\n sat\n", "left")
+        reading = tokenize(tiny, "the cat\n\n sat\n", "left")
         assert (reading.rows, reading.rows_left_out) == (["the cat", " sat"], 0)
         assert torch.equal(reading.batch.ids, tiny.encode(["the cat", " sat"], "left").ids)
 
     def test_too_many_rows(self, tiny: Model) -> None:
-        reading = catalog.read(tiny, "a\n" * (MOST_ROWS + 3), "right")
+        reading = tokenize(tiny, "a\n" * (MOST_ROWS + 3), "right")
         assert (len(reading.rows), reading.batch.ids.shape[0], reading.rows_left_out) == (MOST_ROWS, MOST_ROWS, 3)
 
     def test_more_tokens_than_a_run_may_keep(self, tiny_folder: Path) -> None:
         model = catalog.load(str(tiny_folder))
         model.most_cells = 2 * 151 + 5
-        reading = catalog.read(model, "a\n" + "the " * 500 + "\na\na", "left")
+        reading = tokenize(model, "a\n" + "the " * 500 + "\na\na", "left")
         assert reading.batch.ids.shape == (2, 151)
         assert reading.rows_left_out == 2
         model.most_cells = 1
-        alone = catalog.read(model, "the " * 500 + "\na", "left")
+        alone = tokenize(model, "the " * 500 + "\na", "left")
         assert alone is not None
         assert alone.batch.ids.shape == (1, 151)
 
     def test_what_a_run_may_keep_is_what_a_trace_takes(self, tiny: Model) -> None:
         batch = tiny.encode([TEXT, TEXT])
-        assert tiny.run(batch).nbytes() * tiny.most_cells // batch.ids.numel() <= catalog.TRACE_BYTES
-        assert tiny.run(batch).nbytes() * (tiny.most_cells + 1) // batch.ids.numel() > catalog.TRACE_BYTES
+        assert tiny.run(batch).nbytes() * tiny.most_cells // batch.ids.numel() <= TRACE_BYTES
+        assert tiny.run(batch).nbytes() * (tiny.most_cells + 1) // batch.ids.numel() > TRACE_BYTES
 
 
 def test_threads_that_share_a_model_with_other_masks_do_not_disturb_each_other(tiny: Model) -> None:

@@ -19,10 +19,12 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from model import masks
 from model.attention import attend, attention_stages
-from model.catalog import Model
-from model.gpt2 import CheckpointError, load_transformer, read_config, save_transformer
-from model.masks import MaskSpec, Place
-from model.text import Encoder, TokenBatch
+from model.base import Model
+from model.decoder import DecoderModel
+from model.errors import CheckpointError
+from model.gpt2 import load_transformer, read_config, save_transformer
+from model.masks import MaskContext, MaskSpec
+from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig, positions_of
@@ -57,8 +59,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("hugging-face")
     theirs.save_pretrained(folder)
     ours = load_transformer(folder)
-    encoder = Encoder(train_tokenizer(["a"], 258), ours.config.context, pad=0)
-    return theirs, Model("pair", ours, encoder)
+    encoder = BatchTokenizer(train_tokenizer(["a"], 258), ours.config.context, pad=0)
+    return theirs, DecoderModel("pair", ours, encoder)
 
 
 def padded(vocabulary: int, pad_side: str) -> TokenBatch:
@@ -101,7 +103,7 @@ class TestAgainstHuggingFace:
             ),
         )
         fast_outputs = outputs_of_heads(
-            [block.get_submodule("attention.output") for block in ours._network.blocks],
+            [block.get_submodule("attention.output") for block in ours.network.blocks],
             lambda: runs.append(ours.run(batch)),
         )
         trace = runs[0]
@@ -131,7 +133,7 @@ class TestAgainstHuggingFace:
     def test_hugging_face_reads_what_we_save(self, tiny_folder: Path, tiny: Model, tmp_path: Path) -> None:
         untied = Transformer(TransformerConfig(vocabulary=83, context=17, layers=2, heads=3, width=21, tied=False))
         save_transformer(untied, tmp_path)
-        for folder, ours in ((tiny_folder, tiny._network), (tmp_path, untied)):
+        for folder, ours in ((tiny_folder, tiny.network), (tmp_path, untied)):
             loaded: Any = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
             theirs, report = loaded
             assert not report["missing_keys"]
@@ -175,7 +177,7 @@ def test_names_without_their_prefix_are_understood(tiny_folder: Path, tiny: Mode
     assert bare.keys().isdisjoint(tensors)
     save_file(bare, tmp_path / "model.safetensors")
     found = load_transformer(tmp_path).state_dict()
-    for name, expected in tiny._network.state_dict().items():
+    for name, expected in tiny.network.state_dict().items():
         assert_near(found[name], expected, 0, name)
 
 
@@ -235,7 +237,7 @@ class TestGptNanoSort:
 
     def test_it_sorts(self, network: Transformer) -> None:
         """Six letters in, the same six in order out: what it was trained for, through our masks and positions."""
-        model = Model("sort", network, Encoder(train_tokenizer(["a"], 258), 11, pad=0))
+        model = DecoderModel("sort", network, BatchTokenizer(train_tokenizer(["a"], 258), 11, pad=0))
         for letters in ([2, 0, 1, 1, 0, 2], [0, 0, 2, 1, 0, 1]):
             ids = list(letters)
             while len(ids) < 11:
@@ -284,7 +286,8 @@ class TestRecordedScoresOfGpt2:
         units = torch.eye(length).expand(1, 12, length, length)
         keep = torch.ones(1, length, dtype=torch.bool)
         layers = tuple(
-            LayerRecord(raw[layer][None], units, units, Place(keep, length, 12), scale=1 / 8) for layer in range(12)
+            LayerRecord(raw[layer][None], units, units, MaskContext(keep, length, 12), scale=1 / 8)
+            for layer in range(12)
         )
         batch = TokenBatch(torch.zeros(1, length, dtype=torch.long), keep, ())
         trace = Trace(batch, MaskSpec(), layers, torch.zeros(1, length, 1), lambda states: states)
@@ -419,7 +422,7 @@ class TestTransformer:
     )
     def test_what_it_cannot_read_is_refused(self, tiny: Model, ids: Tensor, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            tiny._network(ids, torch.arange(ids.shape[-1]).clamp(max=150), None)
+            tiny.network(ids, torch.arange(ids.shape[-1]).clamp(max=150), None)
 
     def test_positions_are_counted_over_real_tokens(self) -> None:
         keep = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]) > 0

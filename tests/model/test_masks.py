@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import MistralConfig, masking_utils
 
 from model import masks
-from model.masks import MaskSpec, Place, Stroke
+from model.masks import MaskContext, MaskSpec, Stroke
 from model.spec import OFF
 from tests.model.random_specs import random_spec
 
@@ -347,10 +347,10 @@ def test_any_masks_together_are_their_definitions_cell_by_cell(seed: int) -> Non
             assert_same(found[row, 0], torch.tensor(expected[row])[-queries:])
 
 
-class TestInAPlace:
-    """Place.allowed is what a run attends under, Place.masks what a reader is told; B=2, 3 heads."""
+class TestMaskContext:
+    """MaskContext.allowed is what a run attends under, MaskContext.masks what a reader is told; B=2, 3 heads."""
 
-    HERE = Place(KEEP, 5, 3, layer=1, window=4, documents=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
+    HERE = MaskContext(KEEP, 5, 3, layer=1, window=4, documents=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_all_masks_of_a_head_together_are_what_the_run_allows(self, seed: int) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model import catalog
-from model.catalog import Model
+from model.base import Model
 from model.masks import MaskSpec, Stroke
 from model.spec import OFF
 from model.text import TokenBatch
@@ -74,7 +74,7 @@ def by_hand(model: Model, trace: Trace) -> tuple[Tensor, Tensor]:
 
     Returns the logits [B,T,V] and the weights [L,B,H,T,T].
     """
-    network, batch = model._network, trace.batch
+    network, batch = model.network, trace.batch
     x = network.token_embedding(batch.ids) + network.position_embedding(positions_under(trace.spec, batch))
     every = []
     for layer, block in enumerate(network.blocks):
@@ -318,7 +318,7 @@ class TestPositions:
         counted = tiny.run(left).logits[row, here]
         alone = tiny.encode(TEXTS[1:2])
         with torch.inference_mode():
-            states, _ = tiny._network(alone.ids, torch.arange(here.start, here.stop)[None], tiny.run(alone).allowed(0))
+            states, _ = tiny.network(alone.ids, torch.arange(here.start, here.stop)[None], tiny.run(alone).allowed(0))
         assert_near(cells, tiny.readout(states)[0], 1e-4, "behind as many cells of padding")
         assert largest_difference(cells, counted) > 1e-3
 

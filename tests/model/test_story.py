@@ -9,8 +9,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model import catalog, measures
-from model.catalog import CHECKPOINTS, Model
+from model import catalog
+from model.base import CHECKPOINTS, Model
+from model.heads import measures
 from model.text import TokenBatch
 from model.training.corpus import read_books
 from model.training.evaluate import held_out_bits
@@ -41,12 +42,12 @@ def test_it_predicts_text_it_never_saw(story: Model, data: Path) -> None:
     """On the first pages of every book's held-out end; the model card has the number for all of it."""
     tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     texts = [text[:4000] for text in read_books(data / "text").held_out]
-    assert held_out_bits(story._network, tokenizer, START_ID, texts) <= 1.50
+    assert held_out_bits(story.network, tokenizer, START_ID, texts) <= 1.50
 
 
 def test_it_has_an_induction_head_and_a_previous_token_head(story: Model) -> None:
     """On random tokens repeated once: nothing but the repetition can be learnt from them. By way of the trace."""
-    entries = range(FIRST_ID, story._network.config.vocabulary)
+    entries = range(FIRST_ID, story.network.config.vocabulary)
     ids = measures.repeated_tokens(8, SPAN, entries, START_ID, torch.Generator().manual_seed(5))
     trace = story.run(TokenBatch(ids, torch.ones_like(ids) > 0, ()))
     positions = torch.arange(2 * SPAN + 1)

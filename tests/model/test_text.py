@@ -17,10 +17,10 @@ from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_t
 from tokenizers.implementations import ByteLevelBPETokenizer
 
 from model import catalog
-from model.catalog import Model
-from model.text import BYTE_OF, CHARACTERS_TRIED, PAD_PIECE, Encoder, TokenBatch, readable, rows_of, token_labels
+from model.base import CHECKPOINTS, Model
+from model.text import BYTE_OF, CHARACTERS_TRIED, PAD_PIECE, BatchTokenizer, TokenBatch, readable, rows_of, token_labels
 from model.training.tokenizer import train_tokenizer
-from tests.model import families
+from tests.model.huggingface import families
 
 END_OF_TEXT = 50256  # GPT-2's only special id
 
@@ -50,8 +50,8 @@ def gpt2_tokenizer(data: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def gpt2(gpt2_tokenizer: Tokenizer) -> Encoder:
-    return Encoder(gpt2_tokenizer, 1024, pad=END_OF_TEXT)
+def gpt2(gpt2_tokenizer: Tokenizer) -> BatchTokenizer:
+    return BatchTokenizer(gpt2_tokenizer, 1024, pad=END_OF_TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ class TestLabels:
 
     @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE.keys())
     def test_gpt2s_tokens_hold_every_byte_of_the_text(
-        self, gpt2: Encoder, gpt2_tokenizer: Tokenizer, text: str
+        self, gpt2: BatchTokenizer, gpt2_tokenizer: Tokenizer, text: str
     ) -> None:
         ids = gpt2.encode([text]).ids[0].tolist()
         assert END_OF_TEXT not in ids
@@ -127,20 +127,20 @@ class TestLabels:
         for token in ids:
             assert_visible(gpt2.label(token))
 
-    def test_gpt2s_labels(self, gpt2: Encoder) -> None:
+    def test_gpt2s_labels(self, gpt2: BatchTokenizer) -> None:
         assert gpt2.encode(["hi 😀 中文"]).pieces == (("hi", "·⟨F0 9F 98⟩", "⟨80⟩", "·", "中", "⟨E6 96⟩", "⟨87⟩"),)
         assert gpt2.encode(["tab\tx\n"]).pieces == (("tab", "⇥", "x", "⏎"),)
         assert gpt2.label(END_OF_TEXT) == "<|endoftext|>"
         assert gpt2.label(50257) == "⟨id 50257⟩"
 
-    def test_gpt2s_ids_are_those_recorded_for_three_prompts(self, gpt2: Encoder, data: Path) -> None:
+    def test_gpt2s_ids_are_those_recorded_for_three_prompts(self, gpt2: BatchTokenizer, data: Path) -> None:
         for name in ("ex0", "ex1", "ex2"):
             recorded = json.loads((data / "gpt2-attention" / f"{name}.json").read_text())
             batch = gpt2.encode([recorded["prompt"]])
             assert batch.ids[0].tolist() == recorded["tokenIds"]
             assert list(batch.pieces[0]) == [token.replace(" ", "·") for token in recorded["tokens"]]
 
-    def test_gpt2s_typed_end_of_text_is_text(self, gpt2: Encoder, gpt2_tokenizer: Tokenizer) -> None:
+    def test_gpt2s_typed_end_of_text_is_text(self, gpt2: BatchTokenizer, gpt2_tokenizer: Tokenizer) -> None:
         assert gpt2_tokenizer.token_to_id("<|endoftext|>") == END_OF_TEXT
         batch = gpt2.encode(["a<|endoftext|>b"])
         assert batch.pieces == (("a", "<", "|", "end", "of", "text", "|", ">", "b"),)
@@ -189,7 +189,9 @@ class TestBatches:
                 longest - length
             )
 
-    def test_the_start_token_of_a_model_trained_with_one_is_added_and_shown(self, tiny: Model, gpt2: Encoder) -> None:
+    def test_the_start_token_of_a_model_trained_with_one_is_added_and_shown(
+        self, tiny: Model, gpt2: BatchTokenizer
+    ) -> None:
         assert tiny.encode(["the"]).ids[0, 0] == 1
         assert tiny.encode(["the"]).pieces[0][0] == "<start>"
         assert gpt2.encode(["the"]).ids.tolist() == [[1169]]
@@ -240,7 +242,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("start", [None, 1])
     def test_what_does_not_fit_is_cut_and_said(self, tokenizer: Tokenizer, start: int | None) -> None:
-        encoder = Encoder(tokenizer, 7, pad=0, start=start)
+        encoder = BatchTokenizer(tokenizer, 7, pad=0, start=start)
         text = self.TEXT * 2
         batch = encoder.encode([text, "the"])
         whole = encoder.encode([text[: -len(batch.cut[0])]])
@@ -254,13 +256,13 @@ class TestLimits:
 
     def test_a_text_that_just_fits_is_not_cut(self, tokenizer: Tokenizer) -> None:
         length = len(tokenizer.encode(self.TEXT).ids)
-        exact = Encoder(tokenizer, length, pad=0).encode([self.TEXT])
+        exact = BatchTokenizer(tokenizer, length, pad=0).encode([self.TEXT])
         assert (exact.ids.shape[1], exact.cut) == (length, ("",))
-        short = Encoder(tokenizer, length - 1, pad=0).encode([self.TEXT])
+        short = BatchTokenizer(tokenizer, length - 1, pad=0).encode([self.TEXT])
         assert (short.ids.shape[1], short.cut) == (length - 1, (" ",))
 
     def test_a_character_that_does_not_fit_whole_is_among_what_was_cut(self, tokenizer: Tokenizer) -> None:
-        batch = Encoder(tokenizer, 3, pad=0).encode(["a😀b"])
+        batch = BatchTokenizer(tokenizer, 3, pad=0).encode(["a😀b"])
         assert batch.pieces == (("a", "⟨F0⟩", "⟨9F⟩"),)
         assert batch.cut == ("😀b",)
 
@@ -279,7 +281,7 @@ class TestLimits:
         self, gpt2_tokenizer: Tokenizer, text: str, most_given: int
     ) -> None:
         assert len(text) >= 100_000
-        encoder = Encoder(gpt2_tokenizer, 1024, pad=END_OF_TEXT)
+        encoder = BatchTokenizer(gpt2_tokenizer, 1024, pad=END_OF_TEXT)
         counting = Counting(gpt2_tokenizer)
         encoder._tokenizer = counting  # type: ignore[assignment]
         batch = encoder.encode([text])
@@ -291,7 +293,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("context", [5, 31, 64])
     def test_what_is_kept_is_what_the_whole_text_begins_with(self, gpt2_tokenizer: Tokenizer, context: int) -> None:
-        encoder = Encoder(gpt2_tokenizer, context, pad=END_OF_TEXT)
+        encoder = BatchTokenizer(gpt2_tokenizer, context, pad=END_OF_TEXT)
         chance = random.Random(context)
         long_words = ["understanding", "communications", "responsibilities", "internationalization"]
         for words in (long_words, list("ab cdé中😀\n"), ["the", "it's", "  ", "\n", "2024,"], ["--------"]):
@@ -318,23 +320,23 @@ def documents(batch: TokenBatch, separator: str, row: int = 0) -> dict[int, str]
     return found
 
 
-def word_pieces() -> Encoder:
+def word_pieces() -> BatchTokenizer:
     """A lower-casing WordPiece tokenizer, as BERT's."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "##s", "sat", ".", "e"]
     tokenizer = Tokenizer(models.WordPiece({word: place for place, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    return Encoder(tokenizer, 29, pad=0, start=2, end=[3])
+    return BatchTokenizer(tokenizer, 29, pad=0, start=2, end=[3])
 
 
-def unigrams() -> Encoder:
+def unigrams() -> BatchTokenizer:
     """A tokenizer whose pieces carry the space before them, as T5's."""
     pieces = ["<pad>", "</s>", "<unk>", "▁", "a", ".", "▁a", "b", "c", ".b"]
     tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=2))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    return Encoder(tokenizer, 29, pad=0, end=[1])
+    return BatchTokenizer(tokenizer, 29, pad=0, end=[1])
 
 
 class TestDocuments:
@@ -391,9 +393,9 @@ class TestDocuments:
         assert (padding == 0).all() if pad_side == "left" else padding.max() == 1  # of what it stands next to
 
     def test_a_text_that_was_cut_is_split_as_its_beginning_was(self) -> None:
-        tokenizer = Tokenizer.from_file(str(catalog.CHECKPOINTS / "story" / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(CHECKPOINTS / "story" / "tokenizer.json"))
         text = "One day. A cat sat. It was red. " * 9
-        short, long = (Encoder(tokenizer, context, pad=0, start=1).encode([text]) for context in (11, 101))
+        short, long = (BatchTokenizer(tokenizer, context, pad=0, start=1).encode([text]) for context in (11, 101))
         assert short.cut[0] == text[len("One day. A cat sat. It was red") :]
         assert torch.equal(short.documents("."), long.documents(".")[:, :11])
         assert short.documents("red").max() == 0
@@ -411,7 +413,9 @@ class TestDocuments:
         assert documents(batch, ".", row=1) == {0: PAD_PIECE * 7 + "·a", 1: ".b</s>"}
 
     def test_whole_words_and_what_is_unknown(self) -> None:
-        encoder = Encoder(families.word_tokenizer(), 29, pad=families.PAD, start=families.START, end=[families.END])
+        encoder = BatchTokenizer(
+            families.word_tokenizer(), 29, pad=families.PAD, start=families.START, end=[families.END]
+        )
         batch = encoder.encode(["the cat on the mat"])
         assert documents(batch, "the") == {0: "<s>the", 1: "catonthe", 2: "mat</s>"}
         batch = encoder.encode(["the banana cat"])

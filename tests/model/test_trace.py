@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from model.attention import NO_TERMS, ScoreTerms, attention_stages
-from model.catalog import Model
-from model.masks import MaskSpec, Place
+from model.base import Model
+from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 from tests.near import assert_near, largest_difference
@@ -287,7 +287,7 @@ def other_record(
     k, v = (torch.randn(3, 2, keys, 5, generator=generator) for _ in range(2))
     keep = torch.arange(keys) < torch.tensor([[keys], [keys - 4], [keys - 1]])
     available = frozenset({"padding"} if queries != keys else {"causal", "padding", "window"})
-    place = Place(keep, queries, 6, available=available, window=window)
+    place = MaskContext(keep, queries, 6, available=available, window=window)
     return LayerRecord(q, k, v, place, scale=0.3, terms=terms)
 
 

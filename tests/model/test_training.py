@@ -11,8 +11,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model import masks, measures
-from model.catalog import Model
+from model import masks
+from model.base import Model
+from model.heads import measures
 from model.training import story
 from model.training.corpus import HELD_OUT, Books, Rows, read_books
 from model.training.evaluate import head_scores, held_out_bits
@@ -163,8 +164,8 @@ class TestNumbers:
             begin = 0 if place < context else half * math.ceil((place - context + 1) / half)
             row = torch.tensor([[START_ID, *ids[begin:place]]])
             allowed = masks.causal(row.shape[1], row.shape[1])
-            states, _ = model._network(row, torch.arange(row.shape[1]), allowed)
-            bits -= float(model._network.logits(states[0, -1]).double().log_softmax(-1)[token]) / math.log(2)
+            states, _ = model.network(row, torch.arange(row.shape[1]), allowed)
+            bits -= float(model.network.logits(states[0, -1]).double().log_softmax(-1)[token]) / math.log(2)
         return bits
 
     @pytest.mark.parametrize("repeats", [1, 18, 19, 40])
@@ -175,17 +176,17 @@ class TestNumbers:
         assert (len(ids[0]) > tiny.context) == (repeats > 18)
         expected = sum(self.bits_directly(tiny, some) for some in ids) / sum(map(len, texts))
         for batch in (1, 16):
-            found = held_out_bits(tiny._network, tokenizer, START_ID, texts, batch)
+            found = held_out_bits(tiny.network, tokenizer, START_ID, texts, batch)
             assert found == pytest.approx(expected, rel=1e-5), f"off by {abs(found - expected):.3g}"
 
     def test_head_scores_are_those_of_the_weights(self, tiny: Model) -> None:
         rows, span = 3, 11
-        induction, previous = head_scores(tiny._network, START_ID, FIRST_ID, rows=rows, span=span)
+        induction, previous = head_scores(tiny.network, START_ID, FIRST_ID, rows=rows, span=span)
         assert induction.shape == previous.shape == (2, 3)
         ids = measures.repeated_tokens(rows, span, range(FIRST_ID, 283), START_ID, torch.Generator().manual_seed(0))
         length = 2 * span + 1
         allowed = masks.causal(length, length)
-        _, qkvs = tiny._network(ids, torch.arange(length), allowed)
+        _, qkvs = tiny.network(ids, torch.arange(length), allowed)
         for layer, (q, k, _) in enumerate(qkvs):
             scores = (q @ k.transpose(-2, -1) / 7**0.5).masked_fill(~allowed, -torch.inf).softmax(-1).mean(0)
             for head in range(3):

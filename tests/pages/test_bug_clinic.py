@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, clinic
-from model.bugs import BUGS, BY_KEY, Bug
-from model.catalog import Model
-from model.laws import LAWS
-from model.spot import NOT_TO_SEE, puzzle
-from tests.model.families import save
+from model import catalog
+from model.base import Model
+from model.bug_clinic import clinic
+from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
+from model.bug_clinic.laws import LAWS
+from model.bug_clinic.spot import NOT_TO_SEE, puzzle
+from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from ui.examples import FIRST
-from viz.clinic import Finding, amount_text
+from viz.bug_clinic import Finding, amount_text
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import dates
-from model.date_measures import measure
-from model.dates import DatesModel
+from model.cross_attention import dates
+from model.cross_attention.date_measures import measure
+from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
-from tests.model.families import save
+from tests.model.huggingface.families import save
 from tests.pages.explore import array
-from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
-from viz.alignment import chance
+from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
+from viz.cross_attention.alignment import chance
 
 APP = str(Path(__file__).parents[2] / "app.py")
 BESIDE = LONGER[4]

@@ -16,6 +16,8 @@ from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
 from model import catalog
+from model.base import MOST_ROWS, Model
+from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
@@ -25,7 +27,7 @@ LINES = "Once upon a time\nThe little girl ran down the hill, over the bridge an
 
 
 @pytest.fixture(scope="module")
-def story() -> catalog.Model:
+def story() -> Model:
     return catalog.load("story")
 
 
@@ -34,7 +36,7 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 class TestFirstView:
-    def test_is_not_empty_and_nothing_is_wrong(self, story: catalog.Model) -> None:
+    def test_is_not_empty_and_nothing_is_wrong(self, story: Model) -> None:
         page = Explore()
         tokens = story.encode([FIRST]).ids.shape[1]
         assert same(np.isnan(page.weights()), ~np.tri(tokens, dtype=bool))
@@ -47,10 +49,10 @@ class TestFirstView:
         assert len(page.sentence()) > 40
         assert not page.said("error") + page.said("warning") + page.said("info")
 
-    def test_shows_what_the_model_computes(self, story: catalog.Model) -> None:
+    def test_shows_what_the_model_computes(self, story: Model) -> None:
         page = Explore(text=LINES, row="2", layer="2", head="1", causal="false", pad="right")
         batch = story.encode(LINES.split("\n"), "right")
-        spec = catalog.MaskSpec(causal=False)
+        spec = MaskSpec(causal=False)
         weights = story.run(batch, spec).weights(2, 1, row=1).numpy()
         np.testing.assert_allclose(np.nan_to_num(page.weights()), weights, atol=1e-6)
         np.testing.assert_allclose(
@@ -201,9 +203,7 @@ class TestHandEditedAddress:
             ({"nothing": "of this name"}, "causal", True),
         ],
     )
-    def test_gives_the_nearest_view(
-        self, story: catalog.Model, query: dict[str, str], choice: str, expected: object
-    ) -> None:
+    def test_gives_the_nearest_view(self, story: Model, query: dict[str, str], choice: str, expected: object) -> None:
         page = Explore(**query)
         if expected == -1:
             expected = {"layer": story.num_layers, "head": story.num_heads}[choice] - 1
@@ -251,7 +251,7 @@ class TestTexts:
             "-- ; DROP TABLE & % # + ?",
         ],
     )
-    def test_an_odd_one_is_shown_as_text(self, story: catalog.Model, text: str) -> None:
+    def test_an_odd_one_is_shown_as_text(self, story: Model, text: str) -> None:
         page = Explore()
         ours = page.scripts()
         page.type(text)
@@ -270,7 +270,7 @@ class TestTexts:
         assert "<|endoftext|>" not in page.labels()
         assert "<|endoftext|>" in "".join(page.labels())
 
-    def test_a_too_long_one_says_the_limit_and_what_was_cut_and_shows_the_rest(self, story: catalog.Model) -> None:
+    def test_a_too_long_one_says_the_limit_and_what_was_cut_and_shows_the_rest(self, story: Model) -> None:
         text = " ".join(f"word{number}" for number in range(story.context))
         (cut,) = story.encode([text]).cut
         assert cut
@@ -293,7 +293,7 @@ class TestTexts:
     def test_fifty_lines_show_the_first_and_say_how_many_are_left_out(self) -> None:
         page = Explore().type("\n".join(f"line {number}" for number in range(50)))
         shown = len(page.app.selectbox(key="row").options)
-        assert shown == catalog.MOST_ROWS
+        assert shown == MOST_ROWS
         (warning,) = page.said("warning")
         assert str(shown) in warning
         assert str(50 - shown) in warning
@@ -368,7 +368,7 @@ class TestModels:
         assert str(folder) in error
         assert same(page.weights(), Explore().weights())
 
-    def test_a_folder_that_is_whole_is_shown(self, tiny_folder: Path, tiny: catalog.Model) -> None:
+    def test_a_folder_that_is_whole_is_shown(self, tiny_folder: Path, tiny: Model) -> None:
         page = self.with_folder(tiny_folder)
         assert not page.said("error")
         assert page.packet()[1].shape[:2] == (tiny.num_layers, tiny.num_heads)

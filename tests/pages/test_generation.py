@@ -16,14 +16,15 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, step_cost
-from model.cached import batch_of, network_of
-from model.generation import MOST_WRITTEN, Sampling, draw
-from model.generation import Path as Way
-from tests.model.families import save
+from model import catalog
+from model.base import Model
+from model.generation import step_cost
+from model.kv_cache import batch_of, network_of
+from model.sampling import MOST_WRITTEN, Continuation, Sampling, draw
+from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from ui.examples import EXAMPLES, FIRST
-from ui.generation import NEXT, Writing
+from ui.generation.writing import NEXT, Writing
 from viz.numbers import percent
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ class Page:
         return {one.key: not one.disabled for one in self.app.button}
 
     @property
-    def path(self) -> Way:
+    def path(self) -> Continuation:
         return self.app.session_state.writing.path
 
     def html(self) -> str:
@@ -106,7 +107,7 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def story() -> catalog.Model:
+def story() -> Model:
     return catalog.load("story")
 
 
@@ -116,9 +117,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: str(save(name, tmp_path_factory.mktemp(name))) for name in ("llama", "bert", "t5")}
 
 
-def written_by(model: catalog.Model, steps: int, sampling: Sampling = SAMPLING, text: str = PROMPT) -> Way:
+def written_by(model: Model, steps: int, sampling: Sampling = SAMPLING, text: str = PROMPT) -> Continuation:
     """What the page has to write."""
-    path = Way(tuple(model.encode([text]).ids[0].tolist()))
+    path = Continuation(tuple(model.encode([text]).ids[0].tolist()))
     for _ in range(steps):
         logits = model.run(batch_of(model, path.ids)).logits[0, -1]
         path = path.plus(draw(logits, sampling, len(path.ids)).token)
@@ -132,7 +133,7 @@ def number_of(shown: str) -> float:
 
 
 class TestTheFirstView:
-    def test_has_a_text_a_head_and_the_candidates(self, story: catalog.Model) -> None:
+    def test_has_a_text_a_head_and_the_candidates(self, story: Model) -> None:
         page = Page(text=None)
         assert page.text() == "<start>" + FIRST
         trace = story.run(story.encode([FIRST]))
@@ -147,7 +148,7 @@ class TestTheFirstView:
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)
 
-    def test_says_where_the_newest_row_looks(self, story: catalog.Model) -> None:
+    def test_says_where_the_newest_row_looks(self, story: Model) -> None:
         page = Page(layer="2", head="3")
         row = story.run(story.encode([PROMPT])).weights(2, 3)[-1]
         assert f"puts {percent(float(row.max()))} of L2 H3's attention" in page.sentences()[0]
@@ -165,7 +166,7 @@ class TestTheFirstView:
 
 
 class TestWriting:
-    def test_each_step_adds_the_token_that_is_drawn_and_a_row(self, story: catalog.Model) -> None:
+    def test_each_step_adds_the_token_that_is_drawn_and_a_row(self, story: Model) -> None:
         page = Page()
         rows = len(page.weights())
         for steps in (1, 2, 3):
@@ -176,7 +177,7 @@ class TestWriting:
         np.testing.assert_allclose(np.nan_to_num(page.weights()), trace.weights(4, 0).numpy(), atol=1e-5)
 
     @pytest.mark.parametrize("cache", ["true", "false"])
-    def test_the_text_is_the_same_with_the_cache_and_without(self, story: catalog.Model, cache: str) -> None:
+    def test_the_text_is_the_same_with_the_cache_and_without(self, story: Model, cache: str) -> None:
         page = Page(cache=cache).press("step", 6)
         assert page.app.toggle(key="cache").value is (cache == "true")
         assert page.path == written_by(story, 6)
@@ -191,7 +192,7 @@ class TestWriting:
         assert not page.path.written
         assert (page.press("step", 4).path, page.text()) == before
 
-    def test_another_candidate_goes_on_from_there(self, story: catalog.Model) -> None:
+    def test_another_candidate_goes_on_from_there(self, story: Model) -> None:
         page = Page().press("step", 2)
         before = page.path
         label = page.candidates()[3][0]
@@ -199,7 +200,7 @@ class TestWriting:
         assert page.path.ids[:-1] == before.ids
         assert (story.label(page.path.ids[-1]), page.path.by_hand) == (label, (False, False, True))
 
-    def test_another_candidate_for_a_written_token_cuts_the_text_there(self, story: catalog.Model) -> None:
+    def test_another_candidate_for_a_written_token_cuts_the_text_there(self, story: Model) -> None:
         page = Page().press("step", 4).look_at(1)
         before = page.path
         logits = story.run(batch_of(story, before.ids[:-3])).logits[0, -1]
@@ -221,7 +222,7 @@ class TestWriting:
             ({"temperature": "1.5", "top_k": "0", "top_p": "1", "seed": "7"}, Sampling(1.5, 0, 1.0, 7)),
         ],
     )
-    def test_is_drawn_as_the_link_says(self, story: catalog.Model, query: dict, sampling: Sampling) -> None:
+    def test_is_drawn_as_the_link_says(self, story: Model, query: dict, sampling: Sampling) -> None:
         page = Page(**query).press("step", 4)
         assert page.path == written_by(story, 4, sampling)
         assert {name: page.app.query_params[name] for name in query} in (query, {n: [v] for n, v in query.items()})
@@ -232,7 +233,7 @@ class TestWriting:
     def test_a_link_that_makes_no_sense_is_the_first_view(self, query: dict) -> None:
         assert Page(**query).sentences() == Page().sentences()
 
-    def test_settings_change_what_is_drawn_at_once(self, story: catalog.Model) -> None:
+    def test_settings_change_what_is_drawn_at_once(self, story: Model) -> None:
         page = Page()
         page.app.number_input(key="seed").set_value(3)
         page.run()
@@ -273,7 +274,7 @@ class TestWriting:
 
 
 class TestPlaying:
-    def test_adds_a_token_each_time_until_it_is_paused(self, story: catalog.Model) -> None:
+    def test_adds_a_token_each_time_until_it_is_paused(self, story: Model) -> None:
         page = Page().press("play")
         assert len(page.path.written) == 1
         buttons = page.buttons()
@@ -290,7 +291,7 @@ class TestPlaying:
         assert page.run().path == path == written_by(story, len(path.written))
         assert page.buttons()["step"]
 
-    def test_ends_where_the_page_has_no_room_left(self, story: catalog.Model) -> None:
+    def test_ends_where_the_page_has_no_room_left(self, story: Model) -> None:
         page = Page()
         full = written_by(story, 0)
         for _ in range(MOST_WRITTEN - 1):
@@ -330,7 +331,7 @@ class TestTheContext:
         assert not buttons["play"]
         assert not any(on for key, on in buttons.items() if key.startswith("candidate_"))
 
-    def test_fills_up_and_has_its_last_token_changed(self, tiny: catalog.Model, tiny_folder: Path) -> None:
+    def test_fills_up_and_has_its_last_token_changed(self, tiny: Model, tiny_folder: Path) -> None:
         prompt = "a" * (tiny.context - 4)
         page = Page(prompt, model=str(tiny_folder))
         left = tiny.context - len(page.path.ids)
@@ -350,7 +351,7 @@ class TestTheContext:
 
 class TestTheCache:
     @pytest.mark.parametrize("text", [PROMPT, FIRST, "Zxqv 123 !!! ünïcode 漢字"])
-    def test_on_and_off_are_the_same_numbers(self, story: catalog.Model, text: str) -> None:
+    def test_on_and_off_are_the_same_numbers(self, story: Model, text: str) -> None:
         page = Page(text).press("step", 5)
         count = len(page.path.ids)
         rows, probabilities, logits, exact = (number_of(cells[1]) for cells in page.table())
@@ -368,7 +369,7 @@ class TestTheCache:
         for row in weights[1:]:
             np.testing.assert_allclose(row, expected, atol=1e-5)
 
-    def test_says_what_this_step_cost_either_way(self, story: catalog.Model) -> None:
+    def test_says_what_this_step_cost_either_way(self, story: Model) -> None:
         network = network_of(story)
         assert network is not None
         page = Page().press("step")
@@ -379,7 +380,7 @@ class TestTheCache:
         page.run()
         assert f"took {full:,.1f} million multiply-adds, with the cache on it takes {one:,.1f}" in page.said("caption")
 
-    def test_cost_of_every_step_is_counted_and_measured(self, story: catalog.Model) -> None:
+    def test_cost_of_every_step_is_counted_and_measured(self, story: Model) -> None:
         network = network_of(story)
         assert network is not None
         page = Page().press("step", 2).section("cost")

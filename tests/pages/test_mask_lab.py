@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec, Stroke
-from tests.model.families import save
+from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 
 TEXT = "Once upon a time, the cat sat on a mat, and the dog ran"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.model.families import save
+from tests.model.huggingface.families import save
 
 APP = str(Path(__file__).parents[2] / "app.py")
 TEXT = "the cat sat on a mat and then it saw the cat"

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, padded
-from model.padded import CHOICES, Choice
-from tests.model.families import save
+from model import catalog, padding
+from model.base import Model
+from model.padding import CHOICES, Choice
+from tests.model.huggingface.families import save
 from ui.examples import FIRST
 from ui.padding import OURS
-from viz.padded_grid import amount
+from viz.padding.grid import amount
 
 ROOT = Path(__file__).parents[2]
 LINES = "Once upon a time\nThe king said to his\nThe little girl ran down the hill and home"
@@ -116,26 +117,26 @@ class TestFirstView:
 
 class TestEveryWay:
     @pytest.mark.parametrize("causal", [True, False])
-    def test_each_choice_is_measured_and_framed(self, story: catalog.Model, causal: bool) -> None:
+    def test_each_choice_is_measured_and_framed(self, story: Model, causal: bool) -> None:
         page = Padding(text=LINES).causal(causal)
         texts = LINES.split("\n")
-        alone = padded.alone(story, texts, causal)
+        alone = padding.alone(story, texts, causal)
         verdicts = page.verdicts()
         assert len(verdicts) == 12
         for place, choice in enumerate(CHOICES):
             page.choose(pad=choice.side, padding_mask=choice.mask, position_ids=choice.positions)
-            differences = padded.compare(story, texts, choice, causal, alone).largest()
+            differences = padding.compare(story, texts, choice, causal, alone).largest()
             assert [row[2] for row in page.texts()] == [amount(one) for one in differences]
             assert verdicts[place] in page.framed()
             assert amount(max(differences)) in page.framed()
             assert f": {verdicts[place]}." in page.sentence()
             assert page.verdicts() == verdicts
 
-    def test_next_tokens_are_the_models(self, story: catalog.Model) -> None:
+    def test_next_tokens_are_the_models(self, story: Model) -> None:
         texts = LINES.split("\n")
         page = Padding(text=LINES, pad="right", padding_mask="off", position_ids="counted")
-        alone = padded.alone(story, texts, True)
-        found = padded.compare(story, texts, Choice("right", "off", "counted"), True, alone)
+        alone = padding.alone(story, texts, True)
+        found = padding.compare(story, texts, Choice("right", "off", "counted"), True, alone)
         for row, cells in enumerate(page.texts()):
             for cell, guess in zip(cells[3:5], (alone.guesses[row], found.guesses[row]), strict=True):
                 assert guess is not None

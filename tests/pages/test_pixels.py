@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import digits
-from model.digit_writing import Draw, class_chances, write
 from model.masks import MaskSpec
-from model.real_digits import real_digits
-from model.recogniser import recogniser
+from model.pixels import digits
+from model.pixels.digit_writing import Draw, class_chances, write
+from model.pixels.real_digits import real_digits
+from model.pixels.recogniser import recogniser
 from tests.pages.explore import array
 from viz.numbers import percent
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, export, mask_files
+from model import catalog
+from model.base import Model
+from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec, Stroke
 from model.spec import OFF
 
@@ -25,8 +27,8 @@ def page() -> None:
     from model import catalog
     from model.masks import MaskSpec
     from tests.pages.test_take_away import HEAD, LAYER
-    from ui import take_away
-    from ui.look import Look
+    from ui.mask_lab import take_away
+    from ui.run_view import RunView
 
     def load(spec: MaskSpec) -> None:
         st.session_state.loaded = [*st.session_state.get("loaded", []), spec]
@@ -36,11 +38,11 @@ def page() -> None:
     model = catalog.load("story")
     texts, masks, row = st.session_state.texts, st.session_state.masks, st.session_state.row
     trace = model.run(model.encode(texts, "left"), masks)
-    take_away.show(Look(model, trace, masks, row, "key"), LAYER, HEAD, load)
+    take_away.show(RunView(model, trace, masks, row, "key"), LAYER, HEAD, load)
 
 
 @pytest.fixture(scope="module")
-def story() -> catalog.Model:
+def story() -> Model:
     return catalog.load("story")
 
 
@@ -70,12 +72,12 @@ def saved(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def allowed_by(model: catalog.Model, spec: MaskSpec, row: int) -> torch.Tensor:
+def allowed_by(model: Model, spec: MaskSpec, row: int) -> torch.Tensor:
     return model.run(model.encode(TEXTS, "left"), spec).allowed(LAYER, row, head=HEAD)
 
 
-@pytest.mark.parametrize("kind", export.KINDS)
-def test_the_code_on_screen_gives_the_mask_on_screen(kind: str, story: catalog.Model) -> None:
+@pytest.mark.parametrize("kind", mask_code.KINDS)
+def test_the_code_on_screen_gives_the_mask_on_screen(kind: str, story: Model) -> None:
     spec = MaskSpec(sliding=3, sinks=1, documents=" upon", drawn=(Stroke("block", 1, 0, 1, 1),), heads=(HEAD,))
     app = opened(spec)
     app.button_group(key="code_kind").set_value(kind)
@@ -95,7 +97,7 @@ def test_a_drawing_of_thousands_of_pieces_comes_as_a_file() -> None:
     assert "take it as a file" in app.info[0].value
 
 
-def test_json_is_loaded_once(story: catalog.Model) -> None:
+def test_json_is_loaded_once(story: Model) -> None:
     spec = MaskSpec(sliding=3, drawn=(Stroke("open", 0, 1, 0, 2),), layers=(1, 4))
     app = upload(opened(), "mask.json", spec.to_json().encode())
     for _ in range(3):
@@ -112,7 +114,7 @@ def test_json_is_loaded_once(story: catalog.Model) -> None:
 
 
 @pytest.mark.parametrize("row", [0, 1], ids=["no padding", "left padding"])
-def test_npy_comes_back(row: int, story: catalog.Model) -> None:
+def test_npy_comes_back(row: int, story: Model) -> None:
     allowed = allowed_by(story, MaskSpec(sliding=2, padding_queries=True), row)
     app = upload(opened(row=row), "mask.npy", mask_files.to_npy(allowed))
     (spec,) = loaded(app)
@@ -121,7 +123,7 @@ def test_npy_comes_back(row: int, story: catalog.Model) -> None:
     assert ("they are kept as they were" in app.success[0].value) == bool(row)
 
 
-def test_npy_of_the_real_tokens_alone(story: catalog.Model) -> None:
+def test_npy_of_the_real_tokens_alone(story: Model) -> None:
     keep = story.encode(TEXTS, "left").keep[1]
     real = int(keep.sum())
     app = upload(opened(), "mask.npy", saved(np.eye(real, dtype=bool)))

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import live, twins
-from model.twins import COMBINATIONS, Combination, Pair
+from model.why_causal import live, twins
+from model.why_causal.twins import COMBINATIONS, Combination, Pair
 from tests.pages.explore import ROOT, Explore, array
-from ui import why_causal
+from ui.why_causal import twins as why_causal
 from viz.numbers import percent
-from viz.twins_tables import nats
+from viz.why_causal.tables import nats
 
 WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
 TEXT = "The king said to his son, and the old man went into the wood."

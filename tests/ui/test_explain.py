@@ -9,7 +9,7 @@ import pytest
 
 from model import catalog
 from model.settings import Settings
-from tests.model import families
+from tests.model.huggingface import families
 from ui import explain
 
 

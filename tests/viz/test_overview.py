@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.catalog import Model
+from model.base import Model
 from model.masks import MaskSpec
 from tests.viz.packet import read
 from viz.components import OVERVIEW_HTML, source

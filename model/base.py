@@ -1,0 +1,130 @@
+"""What every model can do, what is said of it, and what of a text it reads. No model in it."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from torch import Tensor
+
+from model.masks import MaskSpec
+from model.text import TokenBatch, rows_of
+from model.trace import Trace
+
+CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
+MOST_ROWS = 16
+TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is always allowed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What was found in a model.
+
+    kind: "decoder", "encoder" or "encoder-decoder". layers: how many each attention has, by its name.
+    heads, key_value_heads: those of the attention that is shown first. heads_by_part: both of each attention, by its
+    name; may be empty for a model that has one attention.
+    context: the positions it was made for (a page may allow fewer). masks: those it has natively.
+    window: its sliding window in positions, or None; windowed: how many layers have it.
+    """
+
+    architecture: str
+    kind: str
+    layers: dict[str, int]
+    heads: int
+    key_value_heads: int
+    context: int
+    masks: tuple[str, ...]
+    window: int | None = None
+    windowed: int = 0
+    parameters: int = 0
+    heads_by_part: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Model(ABC):
+    """A network with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one.
+
+    kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
+    has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
+    of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
+    """
+
+    standard = MaskSpec()  # the masks it was trained with
+    kind = "decoder"
+    attentions: tuple[str, ...] = ("self",)
+    predicts = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_layers: int,
+        num_heads: int,
+        context: int,
+        bytes_per_token: int,
+        key_value_heads: tuple[int, ...] | None = None,
+        key: str | None = None,
+    ) -> None:
+        """bytes_per_token: what a run keeps of each position. key: of these weights, what a cache of runs tells models
+        apart by; one of its own where none is given."""
+        self.name = name
+        self.key = key or uuid4().hex
+        self.num_layers, self.num_heads, self.context = num_layers, num_heads, context
+        self.key_value_heads = tuple(range(num_heads)) if key_value_heads is None else key_value_heads
+        self.most_cells = max(context, TRACE_BYTES // bytes_per_token)
+
+    @abstractmethod
+    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
+        """One row a text, padded on pad_side; adds the tokens that the model was trained to see around every text.
+
+        An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
+        model writes them itself. Raises ValueError for targets that are not one a text, or not taken.
+        """
+
+    @abstractmethod
+    def label(self, token: int) -> str:
+        """What to show for an id."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """What a page says of it."""
+
+    @abstractmethod
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
+        """One forward pass under the masks of spec, the standard ones unless given.
+
+        Raises ValueError for a spec of layers or heads that are not there.
+        """
+
+    @abstractmethod
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]."""
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """What of a text a model reads: the rows, their batch, and how many rows were left out for want of room."""
+
+    rows: list[str]
+    batch: TokenBatch
+    rows_left_out: int
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        characters = sum(map(len, self.rows)) + sum(map(len, self.batch.cut))
+        return 4 * characters + 100 * self.batch.ids.numel()
+
+
+def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None = None) -> TokenizedText:
+    """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row.
+
+    At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
+    ValueError where no line holds anything.
+    """
+    rows, left_out = rows_of(text, MOST_ROWS)
+    batch = model.encode(rows, pad_side, targets and targets[: len(rows)])
+    room = max(model.most_cells // batch.ids.shape[1], 1)
+    if room < len(rows):
+        left_out += len(rows) - room
+        rows = rows[:room]
+        batch = model.encode(rows, pad_side, targets and targets[:room])
+    return TokenizedText(rows, batch, left_out)

@@ -1,0 +1,1 @@
+"""Attention as people get it wrong, and the laws that catch it."""

@@ -1,0 +1,1 @@
+"""The dates model, an encoder-decoder, and the dates it reads."""

@@ -1,0 +1,277 @@
+"""The dates model: an encoder-decoder that ships, from a date as people write it to ISO 8601, character by character.
+
+Sizes: B rows, S source characters, T target characters from the start token on, V vocabulary.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from torch import Tensor
+
+from model.base import CHECKPOINTS, Description, Model
+from model.blocks import Heads
+from model.cross_attention.written_dates import CHARACTERS
+from model.errors import CheckpointError
+from model.masks import MASK_NAMES, MaskContext, MaskSpec
+from model.positions import positions_of, positions_under
+from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
+from model.text import BatchTokenizer, TokenBatch
+from model.trace import Attention, LayerRecord, Trace
+
+FOLDER = CHECKPOINTS / "dates"
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
+MODEL_TYPE = "unmask_encoder_decoder"
+MOST_WRITTEN = 12  # characters; a date has 10
+TRACE_BYTES = 64 * 2**20  # what one run may keep
+Documents = Callable[[str], Tensor]
+PARTS = ("encoder", "decoder", "cross")
+AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, and a target sees all of its source
+    "encoder": frozenset(MASK_NAMES) - {"causal"},
+    "decoder": frozenset(MASK_NAMES),
+    "cross": frozenset({"padding"}),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What the model wrote for each row of a batch, greedily.
+
+    texts [B]: the characters up to the end token. probabilities [B]: of each of them, and of the end token where it
+    came; each of what was likeliest at its step, 0 to 1.
+    """
+
+    texts: tuple[str, ...]
+    probabilities: tuple[tuple[float, ...], ...]
+    ids: tuple[tuple[int, ...], ...]
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        return sum(100 + 60 * len(row) for row in self.ids)
+
+
+class DatesModel(Model):
+    """Read-only: a run leaves nothing in it, so many threads may share one. A target begins with a start token."""
+
+    standard = MaskSpec()  # the masks it was trained with: causal in the decoder, padding everywhere
+    kind = "encoder-decoder"
+    attentions = PARTS
+    predicts = True
+
+    def __init__(self, name: str, network: EncoderDecoder, tokenizer: Tokenizer) -> None:
+        config = network.config
+        super().__init__(
+            name,
+            num_layers=config.decoder_layers,
+            num_heads=config.heads,
+            context=config.context,
+            bytes_per_token=24 * config.width * (3 * config.decoder_layers + 1),
+        )
+        self.network = network
+        self._sources = BatchTokenizer(tokenizer, config.context, pad=PAD)
+        self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=START)
+
+    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
+        """One row a text: its target, with the texts as its source. Without targets the model writes them itself.
+
+        Raises ValueError for targets that are not one a text, and for what Encoder.encode does.
+        """
+        source = self._sources.encode(texts, pad_side)
+        if targets is None:
+            rows = [[START, *row] for row in map(_until_end, self.write(source).ids)]
+            return replace(self._targets.batch(rows, pad_side, ("",) * len(texts)), source=source)
+        if len(targets) != len(texts):
+            raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")
+        return replace(self._targets.encode(targets, pad_side), source=source)
+
+    def encode_source(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
+        """The texts alone, one row each: what `write` takes."""
+        return self._sources.encode(texts, pad_side)
+
+    def label(self, token: int) -> str:
+        """What to show for an id."""
+        return self._targets.label(token)
+
+    def describe(self) -> Description:
+        """What a page says of it."""
+        config = self.network.config
+        both = (config.heads, config.heads)
+        return Description(
+            architecture="character-level Transformer",
+            kind=self.kind,
+            layers={
+                "encoder": config.encoder_layers,
+                "decoder": config.decoder_layers,
+                "cross": config.decoder_layers,
+            },
+            heads=self.num_heads,
+            key_value_heads=self.num_heads,
+            heads_by_part=dict.fromkeys(PARTS, both),
+            context=config.context,
+            masks=("causal", "padding"),
+            parameters=sum(parameter.numel() for parameter in self.network.parameters()),
+        )
+
+    @torch.inference_mode()
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
+        """One forward pass under the masks of spec, the standard ones unless given: the decoder reads batch as it is.
+
+        Raises ValueError for a batch without a source and for a spec of layers or heads that are not there.
+        """
+        spec = spec or self.standard
+        if batch.source is None:
+            raise ValueError(
+                f"{self.name} is an encoder-decoder: expected a batch with a source, as its encode makes it"
+            )
+        spec.check_scope(max(self.describe().layers.values()), self.num_heads)
+        source, length = batch.source, batch.ids.shape[1]
+        own = self._places("decoder", batch.keep, length, batch.documents)
+        across = self._places("cross", source.keep, length)
+        memory, encoder = self._read(source, spec)
+        states, decoder, cross = self.network.decoder.states(
+            batch.ids, positions_under(spec, batch), memory, _allowed(own, spec), _allowed(across, spec)
+        )
+        parts = {
+            "encoder": Attention(encoder, source, source),
+            "decoder": Attention(_records(decoder, own), batch, batch),
+            "cross": Attention(_records(cross, across), batch, source),
+        }
+        return Trace(batch, spec, parts["decoder"].layers, states, self.readout, "decoder", parts)
+
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]."""
+        return self.network.logits(states)
+
+    @torch.inference_mode()
+    def write(
+        self,
+        source: TokenBatch,
+        spec: MaskSpec | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Written:
+        """A target for each row of source, the likeliest character after the other, under the masks of spec.
+
+        Every step reads all that was written so far anew: without a causal mask, earlier characters see later ones.
+        progress: told the share that is done, 0 to 1.
+        """
+        spec = spec or self.standard
+        rows = torch.full((len(source.ids), 1), START)
+        memory, _ = self._read(source, spec)
+        chances, ended = [], torch.zeros(len(rows), dtype=torch.bool)
+        for step in range(MOST_WRITTEN):
+            logits = self._next(rows, memory, source.keep, spec)
+            chance, token = logits.softmax(-1).max(-1)
+            rows = torch.cat([rows, token[:, None]], dim=-1)
+            chances.append(chance)
+            ended |= token == END
+            if progress:
+                progress((step + 1) / MOST_WRITTEN)
+            if ended.all():
+                break
+        found = torch.stack(chances, dim=-1).tolist()
+        return self._written(rows[:, 1:].tolist(), found)
+
+    def _next(self, rows: Tensor, memory: Tensor, source_keep: Tensor, spec: MaskSpec) -> Tensor:
+        """Logits [B,V] of what follows rows [B,T], in which there is no padding."""
+        keep = torch.ones_like(rows, dtype=torch.bool)
+        own = self._places("decoder", keep, rows.shape[1])
+        across = self._places("cross", source_keep, rows.shape[1])
+        states, _, _ = self.network.decoder.states(
+            rows, positions_of(keep), memory, _allowed(own, spec), _allowed(across, spec)
+        )
+        return self.readout(states[:, -1])
+
+    def _written(self, ids: list[list[int]], chances: list[list[float]]) -> Written:
+        rows = [row[: row.index(END) + 1] if END in row else row for row in ids]
+        texts = ["".join(self._targets.label(token) for token in _until_end(row)) for row in rows]
+        kept = tuple(tuple(chance[: len(row)]) for chance, row in zip(chances, rows, strict=True))
+        return Written(tuple(texts), kept, tuple(map(tuple, rows)))
+
+    def _read(self, source: TokenBatch, spec: MaskSpec) -> tuple[Tensor, tuple[LayerRecord, ...]]:
+        """The encoder's output [B,S,W], and its record."""
+        places = self._places("encoder", source.keep, source.ids.shape[1], source.documents)
+        memory, qkvs = self.network.encoder.states(source.ids, positions_under(spec, source), _allowed(places, spec))
+        return memory, _records(qkvs, places)
+
+    def _places(self, part: str, keep: Tensor, queries: int, documents: Documents | None = None) -> list[MaskContext]:
+        """One for each layer of a part; keep [B,K]."""
+        config = self.network.config
+        layers = config.encoder_layers if part == "encoder" else config.decoder_layers
+        return [
+            MaskContext(
+                keep, queries, config.heads, layer,
+                available=AVAILABLE[part], standard=self.standard, documents=documents,
+            )
+            for layer in range(layers)
+        ]  # fmt: skip
+
+
+def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
+    """The model in a folder that `save` wrote. Raises CheckpointError naming the file that cannot be used."""
+    config_path, weights_path, tokenizer_path = (
+        folder / file for file in ("config.json", "model.safetensors", "tokenizer.json")
+    )
+    config = _read_config(config_path)
+    network = EncoderDecoder(config)
+    try:
+        network.load_state_dict({name: tensor.float() for name, tensor in load_file(weights_path).items()})
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise CheckpointError(f"{weights_path}: expected the weights of {config_path.name}, found {error}") from None
+    try:
+        tokenizer = Tokenizer.from_file(str(tokenizer_path))
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        raise CheckpointError(f"{tokenizer_path}: expected a tokenizer, found none ({error})") from None
+    return DatesModel(name, network.eval().requires_grad_(False), tokenizer)
+
+
+def save(network: EncoderDecoder, folder: Path, dtype: torch.dtype = torch.float16) -> None:
+    """Write config.json, model.safetensors and tokenizer.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in network.state_dict().items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    fields = {"model_type": MODEL_TYPE, **asdict(network.config)}
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    new_tokenizer().save(str(folder / "tokenizer.json"))
+
+
+def new_tokenizer() -> Tokenizer:
+    """One token a character."""
+    vocabulary = {entry: number for number, entry in enumerate((*SPECIAL, *CHARACTERS))}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
+    return tokenizer
+
+
+def _read_config(path: Path) -> EncoderDecoderConfig:
+    try:
+        fields = json.loads(path.read_bytes())
+        if not isinstance(fields, dict) or fields.pop("model_type", None) != MODEL_TYPE:
+            raise CheckpointError(f"{path}: expected model_type {MODEL_TYPE!r}, found another")
+        return TypeAdapter(EncoderDecoderConfig).validate_python(fields)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: expected a model's config.json, found no such file") from None
+    except (json.JSONDecodeError, ValidationError) as error:
+        raise CheckpointError(f"{path}: expected the sizes of an encoder-decoder, found {error}") from None
+
+
+def _allowed(places: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
+    """For each layer its mask, [B or 1, H or 1, Q or 1, K]."""
+    made: dict = {}  # layers under the same masks share them
+    return [place.allowed(spec, made) for place in places]
+
+
+def _records(qkvs: list[Heads], places: list[MaskContext]) -> tuple[LayerRecord, ...]:
+    return tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
+
+
+def _until_end(row: Sequence[int]) -> list[int]:
+    return list(row[: row.index(END)]) if END in row else list(row)

@@ -1,0 +1,85 @@
+"""Our own decoder as a model: a Transformer with its tokenizer."""
+
+import torch
+from torch import Tensor
+
+from model.base import Description, Model
+from model.masks import MaskContext, MaskSpec
+from model.text import BatchTokenizer, TokenBatch
+from model.trace import LayerRecord, Trace
+from model.transformer import Transformer, positions_under
+
+
+class DecoderModel(Model):
+    """A GPT-2-compatible decoder. tokenizer may be None for a subclass that reads no text."""
+
+    def __init__(
+        self, name: str, network: Transformer, tokenizer: BatchTokenizer | None, *, key: str | None = None
+    ) -> None:
+        config = network.config
+        super().__init__(
+            name,
+            num_layers=config.layers,
+            num_heads=config.heads,
+            context=config.context,
+            bytes_per_token=4 * config.width * (3 * config.layers + 1),  # q, k, v of every layer, last states, float32
+            key=key,
+        )
+        self.network = network
+        self._tokenizer = tokenizer
+
+    @property
+    def tokenizer(self) -> BatchTokenizer:
+        """Raises ValueError for a model that reads no text."""
+        if self._tokenizer is None:
+            raise ValueError(f"{self.name} reads no text: it has no tokenizer")
+        return self._tokenizer
+
+    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
+        """One row a text, padded on pad_side; adds a start token where the model was trained with one.
+
+        Raises ValueError for targets: only an encoder-decoder has them.
+        """
+        if targets is not None:
+            raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
+        return self.tokenizer.encode(texts, pad_side)
+
+    def label(self, token: int) -> str:
+        """What to show for an id."""
+        return self.tokenizer.label(token)
+
+    def describe(self) -> Description:
+        """What a page says of it."""
+        return Description(
+            architecture="GPT-2",
+            kind=self.kind,
+            layers={"self": self.num_layers},
+            heads=self.num_heads,
+            key_value_heads=self.num_heads,
+            context=self.context,
+            masks=("causal", "padding"),
+            parameters=sum(parameter.numel() for parameter in self.network.parameters()),
+        )
+
+    @torch.inference_mode()
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
+        """One forward pass under the masks of spec, the standard ones unless given.
+
+        Raises ValueError for a spec of layers or heads that are not there.
+        """
+        spec = spec or self.standard
+        spec.check_scope(self.num_layers, self.num_heads)
+        length = batch.ids.shape[1]
+        places = [
+            MaskContext(batch.keep, length, self.num_heads, layer, standard=self.standard, documents=batch.documents)
+            for layer in range(self.num_layers)
+        ]
+        made: dict = {}  # layers under the same masks share them
+        allowed = [place.allowed(spec, made) for place in places]
+        states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed)
+        layers = tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
+        return Trace(batch, spec, layers, states, self.readout)
+
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]."""
+        return self.network.logits(states)

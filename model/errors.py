@@ -1,0 +1,17 @@
+"""What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be loaded; the message names the file, what was expected and what was found."""
+
+
+class NotSupported(CheckpointError):
+    """A model whose attention cannot be shown as it is; the message says why."""
+
+
+class TooLarge(CheckpointError):
+    """A model whose weights take more than is allowed, or than there is memory for."""
+
+
+class NotAvailable(OSError):
+    """A repository's files cannot be had; the message says why and what to do."""

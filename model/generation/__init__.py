@@ -1,0 +1,1 @@
+"""What the Generation page measures of a step."""

@@ -1,0 +1,77 @@
+"""What one step of writing costs, with a cache and without: multiply-adds from the shapes, and seconds as measured."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from model import kv_cache
+from model.base import Model
+from model.transformer import TransformerConfig, positions_of
+
+MOST_MEASURED = 24  # steps of one text
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The step that reads `length` tokens and predicts the next: seconds, medians of a few repeats."""
+
+    length: int
+    full: float
+    cached: float
+
+
+def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
+    """Of one run that computes `queries` positions over `keys` positions, and the last one's logits.
+
+    Counted are the matrix products: in each layer the projections to q, k, v and back, 4·Q·W², the two products with
+    the queries' scores, 2·Q·K·W, whatever the mask blocks of them, and the two of the MLP, 2·Q·W·M; at the end W·V.
+    """
+    width, mlp_width = config.width, config.mlp_width or 4 * config.width
+    layer = 4 * queries * width**2 + 2 * queries * keys * width + 2 * queries * width * mlp_width
+    return config.layers * layer + width * config.vocabulary
+
+
+def lengths_to_measure(tokens: int, most: int = MOST_MEASURED) -> list[int]:
+    """From 2 to all of a text's tokens, at most so many, evenly spread; the first and the last always."""
+    if tokens <= 2:
+        return [tokens] if tokens == 2 else []
+    count = min(most, tokens - 1)
+    return sorted({2 + round(place * (tokens - 2) / (count - 1)) for place in range(count)})
+
+
+def measure(model: Model, ids: tuple[int, ...], lengths: list[int], repeats: int = 5) -> Iterator[Cost]:
+    """The costs of the steps that read so many of a text's tokens, one after the other: the caller may stop at any.
+
+    Raises ValueError for a model that is not ours.
+    """
+    network = kv_cache.network_of(model)
+    if network is None:
+        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
+    whole = model.run(kv_cache.batch_of(model, ids))
+    for length in lengths:
+        batch, cache = kv_cache.batch_of(model, ids[:length]), kv_cache.cache_of(whole, length - 1)
+        positions, triangle = positions_of(batch.keep), torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+
+        def full() -> None:
+            states, _ = network(batch.ids, positions, triangle)  # noqa: B023 - called before the next round
+            network.logits(states[0, -1])
+
+        def one() -> None:
+            network.logits(kv_cache.step(model, cache, ids[length - 1]).states[0, 0])  # noqa: B023
+
+        yield Cost(length, _seconds(full, repeats), _seconds(one, repeats))
+
+
+@torch.inference_mode()
+def _seconds(run: Callable[[], None], repeats: int) -> float:
+    """The median after one run that does not count."""
+    run()
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - begin)
+    return median(taken)

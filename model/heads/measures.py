@@ -1,0 +1,131 @@
+"""Numbers about a head, from its weights [.., Q, K]. Blocked cells and rows that attend to nothing are left out.
+
+Every measure takes weights whose blocked cells are exactly 0 and whose rows sum to 1 (or are all 0), and means over
+the query rows that look at something; `queries` (bool [Q]) narrows them further, to real tokens for example.
+A head none of whose rows qualify measures NaN.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from model.masks import MaskSpec
+from model.trace import Trace
+
+
+def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
+    """Shannon entropy of a row in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
+    return _mean_over_rows(-(weights * weights.clamp(min=1e-45).log2()).sum(-1), weights, queries)
+
+
+def mean_distance(weights: Tensor, queries: Tensor | None = None) -> Tensor:
+    """How far away a row looks, in positions: sum of weight · |query - key|: [.., Q, K] -> [..]."""
+    return _mean_over_rows((weights * _offsets(weights).abs()).sum(-1), weights, queries)
+
+
+def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The shares of attention, 0 to 1, on later real tokens and on padding: [.., Q, K], keep bool [K] -> [..], [..].
+
+    They do not overlap: padding that comes later counts as padding.
+    """
+    later = (_offsets(weights) < 0) & keep
+    future = _mean_over_rows((weights * later).sum(-1), weights, queries)
+    padding = _mean_over_rows((weights * ~keep).sum(-1), weights, queries)
+    return future, padding
+
+
+def leak_by_head(trace: Trace, row: int = 0, spec: MaskSpec | None = None) -> tuple[Tensor, Tensor]:
+    """`leak` of every head of a run, over the row's real queries: [L,H], [L,H]. A block of queries at a time.
+
+    Where there is no later and earlier, as when a target looks at its source, the share of later tokens is NaN.
+    """
+    shape = (trace.num_layers, trace.num_heads)
+    future, padding, rows = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
+    for layer, queries, weights in trace.blocks(row, spec):
+        keep = trace.layers[layer].context.keep[row]
+        position = torch.arange(queries.start, queries.stop, device=weights.device)[:, None]
+        later = (torch.arange(len(keep), device=weights.device) > position) & keep
+        real = weights * trace.queries.keep[row, queries].to(weights.device)[:, None]
+        ordered = "causal" in trace.layers[layer].context.available
+        future[layer] += (real * later).sum((-1, -2)).cpu() if ordered else float("nan")
+        padding[layer] += (real * ~keep).sum((-1, -2)).cpu()
+        rows[layer] += (real.sum(-1) > 0).sum(-1).cpu()
+    return future / rows, padding / rows
+
+
+def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on the position just before: [.., T, T] -> [..]. Position 0 has none and is left out."""
+    return _mean_over_rows(_on(weights, 1), weights, _and(queries, _positions(weights) >= 1))
+
+
+def own_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on the query's own position: [.., T, T] -> [..]."""
+    return _mean_over_rows(_on(weights, 0), weights, queries)
+
+
+def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on one key, the first token for example: [.., Q, K] -> [..]."""
+    return _mean_over_rows(weights[..., key], weights, queries)
+
+
+def induction(weights: Tensor, period: int, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on the token after the previous occurrence: [.., T, T] -> [..].
+
+    For text that repeats with the given period, and rows whose token was seen one period ago: query t should look at
+    t - period + 1 (Olsson et al. 2022, "In-context Learning and Induction Heads"; "prefix matching").
+    """
+    return _mean_over_rows(_on(weights, period - 1), weights, _and(queries, _positions(weights) >= period))
+
+
+def induction_in(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
+    """`induction` on any text: the weight on the token after the last time the query's token came up before.
+
+    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before.
+    """
+    position = torch.arange(len(ids), device=weights.device)
+    same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,K]
+    last = torch.where(same_before, position[None, :], -1).amax(-1)  # [Q], -1 = never
+    seen = (last >= 0) & (last + 1 < position)  # right after the last time stands the query itself: nothing to learn
+    after = (position[None, :] == last[:, None] + 1) & seen[:, None]
+    return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, seen))
+
+
+def repeated_tokens(rows: int, span: int, ids: range, start: int | None, generator: torch.Generator) -> Tensor:
+    """Random ids repeated once, [rows, 2·span], with a start token before them where the model has one: +1."""
+    once = torch.randint(ids.start, ids.stop, (rows, span), generator=generator)
+    lead = [] if start is None else [torch.full((rows, 1), start)]
+    return torch.cat([*lead, once, once], dim=-1)
+
+
+def bits_per_character(loss_nats: float, characters: int) -> float:
+    """Total loss in nats over a text, as bits per character of it."""
+    return loss_nats / math.log(2) / characters
+
+
+def _on(weights: Tensor, back: int) -> Tensor:
+    """What each query puts on the key `back` positions before it: [.., T, T] -> [.., T], 0 where there is none."""
+    diagonal = weights.diagonal(-back, dim1=-2, dim2=-1)
+    return torch.nn.functional.pad(diagonal, (weights.shape[-2] - diagonal.shape[-1], 0))
+
+
+def _positions(weights: Tensor) -> Tensor:
+    return torch.arange(weights.shape[-2], device=weights.device)
+
+
+def _offsets(weights: Tensor) -> Tensor:
+    """query - key, [Q,K]."""
+    keys = torch.arange(weights.shape[-1], device=weights.device)
+    return _positions(weights)[:, None] - keys
+
+
+def _and(queries: Tensor | None, more: Tensor) -> Tensor:
+    return more if queries is None else queries & more
+
+
+def _mean_over_rows(values: Tensor, weights: Tensor, queries: Tensor | None) -> Tensor:
+    """values [.., Q] -> [..]"""
+    counted = weights.sum(-1) > 0
+    if queries is not None:
+        counted = counted & queries
+    return (values * counted).sum(-1) / counted.sum(-1)

@@ -1,0 +1,1 @@
+"""Any Hugging Face model through our own attention."""

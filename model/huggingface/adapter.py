@@ -1,0 +1,241 @@
+"""Any Hugging Face model through our own attention: a hub id or a folder in, a model like the catalog's out.
+
+Import this only when such a model is chosen: transformers takes seconds to load.
+Sizes: B rows, T tokens (S of the source), V vocabulary.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from model.base import TRACE_BYTES, Description, Model
+from model.errors import NotSupported
+from model.huggingface import checkpoint_files, hub
+from model.huggingface.attention_hook import Recording
+from model.huggingface.loading import check_type, check_vocabulary, read_network, read_tokenizers, refusal, tokens_of
+from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
+from model.huggingface.verify import Findings, examine
+from model.masks import MaskSpec
+from model.settings import Settings
+from model.text import TokenBatch
+from model.trace import Attention, Trace
+from model.transformer import positions_under
+
+LEAST_CONTEXT = 512  # allowed whatever a run keeps
+MOST_POSITIONS = 4096  # one head's stages are several squares of this size
+MOST_WRITTEN = 40  # tokens of a target that the model writes itself
+
+
+class HuggingFaceModel(Model):
+    """A network with its tokenizers. Read-only: a run leaves nothing in it, so many threads may share one.
+
+    kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes.
+    key_value_heads: for each query head of a layer, the key-value head it reads. predicts: whether there are logits; an
+    encoder saved without its masked-language-model head has none. num_layers and num_heads are those of the attention
+    that a fresh trace shows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stacks: Stacks,
+        findings: Findings,
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        *,
+        predicts: bool,
+    ) -> None:
+        """tokenizers: of the texts, and of an encoder-decoder's targets."""
+        shown = "decoder" if isinstance(stacks, TwoStacks) else "self"
+        layers = [place for place, site in enumerate(findings.sites) if site.part == shown]
+        heads, shared = findings.heads[layers[0]]
+        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), MOST_POSITIONS)
+        super().__init__(
+            name,
+            num_layers=len(layers),
+            num_heads=heads,
+            context=min(stacks.context(), most),
+            bytes_per_token=findings.bytes_per_token,
+            key_value_heads=tuple(head * shared // heads for head in range(heads)),
+        )
+        self.predicts = predicts
+        self._stacks, self._findings = stacks, findings
+        self._device = device_of(stacks.network)
+        self.attentions = tuple(dict.fromkeys(site.part for site in findings.sites))
+        if isinstance(stacks, TwoStacks):
+            self.kind = "encoder-decoder"
+        else:
+            self.kind = "decoder" if all(site.causal for site in findings.sites) else "encoder"
+        self.standard = MaskSpec(causal=self.kind != "encoder")  # the masks it was trained with
+        self._tokens = tokens_of(stacks.network, tokenizers, self.context)
+
+    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
+        """One row a text, padded on pad_side, with the tokens that the model was trained to see around every text.
+
+        An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
+        model writes them itself, greedily. Raises ValueError for targets that are not one a text, or not taken.
+        """
+        batch = self._tokens.texts.encode(texts, pad_side)
+        writer = self._tokens.targets
+        if writer is None:
+            if targets is not None:
+                raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
+            return batch
+        if targets is None:
+            written = writer.batch(self._write(batch), pad_side, tuple("" for _ in texts))
+        elif len(targets) != len(texts):
+            raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")
+        else:
+            written = writer.encode(targets, pad_side)
+        return replace(written, source=batch)
+
+    def label(self, token: int) -> str:
+        """What to show for an id."""
+        return self._tokens.texts.label(token)
+
+    @torch.inference_mode()
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
+        """One forward pass under the masks of spec (the standard ones unless given).
+
+        Raises NotSupported, with the model's name, should an attention of the network not have come through ours;
+        ValueError for a spec of layers or heads that are not there, or of positions that the network does not take.
+        """
+        spec = self.standard if spec is None else spec
+        spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
+        if spec.positions != "counted" and not self._stacks.takes_positions:
+            raise ValueError(
+                f"{self.name} works out its positions by itself: expected counted ones, got {spec.positions}"
+            )
+        try:
+            if isinstance(self._stacks, TwoStacks):
+                return self._run_both(self._stacks, batch, spec)
+            return self._run_one(self._stacks, batch, spec)
+        except NotSupported as error:
+            raise refusal(self.name, self._stacks.network.config.model_type, str(error)) from None
+
+    def describe(self) -> Description:
+        """What was found when it was loaded."""
+        network, sites = self._stacks.network, self._findings.sites
+        windows = [site.window for site in sites if site.window is not None]
+        causal = ["causal"] if any(site.causal for site in sites) else []
+        return Description(
+            architecture=type(network).__name__,
+            kind=self.kind,
+            layers={part: sum(site.part == part for site in sites) for part in self.attentions},
+            heads=self.num_heads,
+            key_value_heads=len(set(self.key_value_heads)),
+            heads_by_part={site.part: heads for site, heads in zip(sites, self._findings.heads, strict=True)},
+            context=self._stacks.context(),
+            masks=(*causal, "padding", *(["window"] if windows else [])),
+            window=windows[0] if windows else None,
+            windowed=len(windows),
+            parameters=sum(parameter.numel() for parameter in network.parameters()),
+        )
+
+    def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec) -> Trace:
+        ids, keep = self._on_device(batch)
+        documents = {"self": batch.documents}
+        run = Recording(self._findings.sites, spec, {"self": keep}, standard=self.standard, documents=documents)
+        if stack.takes_positions:
+            run.positions = positions_under(spec, batch).to(self._device)
+        states = stack.states(run, ids, keep)
+        return Trace(batch, spec, run.layers()["self"], states, self.readout)
+
+    def _run_both(self, stacks: TwoStacks, batch: TokenBatch, spec: MaskSpec) -> Trace:
+        source = _source_of(self.name, batch)
+        ids, keep = self._on_device(batch)
+        source_ids, source_keep = self._on_device(source)
+        keeps = {"encoder": source_keep, "decoder": keep, "cross": source_keep}
+        documents = {"encoder": source.documents, "decoder": batch.documents}
+        run = Recording(self._findings.sites, spec, keeps, standard=self.standard, documents=documents)
+        memory = stacks.memory(run, source_ids, source_keep)
+        states = stacks.states(run, ids, keep, memory, source_keep)
+        layers = run.layers()
+        parts = {
+            "encoder": Attention(layers["encoder"], source, source),
+            "decoder": Attention(layers["decoder"], batch, batch),
+            "cross": Attention(layers["cross"], batch, source),
+        }
+        return Trace(batch, spec, layers["decoder"], states, self.readout, "decoder", parts)
+
+    @torch.inference_mode()
+    def _write(self, source: TokenBatch) -> list[list[int]]:
+        """A target for each text: the likeliest token after the other, without the closing one."""
+        stacks, tokens = self._stacks, self._tokens
+        assert isinstance(stacks, TwoStacks)
+        assert tokens.targets is not None
+        begin = tokens.targets.start
+        ids, keep = self._on_device(source)
+        keeps = {"encoder": keep, "cross": keep}
+        in_encoder = tuple(site for site in self._findings.sites if site.part == "encoder")
+        in_decoder = tuple(site for site in self._findings.sites if site.part != "encoder")
+        memory = stacks.memory(Recording(in_encoder, self.standard, keeps), ids, keep)
+        rows = torch.tensor([begin] * len(ids), device=self._device)
+        ends = torch.tensor(sorted(tokens.ends), device=self._device)
+        ended = torch.zeros(len(ids), dtype=torch.bool, device=self._device)
+        for _ in range(min(MOST_WRITTEN, self.context - len(begin))):
+            written = torch.ones_like(rows, dtype=torch.bool)
+            run = Recording(in_decoder, self.standard, keeps | {"decoder": written})
+            logits = stacks.logits(stacks.states(run, rows, written, memory, keep)[:, -1])
+            logits[:, tokens.never_written] = float("-inf")
+            token = logits.argmax(-1)
+            rows = torch.cat([rows, token[:, None]], dim=-1)
+            ended |= torch.isin(token, ends)
+            if ended.all():
+                break
+        return [_until(row, len(begin), tokens.ends) for row in rows.tolist()]
+
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]. Raises NotSupported for a model that has none."""
+        if not self.predicts:
+            raise NotSupported(
+                f"{self.name} was saved without a language-model head: it has attention to show, but predicts no tokens"
+            )
+        return self._stacks.logits(states)
+
+    def _on_device(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        if batch.ids.shape[1] > self.context:
+            raise ValueError(f"expected at most {self.context} tokens (the context), got {batch.ids.shape[1]}")
+        return batch.ids.to(self._device), batch.keep.to(self._device)
+
+
+def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> HuggingFaceModel:
+    """A model by its hub id, or from a folder.
+
+    Raises NotAvailable when its files cannot be had; CheckpointError (a ValueError) when they cannot be used,
+    NotSupported and folders.TooLarge being kinds of it.
+    """
+    settings = settings or Settings.from_environment()
+    return from_folder(name, checkpoint_files.fetch(name, progress, settings), settings)
+
+
+def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel:
+    """The model in a folder that `folders.fetch` gave. Raises CheckpointError and its kinds."""
+    config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    check_type(name, config)
+    tokenizers = read_tokenizers(name, folder, config["model_type"])
+    network, missing = read_network(name, folder)
+    check_vocabulary(name, network, tokenizers[0])
+    try:
+        stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
+        findings = examine(stacks)
+    except NotSupported as error:
+        raise refusal(name, config["model_type"], str(error)) from None
+    except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
+        why = f"it cannot be run on its own ({type(error).__name__}: {error})"
+        raise refusal(name, config["model_type"], why) from None
+    return HuggingFaceModel(name, stacks, findings, tokenizers, predicts=not missing)
+
+
+def _source_of(name: str, batch: TokenBatch) -> TokenBatch:
+    if batch.source is None:
+        raise ValueError(f"{name} is an encoder-decoder: expected a batch with a source, as its encode makes it")
+    return batch.source
+
+
+def _until(row: list[int], start: int, ends: frozenset[int]) -> list[int]:
+    """A written row up to its closing token, which is left out; the start is not looked at."""
+    stop = next((place for place, token in enumerate(row) if place >= start and token in ends), len(row))
+    return row[:stop]

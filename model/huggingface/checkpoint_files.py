@@ -1,0 +1,248 @@
+"""What is in a model's folder or repository, judged by its file names, sizes and config before anything is loaded.
+
+Every refusal is one or two sentences that say what was found and what to do.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from safetensors import SafetensorError, safe_open
+
+from model.errors import CheckpointError, TooLarge
+from model.huggingface import hub
+from model.settings import Settings
+
+CONFIG = "config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+MARIAN = ("source.spm", "target.spm", "vocab.json")  # before others: these two cut targets otherwise than texts
+LONE = ("tokenizer.model", "spiece.model")
+TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
+    MARIAN,
+    ("tokenizer.json",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+    *((file,) for file in LONE),
+)
+EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weights get once they are float32
+
+
+def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
+    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
+
+    Nothing is downloaded before its size is known to be allowed. Raises NotAvailable when the files cannot be had,
+    CheckpointError for a name that means nothing or files that make no model, TooLarge for too many weights.
+    """
+    if is_path(name):
+        return allowed_folder(name, settings)
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise CheckpointError(
+            f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
+        ) from None
+    folder = hub.cached_folder(name)
+    if folder is not None and is_complete(folder):
+        return folder
+    files = hub.listing(name)
+    wanted = needed(name, files)
+    check_size(name, files, settings)
+    return hub.download(name, wanted, progress)
+
+
+def is_path(name: str) -> bool:
+    """Whether a name means a folder: it exists, or is written as no hub id can be."""
+    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
+
+
+def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
+    """Which of a repository's files (name -> bytes) a model is loaded from: small ones first, then its weights.
+
+    Raises CheckpointError where they do not make a model that can be loaded.
+    """
+    if CONFIG not in files:
+        raise CheckpointError(
+            f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout. "
+            "Choose a repository or a folder that holds one, as save_pretrained writes it."
+        )
+    weights = weight_files(name, files)
+    wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
+    return (*sorted(wanted & set(files)), *weights)
+
+
+def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
+    """Those of these files that its tokenizer is read from. Raises CheckpointError where there is none."""
+    for tokenizer in TOKENIZERS:
+        if all(part in files for part in tokenizer):
+            return tokenizer
+    lacking = [part for part in MARIAN if part not in files]
+    if "source.spm" in files or "target.spm" in files:
+        raise CheckpointError(
+            f"{name} has no {' and no '.join(lacking)}, and Marian's tokenizer is {', '.join(MARIAN)} together. "
+            "Fetch the files again, or choose another repository."
+        )
+    raise CheckpointError(
+        f"{name} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). "
+        "Save its fast tokenizer beside its weights, or choose another repository."
+    )
+
+
+def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
+    """The safetensors files among these, and the index that lists them where there are several."""
+    if WEIGHTS in files:
+        return (WEIGHTS,)
+    shards = sorted(file for file in files if file.startswith("model-") and file.endswith(".safetensors"))
+    if INDEX in files and shards:
+        return (INDEX, *shards)
+    if any(file.endswith(PICKLES) for file in files):
+        raise CheckpointError(
+            f"{name} has its weights only as pickle files, which can run any code when they are opened; this program "
+            "reads safetensors alone. Choose a repository with model.safetensors, or convert it."
+        )
+    raise CheckpointError(
+        f"{name} has no weights in safetensors format ({WEIGHTS}). Choose a repository or a folder that has them."
+    )
+
+
+def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
+    """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory."""
+    size = sum(files[file] for file in weight_files(name, files))
+    if size > settings.max_weights_bytes:
+        raise TooLarge(
+            f"{name} has {_gigabytes(size)} of weights, and the limit is {_gigabytes(settings.max_weights_bytes)}. "
+            "Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB."
+        )
+    check_memory(name, size)
+
+
+def check_memory(name: str, size: float) -> None:
+    """Raises TooLarge when `size` bytes are more than the memory that is free."""
+    free = psutil.virtual_memory().available
+    if size > free:
+        raise TooLarge(
+            f"{name} needs {_gigabytes(size)} of memory for its weights, and {_gigabytes(free)} are free. "
+            "Choose a smaller model, or close what takes the memory."
+        )
+
+
+def local_files(folder: Path) -> dict[str, int]:
+    """The names and sizes of the files right in a folder."""
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder of the cache holds a whole model."""
+    try:
+        needed(str(folder), local_files(folder))
+        return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
+    except CheckpointError:
+        return False
+
+
+def allowed_folder(name: str, settings: Settings) -> Path:
+    """The folder that a user named, links followed. Raises CheckpointError for none, or one outside the root."""
+    try:
+        folder = Path(name).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):  # no such user, links in a circle, a name that no file system takes
+        raise CheckpointError(f"{name[:200]!r} is no folder on this machine. Check the path.") from None
+    root = settings.model_root
+    if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
+        raise CheckpointError(f"{name} is outside the folder that this server loads models from. Choose one inside it.")
+    if not _is_folder(folder):
+        raise CheckpointError(f"{name[:200]} is no folder on this machine. Check the path.")
+    return folder
+
+
+def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
+    """Everything that can be known without loading: returns config.json. Raises CheckpointError or TooLarge.
+
+    in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
+    """
+    wanted = needed(name, local_files(folder))
+    check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
+    config = read_config(name, folder)
+    _check_index(name, folder, wanted)
+    check_memory(name, sum(_bytes_as_float32(name, folder / file) for file in wanted if file.endswith(".safetensors")))
+    return config
+
+
+def check_limits(name: str, folder: Path, settings: Settings) -> None:
+    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too many weights."""
+    files = local_files(folder)
+    if settings.model_root is not None:
+        root = settings.model_root.expanduser().resolve()
+        outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
+        if outside:
+            raise CheckpointError(f"{name}: {outside[0]} is a link to outside the folder that models are loaded from.")
+    check_size(name, files, settings)
+
+
+def read_config(name: str, folder: Path) -> dict[str, Any]:
+    """config.json as a dictionary. Raises CheckpointError when it is none, or names no architecture."""
+    config = read_json(name, folder / CONFIG)
+    if not isinstance(config.get("model_type"), str):
+        raise CheckpointError(f"{name}: config.json has no model_type, so its architecture is unknown.")
+    if config.get("quantization_config"):
+        raise CheckpointError(
+            f"{name} is stored quantised, which this program cannot read. Choose the repository with the whole weights."
+        )
+    return config
+
+
+def read_json(name: str, path: Path) -> dict[str, Any]:
+    """Raises CheckpointError for a file that is no JSON object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: {path.name} cannot be read ({error}). Fetch the file again.") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{name}: {path.name} is not a JSON object. Fetch the file again.")
+    return content
+
+
+def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
+    """An index may name only files that were looked at: those in the folder itself."""
+    if INDEX in wanted:
+        missing = sorted(set(_shards(name, folder)) - set(wanted))
+        if missing:
+            raise CheckpointError(f"{name}: {INDEX} names {missing[0]!r}, which is not there. Fetch the files again.")
+
+
+def _shards(name: str, folder: Path) -> list[str]:
+    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+        return []
+    weight_map = read_json(name, folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise CheckpointError(f"{name}: {INDEX} has no weight_map. Fetch the files again.")
+    return [str(shard) for shard in weight_map.values()]
+
+
+def _bytes_as_float32(name: str, path: Path) -> float:
+    """What a file's weights take once they are float32. Reads its header alone, and finds a truncated file by it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            first = next(iter(file.keys()), None)
+            factor = 1.0 if first is None else AS_FLOAT32.get(file.get_slice(first).get_dtype(), 4)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{name}: {path.name} is damaged or truncated ({error}). Delete it and fetch it again."
+        ) from None
+    return factor * path.stat().st_size
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or that no file system takes
+        return False
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e9:.3g} GB"

@@ -1,0 +1,125 @@
+"""Files of a Hugging Face repository: the cache first, without any network; then a download that shows its progress.
+
+The hub's own client waits 25 seconds and more when there is no network, so one short request asks first.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLong
+from pathlib import Path
+from typing import TypeVar
+
+from httpx2 import HTTPError  # the hub client's own requests end in these
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+from tqdm.auto import tqdm
+
+from model.errors import NotAvailable
+
+REACH_SECONDS = 1.5
+
+Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
+Answer = TypeVar("Answer")
+
+
+def cached(repo: str, files: tuple[str, ...]) -> Path | None:
+    """The folder that holds all of these files in the local cache, or None. Uses no network."""
+    paths = [try_to_load_from_cache(repo, name) for name in files]
+    folders = {Path(path).parent for path in paths if isinstance(path, str)}
+    return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
+
+
+def cached_folder(repo: str) -> Path | None:
+    """The folder of the local cache that holds this repository's config.json, and perhaps more. Uses no network."""
+    return cached(repo, ("config.json",))
+
+
+def listing(repo: str) -> dict[str, int]:
+    """The names and sizes of the files right in a repository, by the hub. Raises NotAvailable within two seconds."""
+    info = _reach(repo, "config.json", lambda: HfApi().model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
+    return {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
+
+
+def download(repo: str, files: tuple[str, ...], progress: Progress | None = None) -> Path:
+    """The folder with these files, from the cache or the hub.
+
+    progress is called as bytes arrive; what it raises stops the download. Raises NotAvailable within two seconds when
+    the hub cannot be reached, or has no such repository or file.
+    """
+    folder = cached(repo, files)
+    if folder is not None:
+        return folder
+    _reach(repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS))
+    try:
+        paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, progress)) for name in files]
+    except RemoteEntryNotFoundError as error:
+        raise NotAvailable(
+            f"{repo} has no {', '.join(files)} that this program can read ({_first_line(error)})."
+        ) from None
+    except (HTTPError, OSError) as error:
+        raise NotAvailable(
+            f"The download of {repo} broke off ({_first_line(error)}). Try again: files that arrived whole are kept."
+        ) from None
+    return Path(paths[-1]).parent
+
+
+def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
+    """One request, in a thread of its own: looking a host's name up has no time limit otherwise."""
+    how = (
+        f"To get it, connect once and choose it again, or run: hf download {repo}. "
+        "Files already in the Hugging Face cache are found without a network."
+    )
+    if constants.HF_HUB_OFFLINE:
+        raise NotAvailable(f"{repo} is not on this machine, and HF_HUB_OFFLINE is set. {how}")
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(request).result(REACH_SECONDS)
+    except GatedRepoError:
+        raise NotAvailable(
+            f"{repo} is gated: accept its terms on the hub, then log in here with: hf auth login."
+        ) from None
+    except RepositoryNotFoundError:
+        raise NotAvailable(
+            f"The hub knows no public model {repo}. Check the spelling; for a private one, log in with: hf auth login."
+        ) from None
+    except (EntryNotFoundError, LocalEntryNotFoundError):
+        raise NotAvailable(f"{repo} has no file {name}: choose a repository that has one.") from None
+    except (TookTooLong, OSError, HfHubHTTPError, Exception) as error:  # noqa: BLE001 - whatever the network does
+        raise NotAvailable(
+            f"{repo} is not on this machine, and the hub cannot be reached ({_first_line(error)}). {how}"
+        ) from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _reporter(name: str, progress: Progress | None) -> type[tqdm]:
+    class Reporter(tqdm):
+        def __init__(self, *args: object, **options: object) -> None:
+            options["disable"] = False
+            options["file"] = _Nowhere()
+            options.pop("name", None)
+            super().__init__(*args, **options)
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown = super().update(n)
+            if progress is not None:
+                progress(name, int(self.n), int(self.total or 0))
+            return shown
+
+    return Reporter
+
+
+class _Nowhere:
+    def write(self, text: str) -> None: ...
+    def flush(self) -> None: ...
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,247 @@
+"""The key-value cache: what a run keeps of earlier positions, and a step that computes the newest position alone.
+
+A cache holds each layer's keys and values. They are part of every run's trace, so a cache is taken from a trace, and a
+step makes a new one that is longer by one; nothing is kept in the model. For our own Transformer alone.
+Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one text, so B is 1.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.attention import attend, attention_stages
+from model.base import Model
+from model.decoder import DecoderModel
+from model.masks import MaskContext, MaskSpec
+from model.text import TokenBatch
+from model.trace import LayerRecord, Trace
+from model.transformer import Block, Transformer
+
+MOST_IN_FLOAT64 = 20_000_000  # parameters
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """Keys and values of the positions so far: L of each, [1,H,K,D]. Read-only."""
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+    def __len__(self) -> int:
+        return self.keys[0].shape[2]
+
+    def nbytes(self) -> int:
+        """The memory its numbers take."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.keys, *self.values))
+
+
+@dataclass(frozen=True, eq=False)
+class CachedStep:
+    """What one cached step computed.
+
+    states [1,1,W] of the newest position, queries: L of [1,H,1,D], cache: the one it was given and one position more.
+    allowed: L masks, bool and broadcastable to [1,H,1,K], or None where no mask is on.
+    """
+
+    states: Tensor
+    queries: tuple[Tensor, ...]
+    cache: Cache
+    allowed: tuple[Tensor | None, ...]
+
+    def weights(self) -> Tensor:
+        """[L,H,K]: the newest row of every head."""
+        layers = zip(self.queries, self.cache.keys, self.cache.values, self.allowed, strict=True)
+        return torch.stack([attention_stages(q, k, v, allowed).weights[0, :, 0] for q, k, v, allowed in layers])
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Cached steps beside one full run of the whole text, T positions, of which the last N were cached steps.
+
+    logits, probabilities [N]: the largest difference in those of each cached position. rows [N,L,H]: that in each
+    head's row. size: the largest of those logits. guesses: the likeliest next token, cached and by the full run.
+    cached, full [L,H,T]: the newest row by the cached step and by the full run. allowed: bool [1,T], the last step's
+    mask, and square: bool [T,T], the full run's; both of layer 0. cache_bytes: of the cache before the last step.
+    """
+
+    logits: Tensor
+    probabilities: Tensor
+    rows: Tensor
+    size: float
+    guesses: tuple[int, int]
+    cached: Tensor
+    full: Tensor
+    allowed: Tensor
+    square: Tensor
+    cache_bytes: int
+
+    def nbytes(self) -> int:
+        """The memory it takes."""
+        tensors = (self.logits, self.probabilities, self.rows, self.cached, self.full, self.allowed, self.square)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def network_of(model: Model) -> Transformer | None:
+    """The model's network where it is our own Transformer, which alone can take cached steps here."""
+    return model.network if isinstance(model, DecoderModel) else None
+
+
+def batch_of(model: Model, ids: tuple[int, ...]) -> TokenBatch:
+    """Ids as a batch of one row without padding."""
+    keep = torch.ones(1, len(ids), dtype=torch.bool)
+    return TokenBatch(torch.tensor([ids]), keep, (tuple(map(model.label, ids)),), cut=("",))
+
+
+def cache_of(trace: Trace, length: int | None = None) -> Cache:
+    """The keys and values of a run's first `length` positions, all unless given."""
+    some = slice(0, length)
+    return Cache(
+        tuple(layer.k[:, :, some] for layer in trace.layers), tuple(layer.v[:, :, some] for layer in trace.layers)
+    )
+
+
+@torch.inference_mode()
+def step(model: Model, cache: Cache, token: int, spec: MaskSpec | None = None) -> CachedStep:
+    """The position after the cache's, computed alone: one query looks at the cached keys and at its own.
+
+    The masks are those of spec, the model's standard ones unless given, for queries=1: [1, K].
+    Raises ValueError for a model that is none of ours, a full context or an id outside the vocabulary.
+    """
+    network = network_of(model)
+    if network is None:
+        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
+    position = len(cache)
+    _check(network, position, token)
+    keep = torch.ones(1, position + 1, dtype=torch.bool)
+    x = network.token_embedding(torch.tensor([[token]])) + network.position_embedding(torch.tensor([position]))
+    contexts = [
+        MaskContext(keep, 1, model.num_heads, layer, standard=model.standard) for layer in range(model.num_layers)
+    ]
+    made: dict = {}  # layers under the same mask share it
+    allowed = tuple(context.allowed(spec or model.standard, made) for context in contexts)
+    qkvs = []
+    for block, k, v, mask in zip(network.blocks, cache.keys, cache.values, allowed, strict=True):
+        x, qkv = _block_step(cast(Block, block), x, k, v, mask)
+        qkvs.append(qkv)
+    queries, keys, values = zip(*qkvs, strict=True)
+    return CachedStep(network.norm(x), queries, Cache(keys, values), allowed)
+
+
+def extended(model: Model, trace: Trace, token: int) -> Trace:
+    """The trace with one position more, by a cached step: what was there stays, one row is computed."""
+    ids = (*trace.batch.ids[0].tolist(), token)
+    batch, done = batch_of(model, ids), step(model, cache_of(trace), token, trace.spec)
+    layers = tuple(
+        LayerRecord(torch.cat([old.q, q], dim=2), k, v, _context(old, batch))
+        for old, q, k, v in zip(trace.layers, done.queries, done.cache.keys, done.cache.values, strict=True)
+    )
+    return replace(trace, batch=batch, layers=layers, states=torch.cat([trace.states, done.states], dim=1))
+
+
+def cut(model: Model, trace: Trace, length: int) -> Trace:
+    """The trace of the first `length` positions alone. Right only where later positions change nothing before them."""
+    batch, some = batch_of(model, tuple(trace.batch.ids[0, :length].tolist())), slice(0, length)
+    layers = tuple(
+        LayerRecord(old.q[:, :, some], old.k[:, :, some], old.v[:, :, some], _context(old, batch))
+        for old in trace.layers
+    )
+    return replace(trace, batch=batch, layers=layers, states=trace.states[:, some])
+
+
+def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
+    """The trace of ids out of that of another text: what both begin with is kept, the rest are cached steps.
+
+    Raises ValueError where they begin differently.
+    """
+    known = tuple(trace.batch.ids[0].tolist())
+    pairs = zip(known, ids, strict=False)
+    same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(known), len(ids)))
+    if same == 0:
+        raise ValueError("expected texts that begin with the same token")
+    if same < len(known):
+        trace = cut(model, trace, same)
+    for token in ids[same:]:
+        trace = extended(model, trace, token)
+    return trace
+
+
+@torch.inference_mode()
+def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | None = None) -> Comparison:
+    """A full run of ids[:start], then a cached step for each id after it, beside a full run of all of them.
+
+    Raises ValueError unless 0 < start < T, and what step raises.
+    """
+    if not 0 < start < len(ids):
+        raise ValueError(f"expected a start from 1 to {len(ids) - 1}, got {start}")
+    full = model.run(batch_of(model, ids), spec)
+    cache = cache_of(model.run(batch_of(model, ids[:start]), spec))
+    logits, probabilities, rows, size = [], [], [], 0.0
+    for position in range(start, len(ids)):
+        before = cache.nbytes()
+        done = step(model, cache, ids[position], spec)
+        cache, cached, whole = done.cache, done.weights(), _row(full, position)
+        rows.append((cached - whole[..., : position + 1]).abs().amax(-1))
+        ours, theirs = model.readout(done.states[0, 0]), model.readout(full.states[0, position])
+        size = max(size, float(theirs.abs().max()))
+        logits.append((ours - theirs).abs().max())
+        probabilities.append((ours.softmax(-1) - theirs.softmax(-1)).abs().max())
+    mask = torch.ones(1, 1, 1, len(ids), dtype=torch.bool) if done.allowed[0] is None else done.allowed[0]
+    return Comparison(
+        logits=torch.stack(logits),
+        probabilities=torch.stack(probabilities),
+        rows=torch.stack(rows),
+        size=size,
+        guesses=(int(ours.argmax()), int(theirs.argmax())),
+        cached=cached,
+        full=whole,
+        allowed=mask.expand(1, mask.shape[1], 1, len(ids))[0, 0],
+        square=full.allowed(0),
+        cache_bytes=before,
+    )
+
+
+def fits_float64(model: Model) -> bool:
+    """Whether the model is small enough for in_float64."""
+    network = network_of(model)
+    return network is not None and sum(one.numel() for one in network.parameters()) <= MOST_IN_FLOAT64
+
+
+def in_float64(model: Model) -> Model:
+    """The same model with numbers of twice the length, to tell rounding from error."""
+    if not isinstance(model, DecoderModel):
+        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
+    return DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer)
+
+
+def _block_step(
+    block: Block, x: Tensor, keys: Tensor, values: Tensor, allowed: Tensor | None
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Block.forward for one new position, x [1,1,W]: its query [1,H,1,D] against all keys [1,H,K,D]."""
+    normed = block.attention_norm(x)
+    q, k, v = block.attention.project(normed, normed, normed)
+    k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
+    x = x + block.attention.merge(attend(q, k, v, allowed))
+    hidden = F.gelu(block.mlp_in(block.mlp_norm(x)), approximate="tanh")
+    return x + block.mlp_out(hidden), (q, k, v)
+
+
+def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
+    """What the layer's masks are made of, for a text of another length."""
+    return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], documents=batch.documents)
+
+
+def _row(trace: Trace, position: int) -> Tensor:
+    """[L,H,T]: one row of every head of a full run."""
+    some = slice(position, position + 1)
+    return torch.stack([layer.weights(trace.spec, 0, some)[:, 0] for layer in trace.layers])
+
+
+def _check(network: Transformer, position: int, token: int) -> None:
+    if position >= network.config.context:
+        raise ValueError(f"expected at most {network.config.context} tokens (the context), got {position + 1}")
+    if not 0 <= token < network.config.vocabulary:
+        raise ValueError(f"expected an id from 0 to {network.config.vocabulary - 1}, got {token}")

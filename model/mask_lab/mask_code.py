@@ -1,0 +1,243 @@
+"""A mask to take away as PyTorch code. (mask_files.py has it as NPY, MaskSpec as JSON.)
+
+The code is made of numbers and of our own words. What a reader typed, the separator between documents, stands in it
+once, as the repr of a comment, which has no line ends. Sizes: T positions.
+"""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model import masks
+from model.mask_lab.mask_files import allowed_cells, rectangles, runs_of
+from model.masks import MaskContext, MaskSpec
+
+Kind = Literal["scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Step = tuple[str, str, str]  # "&" or "|", a condition on q_idx and k_idx, and what it is
+
+STROKES_AS_DRAWN = 12  # more of them are written as the fewest rectangles that we find
+LINE = 84  # characters, as many as the page shows without scrolling
+
+
+def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
+    """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers.
+
+    It needs torch and nothing else, and leaves behind `allowed`: bool [T,T], True = may attend, the same as
+    Trace.allowed of that layer, row and head. place: the attention of a text to itself. width: of a head.
+    Raises ValueError for a kind that is not in KINDS and for an attention whose queries are not its keys.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"expected a kind of code out of {', '.join(KINDS)}, got {kind!r}")
+    total, layer = place.keep.shape[-1], place.layer
+    if place.queries != total:
+        raise ValueError(f"expected the attention of a text to itself, got {place.queries} queries on {total} keys")
+    ruling, keep = spec.at(layer, head, place.standard), place.keep[row].cpu()
+    outside = (spec.layers and layer not in spec.layers) or (spec.heads and head not in spec.heads)
+    blockers, openings = (list(some) for some in place.undrawn(spec, head))
+    strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
+    steps = list(_steps(ruling, blockers, openings, strokes, keep, place.window))
+    tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
+    lines = {KINDS[0]: _sdpa, KINDS[1]: _multihead, KINDS[2]: _flex}[kind](
+        [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k",
+         *(["# The composed masks hold elsewhere; these are the model's standard ones"] if outside else []),
+         f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"), *tensors],
+        _statements(steps),
+        [*_nothing_to_attend_to(kind, allowed_cells(place, spec, row, head)), f"heads, width = {place.heads}, {width}"],
+    )  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+# --- the conditions ---
+
+
+def _steps(
+    ruling: MaskSpec,
+    blockers: Sequence[str],
+    openings: Sequence[str],
+    strokes: list[tuple],
+    keep: Tensor,
+    window: int | None,
+) -> Iterator[Step]:
+    """What blocks, then what opens again, then the drawing: the order of masks.build."""
+    padded, total = not keep.all(), len(keep)
+    apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
+    if "causal" in blockers:
+        yield "&", "k_idx <= q_idx", "causal: no token sees a later one"
+    if "padding" in blockers and padded:
+        yield "&", "keep[k_idx]", "padding: nobody looks at it"
+        if ruling.padding_queries:
+            yield "&", "keep[q_idx]", "and it looks at nobody"
+    if "window" in blockers:
+        yield "&", f"{apart} < {window}", "window: the model's own sliding window"
+    if "sliding" in blockers:
+        yield "&", f"{apart} < {ruling.sliding}", "sliding window: near tokens only"
+    if "stride" in blockers:
+        yield "&", f"(q_idx - k_idx) % {ruling.stride} == 0", "stride: only so many positions apart"
+    if "documents" in blockers:
+        yield "&", "document[q_idx] == document[k_idx]", "documents: nobody looks across"
+    query, key = ("place[q_idx]", "place[k_idx]") if padded else ("q_idx", "k_idx")
+    if "prefix" in openings:
+        size = min(ruling.prefix, total)  # padding's place is T
+        yield "|", f"({query} < {size}) & ({key} < {size})", "prefix: the first tokens see each other"
+    if "sinks" in openings:
+        first = f"{key} < {min(ruling.sinks, total)}"
+        yield "|", f"keep[q_idx] & ({first})" if padded else first, "sinks: every token sees the first"
+    if any(kind == "block" for kind, *_ in strokes):
+        yield "&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"
+    if any(kind == "open" for kind, *_ in strokes):
+        yield "|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"
+
+
+def _statements(steps: list[Step]) -> list[str]:
+    """One statement for each step, the same for whole tensors of indices and for flex_attention's single ones."""
+    if not steps or steps[0][0] == "|":
+        steps = [("&", "k_idx >= 0", "no mask blocks anything"), *steps]
+    lines = []
+    for number, (sign, condition, what) in enumerate(steps):
+        whole = condition if condition in ("keep[k_idx]", "keep[q_idx]") else f"({condition})"
+        statement = f"allowed = allowed {sign} {whole}" if number else f"allowed = {condition}"
+        together = f"{statement}  # {what}"
+        lines += [together] if len(together) + 4 <= LINE else [f"# {what}", statement]  # 4: within a function
+    return lines
+
+
+def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[tuple], conditions: str) -> Iterator[str]:
+    """What the conditions name, and nothing else."""
+    keep = place.keep[row].cpu()
+    drawn = "drawn" in conditions
+    if any(name in conditions for name in ("keep", "place")) or (drawn and not keep.all()):
+        yield "# keep: True = a real token, False = padding"
+        yield _assigned("keep", keep.tolist())
+    if "place" in conditions:
+        yield "# place: a token's number among the real ones; T at padding"
+        yield "place = torch.where(keep, keep.cumsum(0) - 1, T)"
+    if "document" in conditions and place.documents is not None:
+        yield f"# document: the number of each token's; the text is split after {ruling.documents!r}"
+        yield _assigned("document", place.documents(ruling.documents)[row].tolist())
+    if drawn:
+        yield from _drawing(strokes, padded=not keep.all())
+
+
+def _assigned(name: str, values: list) -> str:
+    """A tensor of these values, written as runs of equal ones."""
+    runs = [(value, len(list(some))) for value, some in groupby(values)]
+    each, lengths = [value for value, _ in runs], [length for _, length in runs]
+    counted = str(each) == str(list(range(len(each))))  # [False, True] equals [0, 1], but is no count
+    first = f"torch.arange({len(each)})" if counted else f"torch.tensor({each})"
+    return _wrapped(f"{name} = {first}.repeat_interleave(torch.tensor({lengths}))")
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    """Broken at spaces, all of which are within brackets."""
+    return textwrap.fill(text, LINE, initial_indent=indent, subsequent_indent="    ", break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
+# --- the drawing ---
+
+
+def _strokes(ruling: MaskSpec, real: int) -> list[tuple]:
+    """On so many real tokens: (kind, first query, first key, last query, last key); [] where nothing is drawn."""
+    blocked, opened = (some[0, 0].numpy() for some in masks.drawn(ruling.drawn, torch.arange(real)[None], real))
+    if not (blocked | opened).any():
+        return []
+    as_drawn = [
+        (one.kind, one.query, one.key, min(one.last_query, real - 1), min(one.last_key, real - 1))
+        for one in ruling.drawn
+        if one.query < real and one.key < real
+    ]
+    if len(as_drawn) <= STROKES_AS_DRAWN:
+        return as_drawn
+    merged = [("block", *some) for some in rectangles(blocked)] + [("open", *some) for some in rectangles(opened)]
+    return merged if len(merged) < len(as_drawn) else as_drawn
+
+
+def _drawing(strokes: list[tuple], *, padded: bool) -> Iterator[str]:
+    """drawn: uint8 [T,T]. Its loops end in a blank line, so that they can be pasted at a prompt."""
+    canvas, size = ("canvas", "int(keep.sum())") if padded else ("drawn", "T")
+    yield "ERASE, BLOCK, OPEN = 0, 1, 2"
+    yield "# what, first query, first key, last query, last key; the last one on a cell counts"
+    yield "strokes = ["
+    listed = ", ".join(f"({kind.upper()}, {', '.join(map(str, where))})" for kind, *where in strokes)
+    yield _wrapped(listed, "    ") + ","
+    yield "]"
+    yield f"{canvas} = torch.zeros({size}, {size}, dtype=torch.uint8)"
+    yield "for what, query, key, last_query, last_key in strokes:"
+    yield f"    {canvas}[query : last_query + 1, key : last_key + 1] = what"
+    yield ""
+    if padded:
+        yield "drawn = torch.zeros(T, T, dtype=torch.uint8)  # nothing is drawn on padding"
+        yield "drawn[keep[:, None] & keep] = canvas.flatten()"
+
+
+# --- the three programs ---
+
+
+def _sdpa(tensors: list[str], statements: list[str], sizes: list[str]) -> Iterator[str]:
+    yield "import torch"
+    yield "import torch.nn.functional as F"
+    yield from _matrix(tensors, statements)
+    yield from sizes
+    yield "q, k, v = torch.randn(3, 1, heads, T, width)  # each [batch, heads, tokens, width]"
+    yield "output = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)"
+
+
+def _multihead(tensors: list[str], statements: list[str], sizes: list[str]) -> Iterator[str]:
+    yield "import torch"
+    yield from _matrix(tensors, statements)
+    yield from sizes
+    yield "attention = torch.nn.MultiheadAttention(heads * width, heads, batch_first=True)"
+    yield "x = torch.randn(1, T, heads * width)  # [batch, tokens, width]; it makes q, k and v"
+    yield "# The inverse convention: in its attn_mask True means blocked"
+    yield "output, weights = attention(x, x, x, attn_mask=~allowed)"
+
+
+def _matrix(tensors: list[str], statements: list[str]) -> Iterator[str]:
+    """Every cell at once."""
+    yield ""
+    yield from tensors
+    yield ""
+    yield "# of every cell, its query and its key"
+    yield 'q_idx, k_idx = torch.meshgrid(torch.arange(T), torch.arange(T), indexing="ij")'
+    yield from statements
+    yield ""
+
+
+def _flex(tensors: list[str], statements: list[str], sizes: list[str]) -> Iterator[str]:
+    """A mask_mod, which says it of one cell."""
+    yield "import torch"
+    yield "from torch.nn.attention.flex_attention import create_block_mask, create_mask"
+    yield "from torch.nn.attention.flex_attention import flex_attention"
+    yield ""
+    yield from tensors
+    yield ""
+    yield "def mask_mod(b, h, q_idx, k_idx):"
+    yield from (f"    {statement}" for statement in statements)
+    yield "    return allowed"
+    yield ""
+    yield 'allowed = create_mask(mask_mod, 1, 1, T, T, device="cpu")[0, 0]  # all of it'
+    yield 'block_mask = create_block_mask(mask_mod, None, None, T, T, device="cpu")'
+    yield ""
+    yield from sizes
+    yield "q, k, v = torch.randn(3, 1, heads, T, width)  # each [batch, heads, tokens, width]"
+    yield "# torch.compile(flex_attention) is fast and needs a compiler; without, it warns"
+    yield "output = flex_attention(q, k, v, block_mask=block_mask)"
+
+
+def _nothing_to_attend_to(kind: str, allowed: Tensor) -> Iterator[str]:
+    """What PyTorch makes of rows without a key, where there are any."""
+    blocked = (~allowed.any(1)).nonzero()[:, 0].tolist()
+    if not blocked:
+        return
+    runs = runs_of(np.diff(np.pad((~allowed.any(1)).numpy().astype(np.int8), 1)))
+    some = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs[:4])
+    more = " and more" if len(runs) > 4 else ""
+    which = f"Query {some} has" if len(blocked) == 1 else f"Queries {some}{more} have"
+    yield f"# {which} nothing to attend to:"
+    yield f"# {kind} gives {'NaN' if kind == KINDS[1] else '0'} for {'it' if len(blocked) == 1 else 'them'}"

@@ -1,0 +1,152 @@
+"""A mask as an NPY file, and back: a matrix becomes rectangles that are drawn. Sizes: T positions, R real tokens."""
+
+import io
+import tokenize
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.masks import MaskContext, MaskSpec
+from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
+
+Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
+
+UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, tokenize.TokenError)
+READABLE_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+PICKLED = b"\x80"  # how a pickle of any protocol since 2 begins
+
+
+def to_npy(allowed: Tensor) -> bytes:
+    """bool [Q,K] as an NPY file, for numpy.load(file, allow_pickle=False)."""
+    file = io.BytesIO()
+    np.save(file, allowed.cpu().numpy().astype(bool), allow_pickle=False)
+    return file.getvalue()
+
+
+def from_npy(data: bytes, keep: Tensor) -> MaskSpec:
+    """A mask from an NPY file, as a drawing on a row with these real tokens, keep bool [T]; see `as_drawing`.
+
+    Raises ValueError, saying what was expected, for anything but a bool matrix that fits the row.
+    """
+    return as_drawing(read_npy(data), keep)
+
+
+def read_npy(data: bytes) -> np.ndarray:
+    """The bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is taken on a header's word.
+
+    Raises ValueError, saying what was expected, for everything else.
+    """
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"expected an NPY file of at most {MOST_BYTES:,} bytes, got {len(data):,}: "
+                         "cut the mask to fewer tokens, or save it as JSON")  # fmt: skip
+    if not data.startswith(np.lib.format.MAGIC_PREFIX):
+        raise ValueError(f"expected an NPY file, got {_what_it_is(data)}")
+    file = io.BytesIO(data)
+    shape, fortran, dtype = _header(file)
+    if dtype.hasobject:
+        raise ValueError("expected an array of bool, got one of Python objects, which are pickled and never opened: "
+                         "save mask.astype(bool)")  # fmt: skip
+    if dtype != np.bool_:
+        raise ValueError(f"expected an array of bool, True = may attend, got {str(dtype)[:40]}: numbers mean one thing "
+                         "here and another there, so save mask.astype(bool) where 1 = may attend, or mask == 0 where "
+                         "0 is added to a score that stays")  # fmt: skip
+    if len(shape) != 2 or min(shape) < 1:
+        raise ValueError(f"expected a matrix, queries by keys, got the shape {str(shape)[:60]}: save one head's mask")
+    cells = np.frombuffer(data, np.uint8, offset=file.tell())
+    if cells.size != shape[0] * shape[1]:
+        raise ValueError(f"expected {shape[0] * shape[1]:,} bytes of cells after the header, got {cells.size:,}: "
+                         "the file is not whole, save it again")  # fmt: skip
+    if cells.max() > 1:
+        raise ValueError(f"expected cells that are 0 or 1, got a {cells.max()}: save it again with numpy.save")
+    return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
+
+
+def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
+    """All masks off, and drawn strokes that block exactly the cells that are False.
+
+    cells: bool, over the T positions of keep or over its R real tokens alone. Padding cannot be drawn on: over the
+    real tokens alone it stays masked; over all positions it gets the padding mask that differs least from the cells
+    (see `differing`). Raises ValueError for another shape, or more rectangles than a drawing may have.
+    """
+    total, real = len(keep), int(keep.sum())
+    if cells.shape[0] != cells.shape[1]:
+        raise ValueError(f"expected a square mask, as many queries as keys, got {_by(*cells.shape)}: "
+                         "save the mask of a text's attention to itself")  # fmt: skip
+    if len(cells) not in (total, real):
+        padded = "" if total == real else f", or {_by(total, total)} with its padding"
+        raise ValueError(f"expected a mask of {_by(real, real)} cells, for the tokens of this row{padded}, got "
+                         f"{_by(*cells.shape)}: load it on the text that it was made for")  # fmt: skip
+    here = keep.cpu().numpy()
+    blocked = rectangles(~(cells if len(cells) == real else cells[np.ix_(here, here)]))
+    if len(blocked) > MOST_STROKES:
+        raise ValueError(f"expected blocked cells that {MOST_STROKES:,} rectangles can cover, got {len(blocked):,} of "
+                         "them: load a mask of fewer tokens, or one whose blocked cells lie together")  # fmt: skip
+    drawing = replace(OFF, drawn=tuple(Stroke("block", *rectangle) for rectangle in blocked))
+    if total == real:
+        return drawing
+    masked = replace(drawing, padding=True)
+    if len(cells) == real:
+        return masked
+    return min((drawing, masked, replace(masked, padding_queries=True)), key=lambda one: differing(one, cells, keep))
+
+
+def differing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> int:
+    """How many of the cells, bool [T,T], are not as spec has them on a row with these real tokens, keep bool [T]."""
+    return int((allowed_cells(MaskContext(keep[None].cpu(), len(keep), 1), spec, 0, 0).numpy() != cells).sum())
+
+
+def rectangles(cells: np.ndarray) -> list[Rectangle]:
+    """Rectangles that cover exactly the cells that are True: runs along a row, merged where rows below repeat them."""
+    edge = np.diff(np.pad(cells.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    found: list[Rectangle] = []
+    open_runs: dict[tuple[int, int], int] = {}  # a run's first and last key -> the row that it began in
+    for row in range(len(cells) + 1):
+        runs = [] if row == len(cells) else runs_of(edge[row])
+        ended = open_runs.keys() - set(runs)
+        found += [(open_runs[run], run[0], row - 1, run[1]) for run in ended]
+        open_runs = {run: open_runs.get(run, row) for run in runs}
+    return sorted(found)
+
+
+def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
+    """The first and the last place of each run, from where it begins (1) and where it is over (-1)."""
+    return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
+
+
+def allowed_cells(place: MaskContext, spec: MaskSpec, row: int, head: int) -> Tensor:
+    """bool [T,T]: what Trace.allowed says."""
+    total = place.keep.shape[-1]
+    result = torch.ones(total, total, dtype=torch.bool)
+    for mask in place.masks(spec, head).values():
+        result &= mask.expand(len(place.keep), 1, total, total)[row, 0].cpu()
+    return result
+
+
+def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether in Fortran's order, and type of an NPY file, which is left where its cells begin."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version in READABLE_HEADERS:
+            return READABLE_HEADERS[version](file)
+    except UNREADABLE:
+        raise ValueError("expected the header of an NPY file, got one that cannot be read: "
+                         "save it again with numpy.save") from None  # fmt: skip
+    raise ValueError(f"expected an NPY file of version 1.0 or 2.0, got {version[0]}.{version[1]}: "
+                     "save a plain bool matrix with numpy.save")  # fmt: skip
+
+
+def _what_it_is(data: bytes) -> str:
+    if not data:
+        return "an empty one: save it again with numpy.save"
+    if data.startswith(b"PK"):
+        return "a zip archive: save one matrix with numpy.save, not numpy.savez"
+    if data.startswith(PICKLED):
+        return "a pickle, which is never opened: save the matrix with numpy.save(file, mask, allow_pickle=False)"
+    return "something else: save the matrix with numpy.save"
+
+
+def _by(*sizes: Any) -> str:
+    return " × ".join(f"{size:,}" for size in sizes)

@@ -1,0 +1,203 @@
+"""A padded batch against the same texts alone: which padding leaves a text's logits as they are.
+
+Sizes: B texts, T cells of a row, n real tokens of one text, W width, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.base import Model
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.transformer import positions_under
+
+Side = Literal["left", "right"]
+PaddingMask = Literal["off", "keys", "both"]
+PositionIds = Literal["counted", "cells"]
+
+MOST_TEXTS = 8
+MOST_TOKENS = 128  # of a text: twelve runs of the batch should still come while somebody waits
+BLOCK = 128  # tokens whose logits are held at once: a large vocabulary's take 25 MB
+# Of the largest logit. Float32 keeps 7 digits, and a dozen layers whose sums run in another order cost one to three of
+# them; what padding really does to a text is a hundred times this and more.
+ROUNDING = 1e-4
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a batch is padded and what the model is told of it.
+
+    mask "off": nothing; "keys": nobody looks at padding; "both": nor does padding look at anybody.
+    positions "counted": over real tokens, as one takes them from the mask; "cells": 0…T-1, padding counted too.
+    """
+
+    side: Side
+    mask: PaddingMask
+    positions: PositionIds
+
+    def spec(self, causal: bool) -> MaskSpec:
+        """The choice as the masks of a run."""
+        return MaskSpec(
+            causal=causal,
+            padding=self.mask != "off",
+            padding_queries=self.mask == "both",
+            positions=self.positions,
+        )
+
+
+CHOICES = tuple(
+    Choice(side, mask, positions)
+    for side in ("right", "left")
+    for positions in ("cells", "counted")
+    for mask in ("off", "keys", "both")
+)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The likeliest next token: its id and its probability, 0 to 1."""
+
+    token: int
+    probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """Each text by itself. states: [n,W] of each; largest: their largest |logit|; guesses: what follows each.
+
+    guesses are None for a model that predicts no next token.
+    """
+
+    states: tuple[Tensor, ...]
+    largest: float
+    guesses: tuple[Guess | None, ...]
+
+    @property
+    def tolerance(self) -> float:
+        """The largest difference of a logit that is rounding and nothing else."""
+        return ROUNDING * self.largest
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return sum(states.numel() * states.element_size() for states in self.states)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One padded run of the texts, beside each of them alone.
+
+    apart: [B,T], the largest |logit - logit alone| of each real token, NaN at padding. positions: int64 [B,T], those
+    that were asked for. guesses: read at each row's last real token; at_end: at its last cell, whatever stands there.
+    """
+
+    batch: TokenBatch
+    positions: Tensor
+    apart: Tensor
+    guesses: tuple[Guess | None, ...]
+    at_end: tuple[Guess | None, ...]
+
+    def largest(self) -> list[float]:
+        """The largest difference of each text."""
+        return [float(self.apart[row, self.batch.real(row)].max()) for row in range(len(self.apart))]
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        return 100 * self.apart.numel()
+
+
+@torch.inference_mode()
+def alone(model: Model, texts: list[str], causal: bool) -> Alone:
+    """Run each text by itself, without padding, at positions 0…n-1. Raises what encode and run raise."""
+    spec = MaskSpec(causal=causal)
+    states = tuple(model.run(model.encode([text]), spec).states[0] for text in texts)
+    largest = max(_largest_size(_values(model, some)) for some in torch.cat(states).split(BLOCK))
+    return Alone(states, largest, _guesses(model, torch.stack([some[-1] for some in states])))
+
+
+@torch.inference_mode()
+def compare(model: Model, texts: list[str], choice: Choice, causal: bool, by_themselves: Alone) -> Comparison:
+    """Run the texts as one batch padded by choice; by_themselves: what `alone` gave for them.
+
+    Raises ValueError for position ids "cells" where the model works its positions out by itself.
+    """
+    batch, spec = model.encode(texts, choice.side), choice.spec(causal)
+    states = model.run(batch, spec).states
+    here, expected = states[batch.keep.to(states.device)], torch.cat(by_themselves.states)  # [all n,W], row after row
+    pairs = zip(here.split(BLOCK), expected.split(BLOCK), strict=True)
+    apart = torch.full(batch.ids.shape, float("nan"))
+    apart[batch.keep] = torch.cat([_apart(_values(model, one), _values(model, other)) for one, other in pairs]).cpu()
+    every = torch.arange(len(texts))
+    last = torch.tensor([batch.real(row).stop - 1 for row in every.tolist()])
+    return Comparison(
+        batch,
+        positions_under(spec, batch),
+        apart,
+        _guesses(model, states[every, last]),
+        _guesses(model, states[:, -1]),
+    )
+
+
+def takes_positions(model: Model, text: str) -> bool:
+    """Whether it takes position ids, or works them out by itself, as RoBERTa does. Tried out on the text."""
+    batch = model.encode([text])
+    try:
+        model.run(batch, MaskSpec(causal=model.standard.causal, positions="cells"))
+    except ValueError:
+        return False
+    return True
+
+
+def predicts_next(model: Model) -> bool:
+    """Whether it says what follows a text: an encoder's logits say what stands at a place."""
+    return model.kind != "encoder" and model.predicts
+
+
+def fitting(model: Model, texts: list[str]) -> list[str]:
+    """The first MOST_TEXTS texts, each cut behind MOST_TOKENS tokens; fewer where a run would keep too much.
+
+    Raises ValueError for a text without a token.
+    """
+    if not texts:
+        return []
+    batch = model.encode(texts[:MOST_TEXTS])
+    cut = [_cut(model, text, batch, row) for row, text in enumerate(batch.texts)]
+    longest = min(batch.ids.shape[1], MOST_TOKENS)
+    return cut[: max(model.most_cells // longest, 1)]
+
+
+def _cut(model: Model, text: str, batch: TokenBatch, row: int) -> str:
+    """The text behind whose end there is no room: its tokens, with what the model adds, are MOST_TOKENS at most."""
+    here, ends = batch.real(row), batch.ends[row]
+    if here.stop - here.start <= MOST_TOKENS:
+        return text
+    for last in range(here.start + MOST_TOKENS - 1, here.start, -1):
+        part = text[: ends[last]]
+        if part.strip() and model.encode([part]).ids.shape[1] <= MOST_TOKENS:
+            return part
+    return text  # where a tokenizer does not say where its tokens end
+
+
+def _values(model: Model, states: Tensor) -> Tensor:
+    """What is compared: the logits [.., V], or the last states [.., W] of a model that has none."""
+    return model.readout(states).float() if model.predicts else states.float()
+
+
+def _guesses(model: Model, states: Tensor) -> tuple[Guess | None, ...]:
+    """What the states [B,W] say comes next."""
+    if not predicts_next(model):
+        return (None,) * len(states)
+    probabilities, tokens = model.readout(states).float().softmax(-1).max(-1)
+    return tuple(map(Guess, tokens.tolist(), probabilities.tolist()))
+
+
+def _largest_size(values: Tensor) -> float:
+    return float(values[values.isfinite()].abs().max())
+
+
+def _apart(found: Tensor, expected: Tensor) -> Tensor:
+    """[n,V] twice -> [n], the largest difference; infinite where a number is none, 0 where both are the same -inf."""
+    difference = (found - expected).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+    return difference.masked_fill(found == expected, 0.0).amax(-1)

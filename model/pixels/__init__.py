@@ -1,0 +1,1 @@
+"""The digits model, its writing, and who recognises what it wrote."""

@@ -1,0 +1,120 @@
+"""Writing digits: sampling pixels in raster order, from nothing or from where a reader's drawing ends.
+
+Sizes: N digits, P pixels given.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model import masks
+from model.attention import attend
+from model.blocks import Block
+from model.pixels.digits import CLASSES, PIXELS, DigitsModel, to_ids
+
+Progress = Callable[[int, int], None]  # pixels written, of how many
+Kept = list[tuple[Tensor, Tensor]]  # for each layer the keys and values [N,H,T,D] of what was read
+TEMPERATURE, TOP_P = 0.8, 1.0  # what the card's numbers are measured with
+COLDEST = 0.01  # below that the likeliest level is as good as certain
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How pixels are drawn: logits ÷ temperature, then the likeliest levels that together reach top_p.
+
+    temperature 0 takes the likeliest level; top_p from 0 (without) to 1 (all levels). One seed, one set of digits.
+    """
+
+    temperature: float = TEMPERATURE
+    top_p: float = TOP_P
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature <= 10:
+            raise ValueError(f"expected a temperature from 0 to 10, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"expected a top-p above 0 and at most 1, got {self.top_p}")
+
+
+def write(
+    model: DigitsModel,
+    classes: Sequence[int] | np.ndarray,
+    draw: Draw | None = None,
+    given: np.ndarray | None = None,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """Digits of these classes [N], N ≥ 1: uint8 [N,64]. given: levels [N,P] that every digit begins with.
+
+    Under the causal mask a pixel needs no pixel after it, so they are written one by one, all digits at once.
+    Digit n draws the same random numbers whatever the others are.
+    """
+    draw = draw or Draw()
+    ids = to_ids(np.zeros((len(classes), 0)) if given is None else given, classes)
+    chances = torch.stack([_chances(draw.seed, row) for row in range(len(ids))])
+    unread, kept = ids, None
+    for pixel in range(ids.shape[1] - 1, PIXELS):
+        if progress:
+            progress(pixel, PIXELS)
+        logits, kept = read_on(model, unread, kept)
+        unread = pick(logits, chances[:, pixel], draw)[:, None] + CLASSES
+        ids = torch.cat([ids, unread], dim=1)
+    return (ids[:, 1:] - CLASSES).numpy().astype(np.uint8)
+
+
+@torch.inference_mode()
+def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[Tensor, Kept]:
+    """Read ids [N,T] after what was read before -> logits [N,8] of the next pixel's grey level, and what to keep.
+
+    Kept are each layer's keys and values, for under the causal mask what was read does not change any more. Classes,
+    which can follow nothing, are left out of the logits.
+    """
+    before = kept[0][0].shape[2] if kept else 0
+    network, length = model.network, before + ids.shape[1]
+    allowed = masks.causal(ids.shape[1], length)[None, None] if ids.shape[1] > 1 else None
+    x = network.token_embedding(ids) + network.position_embedding(torch.arange(before, length))  # [N,T,W]
+    keeping = []
+    for layer, block in enumerate(cast(Iterable[Block], network.blocks)):
+        normed = block.attention_norm(x)
+        q, k, v = block.attention.project(normed, normed, normed)  # [N,H,T,D]
+        if kept:
+            k, v = (torch.cat(pair, dim=2) for pair in zip(kept[layer], (k, v), strict=True))
+        x = block.feed_forward(x + block.attention.merge(attend(q, k, v, allowed)))
+        keeping.append((k, v))
+    return model.readout(network.norm(x[:, -1])).float()[:, CLASSES:], keeping
+
+
+def pick(logits: Tensor, chance: Tensor, draw: Draw) -> Tensor:
+    """logits [N,8], chance [N] from 0 to 1 -> levels [N]: the level at which the summed probability passes chance."""
+    if draw.temperature < COLDEST:
+        return logits.argmax(-1)
+    probabilities = (logits / draw.temperature).softmax(-1)
+    ordered, order = probabilities.sort(descending=True, dim=-1)
+    before = ordered.cumsum(-1) - ordered
+    kept = ordered.masked_fill(before >= draw.top_p, 0.0)  # the likeliest always stays: nothing comes before it
+    total = kept.cumsum(-1)
+    place = (total < chance[:, None] * total[:, -1:]).sum(-1)
+    return order.gather(-1, place[:, None])[:, 0]
+
+
+def _chances(seed: int, row: int) -> Tensor:
+    """The random numbers [64] of a digit, its own whatever else is written."""
+    return torch.from_numpy(np.random.default_rng((seed, row)).random(PIXELS)).float()
+
+
+@torch.inference_mode()
+def class_chances(model: DigitsModel, given: np.ndarray) -> np.ndarray:
+    """How likely each class is for what is drawn, levels [P] -> [10], by Bayes' rule from alike chances.
+
+    The probability that the model writes these pixels after each class token, scaled to sum to 1.
+    """
+    levels = np.repeat(np.asarray(given)[None], CLASSES, axis=0)
+    ids = to_ids(levels, range(CLASSES))
+    length = ids.shape[1]
+    states, _ = model.network(ids, torch.arange(length), masks.causal(length, length)[None, None])
+    chances = model.readout(states[:, :-1]).float().log_softmax(-1)
+    total = chances.gather(-1, ids[:, 1:, None])[..., 0].double().sum(-1)
+    return total.softmax(0).numpy()

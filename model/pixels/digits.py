@@ -1,0 +1,107 @@
+"""The digits model: 8×8 pictures of digits as tokens, and the small Transformer that writes them pixel by pixel.
+
+A picture is 65 tokens: its class, then its 64 pixels, row by row from the top left (raster order). A pixel is one of 8
+grey levels, 0 = paper to 7 = ink. Position 1 + p holds pixel p; the position before it is where it is predicted.
+Sizes: B pictures, P pixels, T = 1 + P positions, L layers, H heads.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.base import CHECKPOINTS
+from model.decoder import DecoderModel
+from model.errors import CheckpointError
+from model.gpt2 import load_transformer
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.trace import Trace
+from model.transformer import Transformer
+
+CLASSES, LEVELS, SIDE = 10, 8, 8
+PIXELS = SIDE * SIDE
+POSITIONS = 1 + PIXELS
+VOCABULARY = CLASSES + LEVELS  # ids 0 to 9 are the classes, 10 to 17 the grey levels
+INK = 16  # the darkest value of scikit-learn's digits, whose pixels go from 0 to 16
+FOLDER = CHECKPOINTS / "digits"
+
+
+class DigitsModel(DecoderModel):
+    """The digits model as the rest of the house takes a model: run(batch, spec) leaves a trace."""
+
+    def __init__(self, network: Transformer) -> None:
+        super().__init__("digits", network, None)
+
+    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
+        raise ValueError("the digits model reads pictures: model.digits.encode makes a batch of them")
+
+    def label(self, token: int) -> str:
+        return f"class {token}" if token < CLASSES else str(token - CLASSES)
+
+
+def load(folder: Path = FOLDER) -> DigitsModel:
+    """The model in folder. Raises CheckpointError when its files cannot be used, or are another model's."""
+    network = load_transformer(folder)
+    config = network.config
+    if (config.vocabulary, config.context) != (VOCABULARY, POSITIONS):
+        raise CheckpointError(
+            f"{folder}: expected a vocabulary of {VOCABULARY} and a context of {POSITIONS}, "
+            f"found {config.vocabulary} and {config.context}"
+        )
+    return DigitsModel(network)
+
+
+def to_levels(values: np.ndarray) -> np.ndarray:
+    """Pixels from 0 to 16, as scikit-learn has them -> the nearest of 8 grey levels, uint8 of the same shape."""
+    return ((np.asarray(values) * (LEVELS - 1) * 2 + INK) // (2 * INK)).astype(np.uint8)
+
+
+def to_values(levels: np.ndarray) -> np.ndarray:
+    """Grey levels 0 to 7 -> scikit-learn's scale, float64 from 0 to 16."""
+    return np.asarray(levels) * (INK / (LEVELS - 1))
+
+
+def to_ids(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> Tensor:
+    """levels [B,P'] 0 to 7, P' ≤ 64 of them written so far, and classes [B] 0 to 9 -> ids int64 [B,1+P']."""
+    levels, named = np.asarray(levels), np.asarray(classes)
+    if levels.ndim != 2 or levels.shape[1] > PIXELS or len(levels) != len(named):
+        raise ValueError(f"expected levels [B, up to {PIXELS}] and B classes, got {levels.shape} and {named.shape}")
+    for name, some, count in (("levels", levels, LEVELS), ("classes", named, CLASSES)):
+        if some.size and (some.min() < 0 or some.max() >= count):
+            raise ValueError(f"expected {name} from 0 to {count - 1}, got {some.min()} to {some.max()}")
+    return torch.from_numpy(np.concatenate([named[:, None], levels.astype(np.int64) + CLASSES], axis=1)).long()
+
+
+def encode(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> TokenBatch:
+    """Pictures as a batch: a row each, nothing padded; pieces such as "class 3" and "r0 c5: 2" (row, column: level)."""
+    ids = to_ids(levels, classes)
+    pieces = tuple(
+        (f"class {row[0]}", *(f"{name_of(pixel)}: {id_ - CLASSES}" for pixel, id_ in enumerate(row[1:])))
+        for row in ids.tolist()
+    )
+    return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), pieces)
+
+
+def name_of(pixel: int) -> str:
+    """A pixel's row and column, both from 0: "r0 c5"."""
+    return f"r{pixel // SIDE} c{pixel % SIDE}"
+
+
+def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 0) -> Tensor:
+    """What the token at position `query` looks at, in every head: [L,H,65], blocked cells exactly 0.
+
+    Under the run's masks, or (the same queries and keys) under others.
+    """
+    return torch.stack([weights[:, query] for _, _, weights in trace.blocks(row, masks)])
+
+
+def level_chances(trace: Trace, row: int = 0) -> Tensor:
+    """How likely the model finds each grey level of each pixel, before it is written: [64,8], 0 to 1.
+
+    Pixel p is predicted at the position before it. What is left to 1 is on class tokens, which cannot follow.
+    """
+    with torch.inference_mode():
+        return trace.readout(trace.states[row, :PIXELS]).float().softmax(-1)[:, CLASSES:]

@@ -1,0 +1,1 @@
+"""The twins, and a small model trained while somebody watches."""

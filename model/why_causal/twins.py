@@ -1,0 +1,245 @@
+"""The twins: two models that differ in one thing, whether they were trained with the causal mask. What each of them
+makes of a text, run with the mask and without: four combinations.
+
+T tokens of a text, L layers, H heads, V vocabulary. Losses are natural logarithms (nats).
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from model.base import CHECKPOINTS, Model
+from model.decoder import DecoderModel
+from model.gpt2 import load_transformer
+from model.masks import MaskSpec
+from model.text import BatchTokenizer, TokenBatch
+from model.trace import Trace
+from model.training.tokenizer import FIRST_ID, PAD_ID, START_ID
+
+FOLDER = CHECKPOINTS / "twins"
+FOLDERS = {True: "with_mask", False: "without_mask"}
+PROMPT, WRITTEN = 12, 48  # tokens it is given, the start token among them, and tokens it writes on
+WARMTH = 0.8  # the temperature of sampling
+
+
+@dataclass(frozen=True)
+class Combination:
+    """trained: whether it was trained with the causal mask. run: whether it is run with it."""
+
+    trained: bool
+    run: bool
+
+
+COMBINATIONS = tuple(Combination(trained, run) for trained in (True, False) for run in (True, False))
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Both, by whether they were trained with the mask, and their one tokenizer. Read-only: threads may share it."""
+
+    models: dict[bool, Model]
+    tokenizer: Tokenizer
+
+    @property
+    def context(self) -> int:
+        """Tokens that either reads at most, the start token among them."""
+        return self.models[True].context
+
+    def encode(self, text: str) -> TokenBatch:
+        """All of the text as one row, its line ends too. Raises ValueError for a text without a token."""
+        return self.models[True].encode([text])
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids, without the start token."""
+        return self.tokenizer.decode([token for token in ids if token != START_ID])
+
+    def words(self) -> range:
+        """The ids of ordinary tokens."""
+        return range(FIRST_ID, self.tokenizer.get_vocab_size())
+
+    def run(self, batch: TokenBatch, one: Combination) -> Trace:
+        """One forward pass."""
+        return self.models[one.trained].run(batch, under(one.run))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one combination makes of a text.
+
+    losses: float32 [T], of each token given what the model saw; NaN at the first. guesses: [T] the token it holds
+    likeliest at each place, "" at the first. right: bool [T], whether it is the text's.
+    """
+
+    losses: np.ndarray
+    guesses: tuple[str, ...]
+    right: np.ndarray
+
+    @property
+    def loss(self) -> float:
+        """The mean, in nats a token."""
+        return float(np.nanmean(self.losses))
+
+    @property
+    def accuracy(self) -> float:
+        """The share, 0 to 1, of tokens that it held likeliest."""
+        return float(self.right[1:].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What moves when one token is replaced: the largest |difference| at each place, both float32 [T].
+
+    logits: over the vocabulary. weights: over all layers, heads and keys of that query's row. place: of the token.
+    """
+
+    logits: np.ndarray
+    weights: np.ndarray
+    place: int
+
+    def earlier(self) -> tuple[float, float]:
+        """The largest difference of logits and of weights before the token."""
+        return float(self.logits[: self.place].max()), float(self.weights[: self.place].max())
+
+    def later(self) -> tuple[float, float]:
+        """The same from the token on."""
+        return float(self.logits[self.place :].max()), float(self.weights[self.place :].max())
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The losses of both while they were trained, in nats a token, each [lines of loss.csv].
+
+    training: by whether with the mask, the mean of the steps since the line before. last_token: the same, of each row's
+    last target alone: it has nothing to its right. held_out: of each combination, on text that neither was trained on.
+    """
+
+    steps: np.ndarray
+    training: dict[bool, np.ndarray]
+    last_token: dict[bool, np.ndarray]
+    held_out: dict[Combination, np.ndarray]
+
+
+def load(folder: Path = FOLDER) -> Pair:
+    """Raises CheckpointError for files that make no model."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    models: dict[bool, Model] = {}
+    for trained, name in FOLDERS.items():
+        network = load_transformer(folder / name)
+        encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
+        models[trained] = DecoderModel(f"twin trained {with_or_without(trained)} the mask", network, encoder)
+        models[trained].standard = under(trained)
+    return Pair(models, tokenizer)
+
+
+def curves(folder: Path = FOLDER) -> Curves:
+    """loss.csv."""
+    with (folder / "loss.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    columns = {name: np.array([float(line[name]) for line in lines]) for name in lines[0]}
+    words = {way: with_or_without(way) for way in (True, False)}
+    return Curves(
+        columns["step"],
+        {way: columns[f"{word}_training"] for way, word in words.items()},
+        {way: columns[f"{word}_last_token"] for way, word in words.items()},
+        {one: columns[f"{words[one.trained]}_run_{words[one.run]}"] for one in COMBINATIONS},
+    )
+
+
+def under(causal: bool) -> MaskSpec:
+    """The masks of a run with the causal mask, or without."""
+    return MaskSpec(causal=causal)
+
+
+def with_or_without(causal: bool) -> str:
+    """Which of the two, in a word."""
+    return "with" if causal else "without"
+
+
+def outcome(model: Model, trace: Trace) -> Outcome:
+    """What the run makes of the only row of its batch."""
+    best = trace.logits[0].argmax(-1)[:-1]  # at each place the token after it
+    right = torch.cat([torch.tensor([False]), best == trace.batch.ids[0, 1:]])
+    return Outcome(trace.losses().numpy(), ("", *map(model.label, best.tolist())), right.numpy())
+
+
+def copy_scores(trace: Trace) -> np.ndarray:
+    """Each head's mean weight on the token after its own, 0 to 1, float32 [L,H], over all rows that have one."""
+    rows = [copy_score(_weights(trace, row)) for row in range(len(trace.batch.ids))]
+    return torch.stack(rows).mean(0).numpy()
+
+
+def copy_score(weights: Tensor) -> Tensor:
+    """Mean weight on position t + 1 over the queries t that have one: [.., T, T] -> [..]; 0 for a single token."""
+    if weights.shape[-1] < 2:
+        return weights.new_zeros(weights.shape[:-2])
+    return weights.diagonal(1, dim1=-2, dim2=-1).mean(-1)
+
+
+def best_head(scores: np.ndarray) -> tuple[int, int]:
+    """Layer and head of the highest score [L,H]."""
+    layer, head = divmod(int(scores.argmax()), scores.shape[1])
+    return layer, head
+
+
+@torch.inference_mode()
+def write(model: Model, ids: list[int], *, causal: bool, seed: int | None = None, count: int = WRITTEN) -> list[int]:
+    """ids and up to `count` more, as many as the context takes, each from a run on all before it.
+
+    The likeliest each time, or drawn with a seed. With the mask or without, the last token has nothing to its right:
+    without, the tokens before it see what was written after them.
+    """
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    written = list(ids)
+    for _ in range(min(count, model.context - len(ids))):
+        batch = _row(written)
+        trace = model.run(batch, under(causal))
+        logits = model.readout(trace.states[0, -1])
+        logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
+        if generator is None:
+            written.append(int(logits.argmax()))
+        else:
+            written.append(int(torch.multinomial((logits / WARMTH).softmax(-1), 1, generator=generator)))
+    return written
+
+
+@torch.inference_mode()
+def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: bool) -> Change:
+    """What moves in a run on the batch's only row when the token at `place`, from 1, becomes another."""
+    if not 1 <= place < batch.ids.shape[1]:
+        raise ValueError(f"expected a place from 1 to {batch.ids.shape[1] - 1}, got {place}")
+    ids = batch.ids[0].tolist()
+    before = model.run(_row(ids), under(causal))
+    after = model.run(_row([*ids[:place], token, *ids[place + 1 :]]), under(causal))
+    logits = (after.logits[0] - before.logits[0]).abs().amax(-1)  # [T,V] -> [T]
+    weights = (_weights(after) - _weights(before)).abs().amax((0, 1, 3))  # [L,H,T,T] -> [T]
+    return Change(logits.numpy(), weights.numpy(), place)
+
+
+@torch.inference_mode()
+def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: bool) -> tuple[float, float]:
+    """Mean nats a token and the share of targets held likeliest, of ids and targets [B,T]."""
+    losses, right = [], []
+    for some, wanted in zip(ids.split(50), targets.split(50), strict=True):
+        logits = model.run(TokenBatch(some, torch.ones_like(some) > 0, ()), under(causal)).logits
+        losses.append(F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none"))
+        right.append(logits.argmax(-1) == wanted)
+    return float(torch.cat(losses).mean()), float(torch.cat(right).float().mean())
+
+
+def _row(ids: list[int]) -> TokenBatch:
+    row = torch.tensor([ids])
+    return TokenBatch(row, torch.ones_like(row) > 0, ())
+
+
+def _weights(trace: Trace, row: int = 0) -> Tensor:
+    """All of them, [L,H,T,T]; the twins' context is short enough."""
+    layers: list[list[Tensor]] = [[] for _ in range(trace.num_layers)]
+    for layer, _, weights in trace.blocks(row):
+        layers[layer].append(weights)
+    return torch.stack([torch.cat(blocks, dim=1) for blocks in layers])

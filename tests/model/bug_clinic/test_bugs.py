@@ -1,0 +1,258 @@
+"""Bugs and the laws that catch them: each breaks its named law, by a number one can check; the core breaks none.
+
+    python -m pytest tests/model/bug_clinic/test_bugs.py
+
+Sizes are different primes, so that a swapped axis cannot pass.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attend, attention_stages
+from model.bug_clinic import bugs
+from model.bug_clinic.bugs import BUGS, BY_KEY, NUMBERS, Bug
+from model.bug_clinic.laws import LAWS, Case, judge
+from tests.near import assert_near
+
+B, H, T, D = 2, 3, 7, 5
+KEEP = torch.tensor([[False, False, True, True, True, True, True], [True] * T])  # padding on the left, and none
+TRIANGLE = torch.ones(T, T, dtype=torch.bool).tril()
+ALLOWED = TRIANGLE & KEEP[:, None, None, :]
+
+
+def some_case(
+    *, heads: int = H, shared: int = H, keep: Tensor = KEEP, terms: ScoreTerms | None = None, size: float = 1.0
+) -> Case:
+    random = torch.Generator().manual_seed(11)
+    q, x = (torch.randn(B, heads, T, D, generator=random) * size for _ in range(2))
+    k, v = (torch.randn(B, shared, T, D, generator=random) * size for _ in range(2))
+    return Case(q, k, v, TRIANGLE & keep[:, None, None, :], keep, terms=terms or ScoreTerms(), inputs=x)
+
+
+CASES = {
+    "left padding": some_case(),
+    "right padding": some_case(keep=KEEP.flip(1)),
+    "shared keys": some_case(heads=6, shared=2),
+    "large scores": some_case(size=4.0),
+    "bias and soft-cap": some_case(
+        terms=ScoreTerms(softcap=3.0, bias=torch.randn(1, H, T, T, generator=torch.Generator().manual_seed(2)))
+    ),
+    "sinks": some_case(terms=ScoreTerms(sinks=torch.tensor([0.5, -1.0, 2.0]))),
+}
+
+
+@pytest.fixture(params=BUGS, ids=lambda bug: bug.key)
+def bug(request: pytest.FixtureRequest) -> Bug:
+    return request.param
+
+
+class TestEachBug:
+    def test_breaks_its_law(self, bug: Bug) -> None:
+        assert judge(LAWS[bug.law], bug.function, some_case().to(bug.dtype)).broken
+
+    @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+    def test_the_right_version_breaks_none(self, case: Case, dtype: torch.dtype) -> None:
+        found = {key: judge(law, attention_stages, case.to(dtype)) for key, law in LAWS.items()}
+        assert {key: verdict.amount for key, verdict in found.items() if verdict.broken} == {}
+        measured = [key for key, verdict in found.items() if not math.isnan(verdict.amount)]
+        assert set(LAWS) - {"empty"} <= set(measured), "a law that measures nothing holds for anything"
+
+    def test_leaves_what_it_was_given_alone(self, bug: Bug) -> None:
+        case = some_case()
+        before = [tensor.clone() for tensor in (case.q, case.k, case.v, case.allowed)]
+        case.run(bug.function)
+        for old, now in zip(before, (case.q, case.k, case.v, case.allowed), strict=True):
+            assert torch.equal(old, now)
+
+    def test_takes_what_the_core_takes(self, bug: Bug) -> None:
+        q, k, v = (torch.randn(B, H, T, D, generator=torch.Generator().manual_seed(n)) for n in range(3))
+        for allowed in (None, TRIANGLE, ALLOWED):
+            options = {"scale": 0.3, "fill": -math.inf, "terms": ScoreTerms(softcap=2.0)}
+            stages = bug.function(q, k, v, allowed, **options)
+            core = attention_stages(q, k, v, allowed)
+            assert isinstance(stages, AttentionStages)
+            for name in vars(core):
+                assert getattr(stages, name).shape == getattr(core, name).shape, name
+
+    def test_has_all_that_a_page_says_of_it(self, bug: Bug) -> None:
+        assert bug.law in LAWS
+        assert bug.wrong != bug.right
+        assert min(map(len, (bug.signs, bug.needs, bug.wrong, bug.right))) > 8
+        assert NUMBERS[bug.number] == bug.title
+
+
+def test_there_are_twelve_and_their_keys_differ() -> None:
+    assert list(NUMBERS) == list(range(1, 13))
+    assert len(BY_KEY) == len(BUGS) == 16
+    assert {bug.number for bug in BUGS if bug.variant} == {3, 5, 7}
+
+
+class TestAgainstTheWrongLineItself:
+    """What a function makes of q, k and v is what the wrong line, written where people write it, makes of x."""
+
+    @pytest.fixture
+    def module(self) -> MultiHeadAttention:
+        torch.manual_seed(3)
+        return MultiHeadAttention(H * D, H)
+
+    @pytest.fixture
+    def x(self) -> Tensor:
+        return torch.randn(B, T, H * D, generator=torch.Generator().manual_seed(5))
+
+    def test_view(self, module: MultiHeadAttention, x: Tensor) -> None:
+        wrong = [part(x).view(B * H, -1, D).view(B, H, -1, D) for part in (module.query, module.key, module.value)]
+        out = attend(*wrong, ALLOWED).reshape(B, T, H * D)
+        with torch.no_grad():
+            stages = bugs.split_without_transpose(*module.project(x, x, x), ALLOWED)
+            assert_near(module.merge(stages.output), module.output(out), 1e-5, "the output of a wrong view")
+
+    def test_view_shows_a_head_one_stretch(self, module: MultiHeadAttention, x: Tensor) -> None:
+        q, k, v = module.project(x, x, x)
+        for head in range(H):
+            first, last = bugs.stretch(head, H, T)
+            others = [token for token in range(T) if not first <= token <= last]
+            changed_k = k.clone()
+            changed_k[:, :, others] = 0
+            same = bugs.split_without_transpose(q, k, v, None).raw[:, head]
+            assert torch.equal(bugs.split_without_transpose(q, changed_k, v, None).raw[:, head], same)
+            changed_k[:, :, last] = 0
+            assert not torch.equal(bugs.split_without_transpose(q, changed_k, v, None).raw[:, head], same)
+
+    def test_unprojected(self, module: MultiHeadAttention, x: Tensor) -> None:
+        heads = x.view(B, T, H, D).transpose(1, 2)
+        stages = bugs.unprojected(*module.project(x, x, x), ALLOWED, inputs=heads)
+        assert_near(stages.output, attend(heads, heads, heads, ALLOWED), 1e-5, "output")
+        assert_near(stages.raw, stages.raw.transpose(-2, -1), 1e-5, "scores are symmetric")
+
+    @pytest.mark.parametrize(
+        "keep", [KEEP, KEEP.flip(1), torch.ones(B, T, dtype=torch.bool)], ids=["left", "right", "none"]
+    )
+    @pytest.mark.parametrize(
+        ("key", "wrong_mask"),
+        [
+            ("inverted", lambda keep: ~(TRIANGLE & keep[:, None, None, :])),
+            ("diagonal", lambda keep: ~torch.ones(T, T, dtype=torch.bool).triu(0) & keep[:, None, None, :]),
+            ("transposed", lambda keep: TRIANGLE.T & keep[:, None, None, :]),
+            ("wrong-axis", lambda keep: TRIANGLE & keep[:, None, :, None]),
+            ("or", lambda keep: TRIANGLE | keep[:, None, None, :]),
+            ("first-layer", lambda keep: keep[:, None, None, :]),
+        ],
+    )  # fmt: skip
+    def test_masks(self, key: str, wrong_mask: object, keep: Tensor) -> None:
+        assert callable(wrong_mask)
+        case = some_case(keep=keep)
+        expected = attention_stages(case.q, case.k, case.v, wrong_mask(keep))
+        found = case.run(BY_KEY[key].function)
+        assert_near(found.weights, expected.weights, 1e-6, "weights")
+        assert_near(found.output, expected.output, 1e-5, "output")
+
+    def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:
+        case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
+        expected = attention_stages(case.q, case.k, case.v, KEEP[:, None, :, None].expand(B, 1, T, T))
+        assert_near(case.run(bugs.padding_on_the_wrong_axis).output, expected.output, 1e-5, "an encoder's mask")
+
+
+class TestByHand:
+    """Two tokens, two numbers a head; scores after scaling are 0 and ln 3 in each row."""
+
+    q = torch.tensor([[[[math.sqrt(2), 0.0], [math.sqrt(2), 0.0]]]])
+    k = torch.tensor([[[[0.0, 1.0], [math.log(3), 1.0]]]])
+    v = torch.tensor([[[[4.0, 0.0], [0.0, 8.0]]]])
+    triangle = torch.ones(2, 2, dtype=torch.bool).tril()
+
+    @pytest.mark.parametrize(
+        ("key", "weights"),
+        [
+            ("inverted", [[0, 1], [0, 0]]),
+            ("diagonal", [[0, 0], [1, 0]]),
+            ("transposed", [[1 / 4, 3 / 4], [0, 1]]),
+            ("after-softmax", [[1 / 4, 0], [1 / 4, 3 / 4]]),
+            ("or", [[1 / 4, 3 / 4], [1 / 4, 3 / 4]]),
+            ("query-axis", [[1 / 2, 0], [1 / 2, 1]]),
+            ("first-layer", [[1 / 4, 3 / 4], [1 / 4, 3 / 4]]),
+            ("in-place", [[1, 0], [1 / 4, 3 / 4]]),
+        ],
+    )
+    def test_weights(self, key: str, weights: list[list[float]]) -> None:
+        stages = BY_KEY[key].function(self.q, self.k, self.v, self.triangle)
+        assert_near(stages.weights[0, 0], torch.tensor(weights, dtype=torch.float32), 1e-6, key)
+        assert_near(stages.output, torch.tensor(weights, dtype=torch.float32) @ self.v, 1e-5, key)
+
+    def test_violations(self) -> None:
+        case = Case(self.q, self.k, self.v, self.triangle[None, None], torch.ones(1, 2, dtype=torch.bool))
+        found = {
+            ("after-softmax", "rows"): 3 / 4,  # the first row sums to 1/4
+            ("query-axis", "rows"): 1 / 2,  # 1/2 and 3/2
+            ("or", "blocked"): 3 / 4,
+            ("in-place", "kept"): 1.0,
+            ("diagonal", "rows"): 1.0,
+            ("unprojected", "projected"): 2.0,  # with q standing in for the inputs, k and v are ignored
+        }
+        for (key, law), amount in found.items():
+            assert LAWS[law].measure(BY_KEY[key].function, case) == pytest.approx(amount, abs=1e-6), (key, law)
+        # the last token's k turned round scores -ln 3, and its v is -8: the first output goes from (1, 6) to (3, -2)
+        assert LAWS["causal"].measure(bugs.masks_joined_by_or, case) == pytest.approx(8.0, abs=1e-5)
+
+    def test_scales(self) -> None:
+        """Width 2·3, heads of 2: √6, √(2/3) and 1 in place of √2."""
+        q = torch.ones(1, 3, 1, 2)
+        for key, scale in (("scale-width", 6**-0.5), ("scale-divided", 1.5**0.5), ("scale-none", 1.0)):
+            assert_near(BY_KEY[key].function(q, q, q, None).scaled, torch.full((1, 3, 1, 1), 2 * scale), 1e-6, key)
+
+
+class TestHalfPrecision:
+    def test_pytorch_refuses_to_fill_with_it(self) -> None:
+        verdict = judge(LAWS["same"], bugs.filled_with_too_much, some_case().to(torch.float16))
+        assert "without overflow" in verdict.error
+        assert verdict.amount == math.inf
+        assert not judge(LAWS["same"], bugs.filled_with_too_much, some_case(keep=KEEP | True)).broken
+
+    def test_added_it_becomes_infinite_and_an_empty_row_no_number(self) -> None:
+        stages = some_case().to(torch.float16).run(bugs.added_too_much)
+        empty = ~ALLOWED.any(-1).expand(B, H, T)
+        assert torch.equal(stages.weights.isnan().all(-1), empty)
+        assert torch.equal(stages.weights.isnan().any(-1), empty)
+        whole = some_case(keep=KEEP | True).to(torch.float16)
+        expected = whole.run(attention_stages).weights
+        assert_near(whole.run(bugs.added_too_much).weights, expected, 1e-3, "no empty row, no harm")
+
+
+def test_scores_used_again_show_what_was_written_over() -> None:
+    case = some_case()
+    spoiled = bugs.used_again(case.run(bugs.masked_in_place), case.v)
+    assert_near(spoiled.weights, case.run(attention_stages).weights, 1e-6, "a mask that nobody asked for")
+    fresh = bugs.used_again(case.run(attention_stages), case.v)
+    assert_near(fresh.weights, attention_stages(case.q, case.k, case.v, None).weights, 1e-6, "no mask")
+
+
+class TestLaws:
+    def test_say_nothing_where_a_case_cannot_tell(self) -> None:
+        one = torch.ones(1, 1, 1, 3)
+        case = Case(one, one, one, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
+        silent = {key for key, law in LAWS.items() if math.isnan(law.measure(attention_stages, case))}
+        assert silent == {"empty", "causal", "padded", "heads", "projected"}
+        assert not any(judge(law, attention_stages, case).broken for law in LAWS.values())
+        open_case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
+        assert math.isnan(LAWS["causal"].measure(attention_stages, open_case))
+
+    def test_one_open_cell_is_a_look_ahead(self) -> None:
+        def leaky(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, **options: object) -> AttentionStages:
+            opened = torch.zeros(T, T, dtype=torch.bool)
+            opened[3, 4] = True
+            return attention_stages(q, k, v, allowed | opened, **options)  # type: ignore[arg-type]
+
+        assert judge(LAWS["causal"], leaky, some_case()).broken
+        assert judge(LAWS["blocked"], leaky, some_case()).broken
+
+    def test_a_number_that_is_none_counts_as_the_largest_violation(self) -> None:
+        def broken(*args: Tensor, **options: object) -> AttentionStages:
+            stages = attention_stages(*args, **options)  # type: ignore[arg-type]
+            return replace(stages, weights=stages.weights * math.nan, output=stages.output * math.nan)
+
+        for key in ("blocked", "rows", "empty", "causal", "padded", "same", "heads"):
+            assert judge(LAWS[key], broken, some_case()).amount == math.inf, key

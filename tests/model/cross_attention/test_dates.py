@@ -1,0 +1,277 @@
+"""The dates model that ships, its strings, and how well it writes days that it never saw.
+
+python -m pytest tests/model/cross_attention/test_dates.py
+"""
+
+import random
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.attention import attention_stages
+from model.cross_attention import dates, written_dates
+from model.cross_attention.date_measures import exact_match, held_out_sample, measure, shown_the_answer
+from model.cross_attention.dates import FOLDER, START, DatesModel
+from model.cross_attention.written_dates import (
+    CHARACTERS,
+    DAYS,
+    HELD_OUT_DAYS,
+    TEMPLATES,
+    examples,
+    held_out_days,
+    read,
+    read_iso,
+    training_days,
+)
+from model.errors import CheckpointError
+from model.masks import MaskSpec
+from model.training.dates import Recipe, rows_of, train, training_rows
+from tests.near import assert_near
+
+LIFTED = MaskSpec(padding=False)
+UNCAUSAL = MaskSpec(causal=False)
+LINES = ["the 3rd of March 2021", "Wednesday, the twenty-third of September, 1998"]
+
+
+@pytest.fixture(scope="module")
+def model() -> DatesModel:
+    return dates.load()
+
+
+class TestStrings:
+    def test_every_string_is_read_as_the_day_it_was_written_from(self) -> None:
+        """Which also shows that no two days are written alike."""
+        draw = random.Random(8)
+        some = examples([written_dates.day_of(number) for number in range(DAYS)], 30_000, draw)
+        wrong = [(text, iso, read(text)) for text, iso in some if str(read(text)) != iso]
+        assert not wrong[:5]
+
+    def test_they_are_of_known_characters_and_fit_the_context(self) -> None:
+        some = [text for text, _ in examples(training_days(), 30_000, random.Random(9))]
+        assert set("".join(some)) <= set(CHARACTERS)
+        assert max(map(len, some)) <= 64
+
+    def test_days_that_are_held_out_never_occur_in_training(self) -> None:
+        held_out, trained = set(held_out_days()), set(training_days())
+        assert len(held_out) == HELD_OUT_DAYS
+        assert not held_out & trained
+        assert len(held_out | trained) == DAYS == 73_049
+        assert held_out_days() == held_out_days()
+
+    def test_there_are_many_formats(self) -> None:
+        assert len(set(TEMPLATES)) >= 30
+        texts = {text for text, _ in examples([date(2021, 3, 3)], 3_000, random.Random(2))}
+        assert len(texts) > 800
+
+    @pytest.mark.parametrize(
+        ("text", "iso"),
+        [
+            ("the 3rd of March 2021", "2021-03-03"),
+            ("3/4/2021", "2021-04-03"),
+            ("2021/4/3", "2021-04-03"),
+            ("3.4.21", "2021-04-03"),
+            ("3 4 50", "1950-04-03"),
+            ("3 4 49", "2049-04-03"),
+            ("  MARCH   3 , '97", "1997-03-03"),
+            ("Tuesday 3 March 2021", "2021-03-03"),
+            ("the twenty first day of Sept. 2000", "2000-09-21"),
+            ("29 February 2024", "2024-02-29"),
+        ],
+    )
+    def test_the_rules(self, text: str, iso: str) -> None:
+        assert str(read(text)) == iso
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "hello", "31 February 2021", "29 February 2023", "March 2021", "3 March", "3 March 2100", "3/13/2021",
+         "3 March 1899", "3 March April 2021", "12 34 56 78", "3 March 021", "1/2021/3", "🦊 March 3 2021", "²/3/2021"],
+    )  # fmt: skip
+    def test_what_is_no_date(self, text: str) -> None:
+        assert read(text) is None
+
+    @pytest.mark.parametrize("text", ["2021-3-3", "2021-02-30", "2021-03-03 ", "", "２０２１-03-03", "20210303"])
+    def test_what_is_no_day_of_the_calendar_in_iso(self, text: str) -> None:
+        assert read_iso(text) is None
+        assert read_iso("2024-02-29") == date(2024, 2, 29)
+
+
+class TestExactMatch:
+    def test_at_least_98_percent_of_a_fresh_sample_of_held_out_dates(self, model: DatesModel) -> None:
+        some = examples(held_out_days(), 2_000, random.Random("a fresh sample"))
+        found = exact_match(model, some)
+        assert found >= 0.98, f"{found:.2%} of {len(some)} exact"
+
+    def test_lifting_the_padding_mask_breaks_the_writing(self, model: DatesModel) -> None:
+        some = list(held_out_sample(150))
+        standard, lifted = exact_match(model, some), exact_match(model, some, LIFTED)
+        assert lifted <= standard - 0.2, f"{standard:.1%} with the mask, {lifted:.1%} without"
+
+    def test_lifting_the_causal_mask_breaks_what_is_read_off_the_answer(self, model: DatesModel) -> None:
+        some = list(held_out_sample(150))
+        standard, lifted = shown_the_answer(model, some), shown_the_answer(model, some, UNCAUSAL)
+        assert standard[0] >= 0.99
+        assert lifted[0] <= standard[0] - 0.2, f"{standard[0]:.1%} with the mask, {lifted[0]:.1%} without"
+        assert lifted[1] < standard[1]
+
+    def test_a_measure_is_what_its_parts_are(self, model: DatesModel) -> None:
+        some, told = list(held_out_sample(40)), []
+        found = measure(model, LIFTED, 40, told.append)
+        assert found.exact == exact_match(model, some, LIFTED)
+        assert (found.characters, found.probability) == shown_the_answer(model, some, LIFTED)
+        assert told == sorted(told)
+        assert 0 < told[0] <= told[-1] <= 1
+
+    def test_it_is_small_enough_to_ship(self) -> None:
+        assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 3_000_000
+
+
+class TestEncoding:
+    def test_one_token_a_character_and_none_that_nobody_typed(self, model: DatesModel) -> None:
+        source = model.encode(LINES).source
+        assert source is not None
+        assert "".join(source.pieces[0][:21]) == LINES[0].replace(" ", "·")
+        assert source.pieces[0][21:] == ("<pad>",) * (len(LINES[1]) - 21)
+        assert source.keep.sum(-1).tolist() == [len(line) for line in LINES]
+
+    def test_a_target_begins_with_a_start_token_and_is_written_where_none_is_given(self, model: DatesModel) -> None:
+        batch = model.encode(LINES)
+        assert ["".join(pieces[1:]) for pieces in batch.pieces] == ["2021-03-03", "1998-09-23"]
+        assert batch.ids[:, 0].tolist() == [START, START]
+        given = model.encode(LINES, targets=["2021-03-03", "1998"])
+        assert given.pieces[1][:5] == ("<start>", "1", "9", "9", "8")
+        assert given.keep.sum(-1).tolist() == [11, 5]
+
+    def test_targets_must_be_one_a_text(self, model: DatesModel) -> None:
+        with pytest.raises(ValueError, match="one target for each text, got 1 for 2"):
+            model.encode(LINES, targets=["2021-03-03"])
+
+    @pytest.mark.parametrize("text", ["hello world", "é", "🦊🦊", "<start><pad>", "x" * 500, " "])
+    def test_any_text_gets_an_answer_of_a_few_characters(self, model: DatesModel, text: str) -> None:
+        written = model.write(model.encode_source([text]))
+        assert len(written.texts[0]) <= dates.MOST_WRITTEN * len("<unknown>")
+        assert all(0 < chance <= 1 for chance in written.probabilities[0])
+        model.run(model.encode([text]))
+
+    def test_typed_special_tokens_are_text(self, model: DatesModel) -> None:
+        assert "".join(model.encode_source(["<pad>"]).pieces[0]) == "<pad>"
+        assert model.encode_source(["<pad>"]).ids.shape == (1, 5)
+
+
+class TestRuns:
+    @pytest.mark.parametrize("pad_side", ["left", "right"])
+    def test_a_padded_row_is_what_it_is_alone(self, model: DatesModel, pad_side: str) -> None:
+        batch, alone = model.encode(LINES, pad_side), model.encode(LINES[:1])
+        assert_near(model.run(batch).logits[0], model.run(alone).logits[0], 1e-4, "logits")
+
+    def test_the_trace_has_three_attentions_of_their_own_sizes(self, model: DatesModel) -> None:
+        trace = model.run(model.encode(LINES))
+        assert trace.attentions == model.attentions == ("encoder", "decoder", "cross")
+        length = len(LINES[1])
+        shapes = {name: tuple(trace.select(name).weights(1, 2).shape) for name in trace.attentions}
+        assert shapes == {"encoder": (length, length), "decoder": (11, 11), "cross": (11, length)}
+        assert model.describe().layers == {name: trace.select(name).num_layers for name in trace.attentions}
+
+    def test_its_weights_are_those_of_the_network_itself(self, model: DatesModel) -> None:
+        batch = model.encode(LINES)
+        trace, source = model.run(batch), batch.source
+        assert source is not None
+        memory, own = model.network.encoder(source.ids)
+        seen = source.keep[:, None, :].expand(-1, 11, -1)
+        _, self_attentions, context = model.network.decoder(batch.ids, memory, seen)
+        parts = {"encoder": own, "decoder": self_attentions, "cross": context}
+        for name, expected in parts.items():
+            for layer, weights in enumerate(expected):
+                for head in range(model.num_heads):
+                    found = trace.select(name).weights(layer, head, row=0)
+                    assert_near(found, weights[0, head], 1e-5, f"{name} L{layer} H{head}")
+
+    def test_masks_block_and_are_lifted_where_they_belong(self, model: DatesModel) -> None:
+        batch = model.encode(LINES)
+        names = {name: set(model.run(batch).select(name).blocked_by(0)) for name in model.attentions}
+        assert names == {"encoder": {"padding"}, "decoder": {"causal"}, "cross": {"padding"}}
+        lifted = model.run(batch, MaskSpec(causal=False, padding=False))
+        assert all(bool(lifted.select(name).allowed(0).all()) for name in model.attentions)
+        assert bool((lifted.select("cross").weights(0, 0)[:, 21:] > 0).any())
+
+    def test_a_later_character_changes_nothing_before_it_but_without_the_mask(self, model: DatesModel) -> None:
+        some = [model.encode(LINES[:1], targets=[target]) for target in ("2021-03-03", "2021-03-17")]
+        standard = [model.run(batch).logits[0, :9] for batch in some]
+        assert_near(standard[1], standard[0], 1e-5, "logits before the change")
+        lifted = [model.run(batch, UNCAUSAL).logits[0, :9] for batch in some]
+        assert (lifted[1] - lifted[0]).abs().max() > 1e-3
+
+    def test_writing_and_reading_what_was_written_give_the_same_probabilities(self, model: DatesModel) -> None:
+        batch = model.encode(LINES)
+        assert batch.source is not None
+        written = model.write(batch.source)
+        losses = model.run(batch).losses(0)[1:]
+        assert_near((-losses).exp(), torch.tensor(written.probabilities[0][:10]), 1e-5, "probabilities")
+
+    def test_stages_are_the_cores(self, model: DatesModel) -> None:
+        trace = model.run(model.encode(LINES)).select("cross")
+        record = trace.layers[1]
+        expected = attention_stages(record.q, record.k, record.v, record.context.allowed(MaskSpec())).weights
+        assert_near(trace.weights(1, 3, row=1), expected[1, 3], 1e-6, "weights")
+
+    def test_a_batch_without_a_source_and_a_layer_that_is_not_there_are_refused(self, model: DatesModel) -> None:
+        source = model.encode(LINES).source
+        assert source is not None
+        with pytest.raises(ValueError, match="expected a batch with a source"):
+            model.run(source)
+        with pytest.raises(ValueError, match="layers: expected numbers from 0 to 1"):
+            model.run(model.encode(LINES), MaskSpec(layers=(7,)))
+
+
+class TestFiles:
+    def test_what_is_saved_is_loaded(self, model: DatesModel, tmp_path: Path) -> None:
+        dates.save(model.network, tmp_path)
+        again = dates.load(tmp_path)
+        batch = model.encode(LINES)
+        assert_near(again.run(batch).logits, model.run(batch).logits, 1e-5, "logits")
+
+    @pytest.mark.parametrize(
+        ("file", "content", "words"),
+        [
+            ("config.json", b"{}", "model_type"),
+            ("config.json", b"[", "sizes of an encoder-decoder"),
+            ("config.json", None, "no such file"),
+            ("model.safetensors", b"\x00" * 40, "expected the weights"),
+            ("model.safetensors", None, "expected the weights"),
+            ("tokenizer.json", b"{}", "expected a tokenizer"),
+        ],
+    )
+    def test_a_damaged_checkpoint_is_named(self, tmp_path: Path, file: str, content: bytes | None, words: str) -> None:
+        for path in FOLDER.iterdir():
+            shutil.copy(path, tmp_path)
+        (tmp_path / file).unlink()
+        if content is not None:
+            (tmp_path / file).write_bytes(content)
+        with pytest.raises(CheckpointError, match=words) as refused:
+            dates.load(tmp_path)
+        assert file in str(refused.value)
+
+
+class TestTraining:
+    def test_a_short_training_leaves_a_model_that_runs_and_its_loss_curve(self, tmp_path: Path) -> None:
+        recipe = Recipe(minutes=0.03, encoder_layers=1, decoder_layers=1, heads=2, width=16, rows=8)
+        train(tmp_path, recipe)
+        model = dates.load(tmp_path)
+        assert model.describe().layers == {"encoder": 1, "decoder": 1, "cross": 1}
+        assert len(model.write(model.encode_source(LINES)).texts) == 2
+        header = (tmp_path / "loss.csv").read_text().splitlines()[0]
+        assert header == "step,minutes,training_loss,held_out_exact"
+
+    def test_no_row_is_of_a_day_that_is_held_out(self) -> None:
+        held_out = {day.isoformat() for day in held_out_days()}
+        batches = training_rows(Recipe(rows=64))
+        assert not [iso for _ in range(50) for _, iso in next(batches) if iso in held_out]
+
+    def test_rows_are_padded_between_their_start_and_end(self) -> None:
+        source, target = rows_of([("3/4/97", "1997-04-03"), ("3 May 1997", "1997-05-03")], dates.new_tokenizer())
+        assert source.shape == (2, 10)
+        assert (source[0] == dates.PAD).tolist() == [False] * 6 + [True] * 4
+        assert target[:, 0].tolist() == [START, START]
+        assert target[:, -1].tolist() == [dates.END, dates.END]

@@ -1,0 +1,169 @@
+"""The numbers about a head, on weights small enough to work them out by hand.
+
+python -m pytest tests/model/heads/test_measures.py
+"""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.base import Model
+from model.heads import measures
+from model.masks import MaskSpec
+from tests.near import assert_near
+
+CAUSAL = torch.tensor(
+    [
+        [1.0, 0, 0, 0],
+        [0.5, 0.5, 0, 0],
+        [0.25, 0.25, 0.5, 0],
+        [0.25, 0.25, 0.25, 0.25],
+    ]
+)
+LIFTED = torch.tensor(  # the first two keys are padding; the first query attends to nothing
+    [
+        [0.0, 0, 0, 0, 0],
+        [0.25, 0, 0.25, 0.5, 0],
+        [0, 0, 0.5, 0.5, 0],
+        [0.125, 0.125, 0, 0.25, 0.5],
+        [0, 0, 0, 0, 1],
+    ]
+)
+KEEP = torch.tensor([False, False, True, True, True])
+
+
+def number(found: Tensor) -> float:
+    assert found.shape == ()
+    return float(found)
+
+
+def test_entropy_in_bits() -> None:
+    assert number(measures.entropy(CAUSAL)) == pytest.approx((0 + 1 + 1.5 + 2) / 4)
+    assert number(measures.entropy(torch.full((3, 7), 1 / 7))) == pytest.approx(math.log2(7), abs=1e-6)
+
+
+def test_mean_distance_in_positions() -> None:
+    assert number(measures.mean_distance(CAUSAL)) == pytest.approx((0 + 0.5 + 0.75 + 1.5) / 4)
+    assert number(measures.mean_distance(LIFTED)) == pytest.approx((1.5 + 0.5 + 1.125 + 0) / 4)  # ahead or behind
+
+
+def test_leak_to_the_future_and_to_padding() -> None:
+    assert [number(share) for share in measures.leak(CAUSAL, torch.ones(4, dtype=torch.bool))] == [0, 0]
+    future, padding = measures.leak(LIFTED, KEEP)  # over the four queries that attend to something
+    assert number(future) == pytest.approx((0.75 + 0.5 + 0.5 + 0) / 4)
+    assert number(padding) == pytest.approx((0.25 + 0 + 0.25 + 0) / 4)
+    future, padding = measures.leak(LIFTED, KEEP, queries=KEEP)  # real tokens alone
+    assert number(future) == pytest.approx((0.5 + 0.5 + 0) / 3)
+    assert number(padding) == pytest.approx(0.25 / 3)
+
+
+def test_padding_that_comes_later_is_counted_once() -> None:
+    weights = torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    future, padding = measures.leak(weights, torch.tensor([True, True, False]))
+    assert number(future) == pytest.approx(0.3 / 3)
+    assert number(padding) == pytest.approx((0.5 + 1) / 3)
+
+
+def test_previous_token() -> None:
+    assert number(measures.previous_token(CAUSAL)) == pytest.approx((0.5 + 0.25 + 0.25) / 3)
+    assert number(measures.previous_token(torch.eye(5).roll(-1, 1))) == 1
+    assert number(measures.previous_token(torch.eye(5).roll(1, 1))) == 0  # looks one ahead
+    second_and_last = torch.tensor([False, True, False, True])
+    assert number(measures.previous_token(CAUSAL, second_and_last)) == pytest.approx((0.5 + 0.25) / 2)
+
+
+def test_induction_is_on_the_token_after_the_previous_occurrence() -> None:
+    period, length = 3, 7
+    perfect = torch.zeros(length, length)
+    for query in range(length):
+        perfect[query, max(query - period + 1, 0)] = 1
+    assert number(measures.induction(perfect, period)) == 1
+    assert number(measures.induction(perfect, period + 1)) == 0
+    halved = perfect.clone()
+    halved[4] = torch.tensor([0.25, 0, 0.75, 0, 0, 0, 0])
+    halved[5] = torch.tensor([0, 0, 0, 0.5, 0.5, 0, 0])
+    assert number(measures.induction(halved, period)) == pytest.approx((1 + 0.75 + 0.5 + 1) / 4)
+    assert number(measures.induction(halved, period, torch.arange(length) > period)) == pytest.approx(2.25 / 3)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        measures.entropy,
+        measures.mean_distance,
+        measures.previous_token,
+        lambda weights, queries=None: measures.induction(weights, 2, queries),
+        lambda weights, queries=None: measures.leak(weights, torch.arange(4) != 2, queries)[0],
+    ],
+)
+def test_many_heads_at_once_are_the_same_as_one_by_one_and_nothing_measures_nan(measure: object) -> None:
+    assert callable(measure)
+    heads = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    together = measure(heads)
+    assert_near(together, torch.stack([torch.stack([measure(head) for head in row]) for row in heads]), 1e-6)
+    assert measure(torch.zeros(4, 4)).isnan()
+    assert measure(heads[0, 0], torch.zeros(4, dtype=torch.bool)).isnan()
+
+
+def test_rows_that_attend_to_nothing_are_left_out() -> None:
+    without = CAUSAL.clone()
+    without[1] = 0
+    assert number(measures.entropy(without)) == pytest.approx((0 + 1.5 + 2) / 3)
+    assert number(measures.mean_distance(without)) == pytest.approx((0 + 0.75 + 1.5) / 3)
+    assert number(measures.previous_token(without)) == pytest.approx((0.25 + 0.25) / 2)
+
+
+@pytest.mark.parametrize("start", [None, 5])
+def test_repeated_tokens_repeat(start: int | None) -> None:
+    ids = measures.repeated_tokens(3, 11, range(7, 29), start, torch.Generator().manual_seed(0))
+    lead = 0 if start is None else 1
+    assert ids.shape == (3, lead + 22)
+    assert torch.equal(ids[:, lead : lead + 11], ids[:, lead + 11 :])
+    assert (ids[:, :lead] == 5).all()
+    assert ids[:, lead:].min() >= 7
+    assert ids[:, lead:].max() <= 28
+    assert len(ids[:, lead:].unique()) > 11
+    again = measures.repeated_tokens(3, 11, range(7, 29), start, torch.Generator().manual_seed(0))
+    assert torch.equal(ids, again)
+
+
+def test_bits_per_character() -> None:
+    assert measures.bits_per_character(6 * math.log(2), 4) == pytest.approx(1.5)
+
+
+def test_key_share() -> None:
+    assert number(measures.key_share(CAUSAL, 0)) == pytest.approx((1 + 0.5 + 0.25 + 0.25) / 4)
+    assert number(measures.key_share(LIFTED, 3, KEEP)) == pytest.approx((0.5 + 0.25 + 0) / 3)
+
+
+@pytest.mark.parametrize("pad_side", ["left", "right"])
+@pytest.mark.parametrize("spec", [None, MaskSpec(causal=False), MaskSpec(causal=False, padding=False)])
+def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch, pad_side: str, spec: MaskSpec | None
+) -> None:
+    monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 9 * 4)  # blocks of a few queries
+    trace = tiny.run(tiny.encode(["the cat sat", "the cat sat on the mat still"], pad_side))
+    for row in range(2):
+        keep = trace.batch.keep[row]
+        future, padding = measures.leak_by_head(trace, row, spec)
+        for layer, head in product(range(2), range(3)):
+            expected = measures.leak(trace.weights(layer, head, row, spec), keep, keep)
+            assert_near(future[layer, head], expected[0], 1e-6, f"future, {layer}.{head}")
+            assert_near(padding[layer, head], expected[1], 1e-6, f"padding, {layer}.{head}")
+    if spec == MaskSpec(causal=False, padding=False):
+        assert (measures.leak_by_head(trace, 0, spec)[0] > 0).all()
+        assert (measures.leak_by_head(trace, 0, spec)[1] > 0).all()
+
+
+def test_what_follows_the_last_time_is_not_the_query_itself() -> None:
+    """In "no no no" the token after the last one is the query: looking at oneself is no induction."""
+    weights = torch.eye(5)[None].expand(2, 5, 5)
+    assert torch.isnan(measures.induction_in(weights, torch.tensor([7, 7, 7, 7, 7]))).all()
+    assert torch.isnan(measures.induction_in(weights, torch.tensor([3, 5, 7, 11, 13]))).all()
+    copies = torch.zeros(5, 5)
+    copies[3, 1] = copies[4, 2] = 0.75  # 7 5 11 7 5: the second 7 looks at what followed the first, and so on
+    assert float(measures.induction_in(copies, torch.tensor([7, 5, 11, 7, 5]))) == 0.75
+    assert float(measures.own_token(weights[0])) == 1.0

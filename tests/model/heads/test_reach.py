@@ -1,0 +1,125 @@
+"""Reach against every path, tried one by one, and against what windows are known to reach.
+
+python -m pytest tests/model/heads/test_reach.py
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.base import Model
+from model.heads.reach import counts, layer_mask, reach, reach_of
+from model.masks import MaskSpec, Stroke, causal, window
+
+TEXTS = ["the cat sat on the mat and the cat", "the mat"]
+
+
+def searched(allowed: list[Tensor]) -> Tensor:
+    """Every path from each query, walked from the last layer down: the fewest layers after which it leads to a key."""
+    size = len(allowed[0])
+    first = torch.zeros(size, size, dtype=torch.int16)
+    for layers in range(len(allowed), 0, -1):
+        for query in range(size):
+            places = {query}
+            for mask in reversed(allowed[:layers]):
+                places |= {key for place in places for key in range(size) if mask[place, key]}
+            first[query, sorted(places)] = layers
+    return first
+
+
+def random_masks(layers: int, size: int, share: float, seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(size, size, generator=generator) < share for _ in range(layers)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.15, 0.4])
+@pytest.mark.parametrize(("layers", "size"), [(1, 7), (3, 11), (5, 13), (7, 2), (2, 1)])
+def test_reach_is_what_a_search_of_all_paths_finds(layers: int, size: int, share: float, seed: int) -> None:
+    masks = random_masks(layers, size, share, seed)
+    assert torch.equal(reach(masks), searched(masks))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_layers_that_repeat_and_change_again(seed: int) -> None:
+    one, other = random_masks(2, 13, 0.06, seed)
+    masks = [one, one, one, one, one, one, other, one, other, other, one]
+    assert torch.equal(reach(masks), searched(masks))
+
+
+def test_the_order_of_the_layers_matters() -> None:
+    hop = torch.zeros(2, 3, 3, dtype=torch.bool)
+    hop[0, 1, 0] = hop[1, 2, 1] = True  # 1 looks at 0 in one layer, 2 looks at 1 in the other
+    assert reach([hop[0], hop[1]])[2, 0] == 2
+    assert reach([hop[1], hop[0]])[2, 0] == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 9])
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_a_window_reaches_layers_times_its_size_less_one_and_itself(size: int, layers: int) -> None:
+    tokens = 53
+    mask = causal(tokens, tokens) & window(tokens, tokens, size)
+    first = reach([mask] * layers)
+    seen = counts(first, layers)
+    for n in range(1, layers + 1):
+        assert seen[n - 1, -1] == min(n * (size - 1) + 1, tokens)
+        assert seen[n - 1].tolist() == [min(n * (size - 1), place) + 1 for place in range(tokens)]
+
+
+def test_under_a_causal_mask_one_layer_reaches_all_that_there_is_to_reach() -> None:
+    mask = causal(17, 17)
+    assert torch.equal(reach([mask] * 4), mask.to(torch.int16))
+
+
+def test_a_token_keeps_its_own_state_where_its_mask_blocks_everything() -> None:
+    shut = torch.zeros(5, 5, dtype=torch.bool)
+    assert torch.equal(reach([shut, shut]), torch.eye(5, dtype=torch.int16))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[], [torch.ones(3, 4, dtype=torch.bool)], [torch.ones(3, 3)], [torch.tensor(True)],
+     [torch.ones(3, 3, dtype=torch.bool), torch.ones(2, 2, dtype=torch.bool)]],
+)  # fmt: skip
+def test_anything_else_than_boolean_squares_is_refused(wrong: list[Tensor]) -> None:
+    with pytest.raises(ValueError, match="expected a boolean square"):
+        reach(wrong)
+
+
+class TestOfARun:
+    @pytest.mark.parametrize("side", ["left", "right"])
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            MaskSpec(),
+            MaskSpec(causal=False, sliding=3),
+            MaskSpec(sliding=2, layers=(1,)),
+            MaskSpec(sliding=2, sinks=1, heads=(2,)),
+            MaskSpec(stride=2, drawn=(Stroke("block", 3, 0, 5, 2),), layers=(0,), heads=(0, 1)),
+        ],
+    )
+    def test_a_layers_mask_is_that_of_any_of_its_heads(self, tiny: Model, side: str, spec: MaskSpec) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, side), spec)
+        for row in range(2):
+            every = []
+            for layer in range(trace.num_layers):
+                heads = [trace.allowed(layer, row, head=head) for head in range(trace.num_heads)]
+                every.append(torch.stack(heads).any(0))
+                assert torch.equal(layer_mask(trace, layer, row, spec), every[-1])
+            found = reach_of(trace, row, spec)
+            assert torch.equal(found.first, searched(every))
+            assert torch.equal(found.window, torch.stack([mask.sum(-1) for mask in every]))
+            assert torch.equal(found.seen()[-1], (found.first > 0).sum(-1))
+
+    def test_a_token_changes_the_logits_of_those_that_it_reaches_and_of_no_others(self, tiny: Model) -> None:
+        spec = MaskSpec(sliding=3)
+        batch = tiny.encode(["the cat sat on the mat and the cat sat still"])
+        logits = tiny.run(batch, spec).logits[0]
+        first = reach_of(tiny.run(batch, spec), 0, spec).first
+        for key in range(batch.ids.shape[1]):
+            ids = batch.ids.clone()
+            ids[0, key] = (ids[0, key] + 5) % 200
+            changed = tiny.run(replace(batch, ids=ids), spec).logits[0] - logits
+            assert torch.equal(changed.abs().amax(-1) > 1e-6, first[:, key] > 0), key

@@ -1,0 +1,504 @@
+"""Hugging Face models through our own attention, held against transformers' eager attention, family by family.
+
+    python -m pytest tests/model/huggingface/test_adapter.py
+
+For each family a tiny random checkpoint is saved, loaded as a reader's folder would be, and run on texts of different
+lengths without padding, padded on the right and padded on the left. What is compared is what a reader sees: every
+weight of every head, and the logits, at the real tokens. The largest differences are printed at the end (-rP).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from model.errors import NotSupported
+from model.huggingface import adapter, attention_hook
+from model.huggingface.adapter import HuggingFaceModel
+from model.masks import MaskSpec, Stroke
+from model.settings import Settings
+from model.text import TokenBatch
+from model.trace import Trace
+from model.transformer import positions_of, positions_under
+from tests.model.huggingface import families
+from tests.near import assert_near, largest_difference
+
+TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "red ball near the old mat"]
+TARGETS = ["a big cat and a ball", "it sat", "one old mat saw the red ball"]
+WEIGHTS, LOGITS = 1e-5, 1e-4  # the most that they may differ
+
+
+class Family:
+    """A tiny checkpoint, loaded by us and, eager, by transformers."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.ours = adapter.load(str(families.save(name, folder)), settings=Settings())
+        loader = families.network_class(name)
+        self.theirs: PreTrainedModel = loader.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def batch(self, padding: str) -> TokenBatch:
+        """padding: "none" (one text), "left" or "right"."""
+        texts, targets = (TEXTS[:1], TARGETS[:1]) if padding == "none" else (TEXTS, TARGETS)
+        side = "right" if padding == "none" else padding
+        given = {"targets": targets} if self.name in families.PAIRS else {}
+        return self.ours.encode(texts, side, **given)
+
+    def run(self, padding: str = "none", spec: MaskSpec | None = None) -> Trace:
+        return self.ours.run(self.batch(padding), spec)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
+    """Every family, made once."""
+    return {name: Family(name, tmp_path_factory.mktemp(name)) for name in families.ALL}
+
+
+@pytest.fixture(scope="module")
+def largest() -> Iterator[dict[str, list[float]]]:
+    """The largest differences of weights and logits by family, printed at the end."""
+    found: dict[str, list[float]] = {}
+    yield found
+    for name, (weights, logits) in found.items():
+        print(f"{name}: weights {weights:.1e}, logits {logits:.1e}")
+
+
+@pytest.fixture(params=families.ALL)
+def family(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
+    return loaded[request.param]
+
+
+@pytest.fixture(params=families.DECODERS)
+def decoder(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
+    return loaded[request.param]
+
+
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+def test_weights_and_logits_are_those_of_eager_attention(
+    family: Family, padding: str, largest: dict[str, list[float]]
+) -> None:
+    trace = family.run(padding)
+    found = largest.setdefault(family.name, [0.0, 0.0])
+    for row in range(len(trace.batch.ids)):
+        logits, attentions = eager(family, trace.batch, row, padding)
+        here = trace.batch.real(row)
+        found[1] = max(found[1], largest_difference(trace.logits[row, here], logits))
+        assert_near(trace.logits[row, here], logits, LOGITS, f"{family.name}, {padding}, row {row}: logits")
+        for name, expected in attentions.items():
+            shown = trace.select(name)
+            assert shown.num_layers == len(expected)
+            for layer, theirs in enumerate(expected):
+                ours = torch.stack([shown.weights(layer, head, row) for head in range(shown.num_heads)])
+                ours = ours[:, shown.queries.real(row), shown.keys.real(row)]
+                found[0] = max(found[0], largest_difference(ours, theirs))
+                assert_near(ours, theirs, WEIGHTS, f"{family.name}, {padding}, row {row}: {name}, layer {layer}")
+
+
+@torch.inference_mode()
+def eager(family: Family, batch: TokenBatch, row: int, padding: str) -> tuple[Tensor, dict[str, tuple[Tensor, ...]]]:
+    """What transformers computes for one row, at its real tokens: logits [T,V], and by name [H,Q,K] for each layer.
+
+    Batched and padded as our run is, except for the encoder-decoders on the left: those that count positions take no
+    others than the padded ones, so their reference is the row alone.
+    """
+    if batch.source is None:
+        given = {"position_ids": positions_of(batch.keep)} if family.name != "roberta" else {}
+        out = family.theirs(batch.ids, attention_mask=batch.keep.long(), output_attentions=True, **given)
+        here = batch.real(row)
+        return out.logits[row, here], {"self": tuple(weights[row, :, here, here] for weights in out.attentions)}
+    source, target, some = batch.source, batch, row
+    sides = source.real(row), target.real(row)
+    inputs = source.ids, source.keep, target.ids, target.keep
+    if padding == "left":
+        inputs = tuple(part[row : row + 1, sides[place // 2]] for place, part in enumerate(inputs))
+        sides, some = (slice(None), slice(None)), 0
+    ids, keep, target_ids, target_keep = inputs
+    out = family.theirs(
+        ids,
+        attention_mask=keep.long(),
+        decoder_input_ids=target_ids,
+        decoder_attention_mask=target_keep.long(),
+        output_attentions=True,
+    )
+    at_source, at_target = sides
+    return out.logits[some, at_target], {
+        "encoder": tuple(weights[some, :, at_source, at_source] for weights in out.encoder_attentions),
+        "decoder": tuple(weights[some, :, at_target, at_target] for weights in out.decoder_attentions),
+        "cross": tuple(weights[some, :, at_target, at_source] for weights in out.cross_attentions),
+    }
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_a_padded_row_equals_the_same_text_alone(family: Family, padding: str) -> None:
+    padded = family.run(padding)
+    for row, (text, target) in enumerate(zip(TEXTS, TARGETS, strict=True)):
+        given = {"targets": [target]} if family.name in families.PAIRS else {}
+        alone = family.ours.run(family.ours.encode([text], **given))
+        here = padded.batch.real(row)
+        assert_near(padded.logits[row, here], alone.logits[0], LOGITS, f"{family.name}, row {row}")
+
+
+def test_rows_sum_to_one_and_blocked_cells_are_exactly_zero(family: Family) -> None:
+    trace = family.run("left")
+    for name in trace.attentions:
+        shown = trace.select(name)
+        for layer in range(shown.num_layers):
+            for row in range(len(TEXTS)):
+                weights = shown.weights(layer, 1, row)
+                blocked = ~shown.allowed(layer, row)
+                assert blocked.any() or name == "cross" or row == 0
+                assert (weights[blocked] == 0).all()
+                total = weights.sum(-1)[shown.queries.real(row)]
+                if family.name == "gpt_oss":  # its sinks take a share
+                    assert ((total > 0) & (total <= 1 + 1e-6)).all()
+                    assert (total < 0.99).any()
+                else:
+                    assert_near(total, torch.ones_like(total), 1e-5, family.name)
+
+
+def test_lifting_the_causal_mask_lets_the_future_in_and_restoring_it_shuts_it_out(decoder: Family) -> None:
+    batch = decoder.batch("none")
+    changed = replace(batch, ids=batch.ids.clone())
+    changed.ids[0, -1] = 4 if int(batch.ids[0, -1]) != 4 else 5
+    for causal in (True, False, True):
+        spec = MaskSpec(causal=causal)
+        trace, other = decoder.ours.run(batch, spec), decoder.ours.run(changed, spec)
+        above = max(float(trace.weights(layer, 0).triu(1).sum()) for layer in range(trace.num_layers))
+        moved = largest_difference(trace.logits[0, :-1], other.logits[0, :-1])
+        if causal:
+            assert above == 0
+            assert moved <= 1e-5
+        else:
+            assert above > 0.1
+            assert moved > 1e-3
+
+
+def test_lifting_the_padding_mask_lets_padding_in(family: Family) -> None:
+    spec = replace(family.ours.standard, padding=False)
+    trace, standard = family.run("left", spec), family.run("left")
+    row = min(range(len(TEXTS)), key=lambda row: int(trace.keys.keep[row].sum()))
+    gaps = ~trace.keys.keep[row]
+    assert gaps.any()
+    real = trace.queries.real(row)
+    assert float(trace.weights(0, 0, row)[real][:, gaps].sum()) > 1e-3
+    assert float(standard.weights(0, 0, row)[real][:, gaps].sum()) == 0
+    assert largest_difference(trace.logits[row, real], standard.logits[row, real]) > 1e-3
+
+
+WINDOWS = {  # the native window of each layer, in positions
+    "mistral": (3, 3, 3),
+    "qwen2": (None, 4, 4),
+    "gemma2": (3, None, 3),
+    "gemma3": (3, None, 3),
+    "phi3": (5, 5, 5),
+    "gpt_oss": (3, None, 3),
+    "mixtral": (3, 3, 3),
+}
+
+
+def test_a_sliding_window_is_a_mask_of_the_layers_that_have_it(decoder: Family) -> None:
+    windows = WINDOWS.get(decoder.name, (None, None, None))
+    trace = decoder.run()
+    assert tuple(layer.context.window for layer in trace.layers) == windows
+    positions = torch.arange(trace.batch.ids.shape[1])
+    for layer, size in enumerate(windows):
+        blocked = trace.blocked_by(layer)
+        assert ("window" in blocked) == (size is not None)
+        if size is not None:
+            assert torch.equal(blocked["window"], (positions[:, None] - positions[None, :]).abs() >= size)
+            without = decoder.run(spec=MaskSpec(window=False))
+            assert "window" not in without.blocked_by(layer)
+            assert largest_difference(trace.logits, without.logits) > 1e-3
+
+
+def test_a_causal_bert_sees_no_later_token(loaded: dict[str, Family]) -> None:
+    for name in families.ENCODERS:
+        family = loaded[name]
+        assert family.ours.standard == MaskSpec(causal=False)
+        standard, causal = family.run(), family.run(spec=MaskSpec(causal=True))
+        assert float(standard.weights(0, 0).triu(1).sum()) > 0.1
+        assert float(causal.weights(0, 0).triu(1).sum()) == 0
+        assert largest_difference(standard.logits, causal.logits) > 1e-3
+
+
+def test_an_encoder_decoders_three_attentions(loaded: dict[str, Family]) -> None:
+    for name in families.PAIRS:
+        trace = loaded[name].run("left")
+        source, target = trace.batch.source, trace.batch
+        assert source is not None
+        assert trace.attentions == ("encoder", "decoder", "cross") == loaded[name].ours.attentions
+        shapes = {part: tuple(trace.select(part).weights(0, 0, 1).shape) for part in trace.attentions}
+        tall, wide = target.ids.shape[1], source.ids.shape[1]
+        assert shapes == {"encoder": (wide, wide), "decoder": (tall, tall), "cross": (tall, wide)}
+        assert tall != wide
+        assert [set(trace.select(part).blocked_by(0, 1)) for part in trace.attentions] == [
+            {"padding"},
+            {"causal", "padding"},
+            {"padding"},
+        ]
+        assert trace.select("cross").keys is source
+        assert trace.select("cross").queries is trace.select("decoder").keys is target
+        assert trace.select("cross").overview(1).shape[2:] == (tall, wide)
+        with pytest.raises(ValueError, match="expected an attention out of encoder, decoder, cross, got 'self'"):
+            trace.select("self")
+
+
+def test_a_plain_model_has_one_attention(loaded: dict[str, Family]) -> None:
+    trace = loaded["llama"].run()
+    assert trace.attentions == ("self",) == loaded["llama"].ours.attentions
+    assert trace.select("self") is trace
+    assert trace.queries is trace.keys is trace.batch
+
+
+def test_which_query_heads_share_a_key_value_head(loaded: dict[str, Family]) -> None:
+    assert loaded["llama"].ours.key_value_heads == (0, 0, 1, 1)
+    assert loaded["gpt2"].ours.key_value_heads == (0, 1, 2, 3)
+
+
+def test_what_a_model_says_of_itself(loaded: dict[str, Family]) -> None:
+    gemma = loaded["gemma2"].ours.describe()
+    assert (gemma.architecture, gemma.kind) == ("Gemma2ForCausalLM", "decoder")
+    assert (gemma.layers, gemma.heads, gemma.key_value_heads, gemma.context) == ({"self": 3}, 4, 2, 47)
+    assert (gemma.masks, gemma.window, gemma.windowed) == (("causal", "padding", "window"), 3, 2)
+    bart = loaded["bart"].ours.describe()
+    assert (bart.kind, bart.layers) == ("encoder-decoder", {"encoder": 3, "decoder": 2, "cross": 2})
+    assert (bart.masks, bart.heads) == (("causal", "padding"), 4)
+    assert bart.heads_by_part == {"encoder": (3, 3), "decoder": (4, 4), "cross": (4, 4)}
+    roberta = loaded["roberta"].ours.describe()
+    assert (roberta.kind, roberta.masks, roberta.window) == ("encoder", ("padding",), None)
+    assert roberta.context == 47 - families.PAD - 1  # it counts positions from behind its padding's
+
+
+def test_next_token_and_losses_come_from_the_same_logits(loaded: dict[str, Family]) -> None:
+    for name in ("gemma2", "opt", "t5"):  # a final soft-cap, a narrower output, a scaled one
+        trace = loaded[name].run("left")
+        for row in range(len(TEXTS)):
+            here = trace.batch.real(row)
+            logits = trace.logits[row, here]
+            assert_near(trace.next_token(row), logits[-1].softmax(-1), 1e-6, name)
+            ids = trace.batch.ids[row, here]
+            expected = torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="none")
+            assert_near(trace.losses(row)[here][1:], expected, 1e-5, name)
+
+
+def test_a_trace_knows_what_it_holds(loaded: dict[str, Family]) -> None:
+    trace = loaded["t5"].run()
+    (_, tall), (_, wide) = trace.batch.ids.shape, trace.keys.ids.shape
+    source = trace.batch.source
+    assert source is not None
+    long, heads, width, head_width = source.ids.shape[1], 4, 24, 7
+    tokens = 3 * (3 * long) + 2 * (3 * tall) + 2 * (tall + 2 * long)  # of q, k and v: encoder, decoder, cross
+    biases = heads * (long * long + tall * wide)  # one for all layers of the encoder, one for the decoder's
+    assert trace.nbytes() == 4 * (tokens * heads * head_width + biases + tall * width)
+    assert trace.select("cross").nbytes() == trace.nbytes()
+
+
+def test_a_run_leaves_the_model_as_it_was(family: Family) -> None:
+    network = family.ours._stacks.network
+    before = network.config.to_dict(), [(name, id(module)) for name, module in network.named_modules()]
+    family.run("left", MaskSpec(causal=False, padding=False))
+    assert (network.config.to_dict(), [(name, id(module)) for name, module in network.named_modules()]) == before
+
+
+def test_the_attention_works_within_a_run_alone(loaded: dict[str, Family]) -> None:
+    with pytest.raises(RuntimeError, match="works only within a run"):
+        loaded["llama"].ours._stacks.network(torch.tensor([[5, 6]]))
+
+
+def test_a_layer_that_does_not_come_through_is_refused_after_the_run(loaded: dict[str, Family]) -> None:
+    model: HuggingFaceModel = loaded["gpt2"].ours
+    network = model._stacks.network
+    try:
+        network.config._attn_implementation_internal = "eager"  # as a library that changes a config behind our back
+        with pytest.raises(NotSupported, match=r"\(gpt2\) cannot be shown: only 0 of its 3 .* llama"):
+            model.run(model.encode(["the cat"]))
+    finally:
+        network.config._attn_implementation_internal = "unmask"
+
+
+KINDS = {  # every token sees at least one other or itself, as eager attention needs it
+    "nothing": MaskSpec(causal=False, padding=False, window=False),
+    "sliding": MaskSpec(window=False, sliding=3),
+    "both ways": MaskSpec(window=False, causal=False, sliding=2),
+    "stride": MaskSpec(window=False, stride=2),
+    "documents": MaskSpec(window=False, documents="mat", positions="documents"),
+    "cells": MaskSpec(window=False, positions="cells"),
+    "prefix": MaskSpec(window=False, prefix=5),
+    "sinks": MaskSpec(window=False, sliding=2, sinks=2),
+    "drawn": MaskSpec(window=False, drawn=(Stroke("open", 0, 0, 3, 5), Stroke("block", 1, 1, 9, 1))),
+    "two heads": MaskSpec(window=False, sliding=3, sinks=1, heads=(3, 0)),
+}
+EMPTY_ROWS = MaskSpec(padding_queries=True, drawn=(Stroke("block", 2, 0, 2, 99),))
+SCOPED = MaskSpec(causal=False, stride=2, drawn=(Stroke("block", 2, 0, 2, 99),), layers=(1,), heads=(2, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_eager_attention_that_is_given_the_same_mask(
+    decoder: Family, kind: str, largest: dict[str, list[float]]
+) -> None:
+    """transformers adds a mask [B,H,Q,K] of zeros and large negative numbers as it is given, to every layer."""
+    spec = KINDS[kind]
+    if spec.heads and decoder.ours.describe().windowed:
+        spec = replace(spec, heads=())  # its other heads have windows, which not all its layers do
+    trace = decoder.run("left", spec)
+    batch = trace.batch
+    allowed = torch.stack(
+        [torch.stack([trace.allowed(0, row, head=head) for head in range(4)]) for row in range(len(TEXTS))]
+    )  # [B,H,Q,K]
+    real = allowed.any(-1).all(1) & batch.keep
+    assert torch.equal(real, batch.keep)
+    with torch.inference_mode():
+        mask = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
+        theirs = decoder.theirs(batch.ids, attention_mask=mask, position_ids=positions_under(spec, batch)).logits
+    found = largest.setdefault(f"{decoder.name}, a mask that is given", [0.0, 0.0])
+    found[1] = max(found[1], largest_difference(trace.logits[real], theirs[real]))
+    assert_near(trace.logits[real], theirs[real], LOGITS, f"{decoder.name}, {kind}")
+
+
+@pytest.mark.parametrize("spec", [*KINDS.values(), EMPTY_ROWS, SCOPED], ids=[*KINDS, "empty rows", "scoped"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss", "bert", "t5", "bart"])
+def test_a_run_attends_as_its_trace_shows_it(
+    loaded: dict[str, Family], name: str, spec: MaskSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = loaded[name]
+    if not family.ours._stacks.takes_positions:
+        spec = replace(spec, positions="counted")
+    outputs: list[Tensor] = []
+
+    def recorded(*given: Tensor, **options: object) -> Tensor:
+        outputs.append(attend(*given, **options))
+        return outputs[-1]
+
+    attend = attention_hook.attend
+    batch = family.batch("left")
+    monkeypatch.setattr(attention_hook, "attend", recorded)
+    trace = family.ours.run(batch, spec)
+    assert len(outputs) == len(family.ours._findings.sites)
+    layers: Counter[str] = Counter()
+    for site, output in zip(family.ours._findings.sites, outputs, strict=True):
+        shown, layer = trace.select(site.part), layers[site.part]
+        layers[site.part] += 1
+        assert not output.isnan().any()
+        for row, head in product(range(len(TEXTS)), range(output.shape[1])):
+            stages, allowed = shown.stages(layer, head, row), shown.allowed(layer, row, head=head)
+            assert_near(output[row, head], stages.output, 1e-5, f"{name}: {site.part} {layer}.{head}, row {row}")
+            assert torch.equal(stages.masked.isfinite(), allowed)
+            assert (stages.weights[~allowed] == 0).all()
+            if name != "gpt_oss":
+                assert_near(stages.weights.sum(-1), allowed.any(-1).float(), 1e-5, "sums of rows, 0 for an empty one")
+
+
+@pytest.mark.parametrize(("name", "size"), [("mistral", 3), ("phi3", 5)])
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_a_readers_window_as_wide_as_the_models_own_is_the_models_own(
+    loaded: dict[str, Family], name: str, size: int, padding: str
+) -> None:
+    usual = loaded[name].run(padding)
+    instead = loaded[name].run(padding, MaskSpec(window=False, sliding=size))
+    assert set(instead.blocked_by(0)) == {"causal", "padding", "sliding"}
+    assert largest_difference(instead.logits, usual.logits) == 0
+    assert largest_difference(loaded[name].run(padding, MaskSpec(window=False)).logits, usual.logits) > 1e-3
+
+
+def test_a_window_for_the_layers_that_have_one_is_the_models_own(loaded: dict[str, Family]) -> None:
+    """Gemma's first and third layer; the second keeps its standard masks, which have no window."""
+    usual = loaded["gemma2"].run("left")
+    instead = loaded["gemma2"].run("left", MaskSpec(window=False, sliding=3, layers=(0, 2)))
+    assert largest_difference(instead.logits, usual.logits) == 0
+    everywhere = loaded["gemma2"].run("left", MaskSpec(window=False, sliding=3))
+    assert largest_difference(everywhere.logits, usual.logits) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "mistral", "bert"])
+def test_masks_hold_in_their_layer_alone(loaded: dict[str, Family], name: str) -> None:
+    family = loaded[name]
+    usual = family.run("left")
+    run = family.run("left", replace(family.ours.standard, stride=2, layers=(1,)))
+    for layer in range(3):
+        assert torch.equal(run.layers[layer].q, usual.layers[layer].q) == (layer < 2)
+        assert ("stride" in run.blocked_by(layer)) == (layer == 1)
+        for head, row in product(range(4), range(len(TEXTS))):
+            difference = largest_difference(run.weights(layer, head, row), usual.weights(layer, head, row))
+            assert difference == 0 if layer < 1 else difference > 1e-4
+
+
+def test_of_the_heads_that_share_a_key_one_can_be_masked(loaded: dict[str, Family]) -> None:
+    family = loaded["llama"]
+    usual, run = family.run("left"), family.run("left", MaskSpec(causal=False, heads=(1,)))
+    assert [family.ours.key_value_heads[head] for head in (0, 1)] == [0, 0]
+    for head in range(4):
+        assert ("causal" in run.blocked_by(0, head=head)) == (head != 1)
+        difference = largest_difference(run.weights(0, head), usual.weights(0, head))
+        assert difference > 1e-3 if head == 1 else difference == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+def test_a_layer_or_head_that_is_not_there_is_refused(loaded: dict[str, Family], name: str) -> None:
+    found = loaded[name].ours.describe()
+    layers, heads = max(found.layers.values()), found.heads  # of an encoder-decoder, the part that has most
+    with pytest.raises(ValueError, match=rf"layers: expected numbers from 0 to {layers - 1}, got \({layers},\)"):
+        loaded[name].run(spec=MaskSpec(layers=(layers,)))
+    with pytest.raises(ValueError, match=rf"heads: expected numbers from 0 to {heads - 1}, got \(0, {heads}\)"):
+        loaded[name].run(spec=MaskSpec(heads=(0, heads)))
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_an_encoders_layer_beyond_its_decoders_can_be_masked(loaded: dict[str, Family], name: str) -> None:
+    encoder = loaded[name].run(spec=MaskSpec(stride=2, layers=(2,))).select("encoder")
+    assert ["stride" in encoder.blocked_by(layer) for layer in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("positions", ["cells", "documents"])
+@pytest.mark.parametrize("name", ["roberta", *families.PAIRS])
+def test_a_model_that_counts_by_itself_takes_no_other_positions(
+    loaded: dict[str, Family], name: str, positions: str
+) -> None:
+    with pytest.raises(ValueError, match=f"works out its positions by itself: expected counted ones, got {positions}"):
+        loaded[name].run(spec=MaskSpec(documents="mat", positions=positions))
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_packed_documents_are_as_if_each_were_alone(
+    decoder: Family, padding: str, largest: dict[str, list[float]]
+) -> None:
+    spec = MaskSpec(documents="mat", positions="documents")
+    packed = decoder.run(padding, spec)
+    numbers = packed.batch.documents("mat")[0]
+    assert int(numbers.max()) == 1
+    for number in (0, 1):
+        where = ((numbers == number) & packed.batch.keep[0]).nonzero()[:, 0]
+        ids = packed.batch.ids[:1, where]
+        alone = decoder.ours.run(TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), ()))
+        found = largest.setdefault(f"{decoder.name}, packed", [0.0, 0.0])
+        found[1] = max(found[1], largest_difference(packed.logits[0, where], alone.logits[0]))
+        assert_near(packed.logits[0, where], alone.logits[0], LOGITS, f"{decoder.name}, document {number}")
+    going_on = decoder.run(padding, replace(spec, positions="counted"))
+    relative = decoder.name not in ("gpt2", "opt")  # rotary positions are the same between any two tokens
+    assert (largest_difference(going_on.logits[0, where], alone.logits[0]) <= LOGITS) == relative
+
+
+@pytest.mark.parametrize("name", families.PAIRS)
+def test_documents_of_a_source_are_its_own(loaded: dict[str, Family], name: str) -> None:
+    family = loaded[name]
+    batch = family.ours.encode(["the cat mat it", "it"], targets=["a big red ball", "it"])
+    trace = family.ours.run(batch, MaskSpec(documents="mat"))
+    encoder = trace.select("encoder")
+    first = encoder.keys.pieces[0].index("mat") + 1
+    assert encoder.blocked_by(0)["documents"][:first, first:].all()
+    assert not encoder.blocked_by(0)["documents"][:first, :first].any()
+    assert "documents" not in trace.select("cross").blocked_by(0)
+
+
+@pytest.mark.parametrize("name", families.PAIRS)
+def test_documents_of_a_given_target_are_its_own(loaded: dict[str, Family], name: str) -> None:
+    family = loaded[name]
+    batch = family.ours.encode(["the cat", "it"], targets=["a big red ball it saw", "it"])
+    blocked = family.ours.run(batch, MaskSpec(documents="ball")).blocked_by(0)["documents"]
+    first = batch.pieces[0].index("ball") + 1
+    assert blocked[first:, :first].all()

@@ -1,0 +1,286 @@
+"""Folders that hold no model we can show, or more than is allowed: each is refused in a sentence that says why.
+
+python -m pytest tests/model/huggingface/test_checkpoint_files.py
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertModel, GPT2Config, Llama4TextConfig, LlamaConfig, PhiConfig
+
+from model import catalog
+from model.attention import NO_TERMS
+from model.decoder import DecoderModel
+from model.errors import CheckpointError, NotSupported, TooLarge
+from model.huggingface import attention_hook, loading
+from model.huggingface.adapter import HuggingFaceModel
+from model.settings import Settings
+from tests.model.huggingface import families
+
+SETTINGS = Settings()
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A llama that can be loaded."""
+    return families.save("llama", tmp_path / "llama")
+
+
+def load(folder: Path, settings: Settings = SETTINGS) -> DecoderModel:
+    return catalog.load(str(folder), settings=settings)
+
+
+def edit(path: Path, **fields: Any) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | fields))
+
+
+def test_the_folder_that_the_others_are_made_from_can_be_loaded(folder: Path) -> None:
+    assert isinstance(load(folder), HuggingFaceModel)
+
+
+def cut(folder: Path) -> None:
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def only_pickles(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+
+def no_tokenizer(folder: Path) -> None:
+    for path in folder.glob("*token*"):
+        path.unlink()
+
+
+def empty_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def tokenizer_of_another_model(folder: Path) -> None:
+    tokenizer = families.word_tokenizer()
+    tokenizer.add_tokens([f"word{number}" for number in range(families.VOCABULARY)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def tensor_missing(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["model.layers.1.self_attn.q_proj.weight"]
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def tensor_of_another_shape(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    tensors["model.norm.weight"] = torch.ones(7)
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def index_to_elsewhere(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
+    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "../other/model.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def own_code(folder: Path) -> None:
+    (folder / "modeling_own.py").write_text(f"open({str(folder / 'ran')!r}, 'w')")
+    auto_map = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.Own"}
+    edit(folder / "config.json", model_type="own", auto_map=auto_map)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, r"has no config\.json"),
+    "config damaged": (
+        lambda folder: (folder / "config.json").write_text('{"a') and None,
+        r"config\.json cannot be read",
+    ),
+    "config no object": (lambda folder: (folder / "config.json").write_text("[]") and None, "is not a JSON object"),
+    "no type": (lambda folder: edit(folder / "config.json", model_type=None), "has no model_type"),
+    "unknown type": (lambda folder: edit(folder / "config.json", model_type="new"), "does not know its architecture"),
+    "own code": (own_code, "needs code of its own, which this program never runs"),
+    "quantised": (
+        lambda folder: edit(folder / "config.json", quantization_config={"quant_method": "mxfp4"}),
+        "stored quantised",
+    ),
+    "another width": (lambda folder: edit(folder / "config.json", hidden_size=32), "do not fit the configuration"),
+    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "no weights in safetensors format"),
+    "truncated": (cut, r"model\.safetensors is damaged or truncated"),
+    "only pickles": (only_pickles, "only as pickle files, which can run any code"),
+    "no tokenizer": (no_tokenizer, "has no tokenizer"),
+    "damaged tokenizer": (empty_tokenizer, "its tokenizer cannot be read"),
+    "another tokenizer": (tokenizer_of_another_model, r"ids up to \d+ and its weights know 61 entries"),
+    "a tensor missing": (tensor_missing, r"lacks 1 of the weights.*layers\.1\.self_attn\.q_proj"),
+    "another shape": (tensor_of_another_shape, "do not fit the configuration"),
+    "an index that leads elsewhere": (index_to_elsewhere, r"names '\.\./other/model\.safetensors', which is not there"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_wrong_with_a_folder_is_said(folder: Path, damage: str) -> None:
+    spoil, sentence = DAMAGES[damage]
+    spoil(folder)
+    with pytest.raises(CheckpointError, match=sentence) as caught:
+        load(folder)
+    message = str(caught.value)
+    assert message.startswith(str(folder))
+    assert "\n" not in message
+    assert not (folder / "ran").exists()
+
+
+def test_code_beside_a_known_architecture_is_never_run(folder: Path) -> None:
+    own_code(folder)
+    edit(folder / "config.json", model_type="llama")
+    edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["modeling_own.OwnTokenizer", None]})
+    assert isinstance(load(folder), HuggingFaceModel)
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [*families.REFUSED, "imagegpt"])
+def test_architectures_known_not_to_use_the_interface(folder: Path, name: str) -> None:
+    edit(folder / "config.json", model_type=name)
+    with pytest.raises(NotSupported, match=rf"\({name}\) cannot be shown: it does not send.*Supported are gpt2, llama"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", families.REFUSED)
+def test_the_proof_at_loading_finds_them_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(loading, "IGNORE_THE_INTERFACE", ())
+    with pytest.raises(NotSupported, match=rf"\({name}\) cannot be shown: only 0 of its 2 layers"):
+        load(families.save(name, tmp_path / name))
+
+
+def test_sizes_that_transformers_itself_cannot_run_are_refused_as_such(tmp_path: Path) -> None:
+    odd = PhiConfig(**families.PLAIN)  # it turns half of each head's width, in pairs: half of 6 is 3
+    with pytest.raises(NotSupported, match=r"\(phi\) cannot be shown: transformers itself cannot run it \(Runtime"):
+        load(families.save("phi", tmp_path, odd))
+
+
+def test_a_mask_that_is_neither_causal_nor_a_window_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunked = Llama4TextConfig(
+        **families.WIDE,
+        attention_chunk_size=16,
+        num_local_experts=2,
+        intermediate_size_mlp=32,
+        layer_types=["chunked_attention", "full_attention", "chunked_attention"],
+    )
+    monkeypatch.setitem(families.DECODERS, "llama4", chunked)
+    with pytest.raises(NotSupported, match="it masks cells in a way of its own"):
+        load(families.save("llama4", tmp_path / "llama4", chunked))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "t5"])
+def test_a_term_that_our_core_does_not_know_is_found_by_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(
+        attention_hook, "ScoreTerms", lambda *_: NO_TERMS
+    )  # as if it had no soft-cap, sinks or position bias
+    with pytest.raises(NotSupported, match="its attention is computed in a way of its own"):
+        load(families.save(name, tmp_path / name))
+
+
+def test_more_weights_than_allowed(folder: Path) -> None:
+    size = (folder / WEIGHTS).stat().st_size
+    load(folder, Settings(max_weights_gb=size / 1e9))
+    with pytest.raises(TooLarge, match=rf"has {size / 1e9:.3g} GB of weights, and the limit is 1e-05 GB"):
+        load(folder, Settings(max_weights_gb=1e-5))
+
+
+def test_more_weights_than_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half-precision files take twice their size in memory, where they are float32."""
+    tensors = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    size = (folder / WEIGHTS).stat().st_size
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2 * size))
+    load(folder)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2 * size - 1))
+    with pytest.raises(TooLarge, match=r"GB of memory for its weights, and .* GB are free"):
+        load(folder)
+
+
+def test_folders_stay_inside_the_allowed_root(folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    inside = families.save("llama", root / "inside")
+    settings = Settings(model_root=root)
+    assert load(inside, settings).num_layers == 3
+    (root / "link").symlink_to(folder)
+    for outside in (folder, root / ".." / "llama", root / "link", Path("/"), tmp_path / "rooted", Path("~")):
+        with pytest.raises(CheckpointError, match="is outside the folder that this server loads models from"):
+            load(outside, settings)
+    (inside / WEIGHTS).unlink()
+    (inside / WEIGHTS).symlink_to(folder / WEIGHTS)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is a link to outside"):
+        load(inside, settings)
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "~nobody-of-this-name/x", "/" + "x" * 5000, "/\0"])
+def test_a_path_to_nothing(name: str) -> None:
+    with pytest.raises(CheckpointError, match="is no folder on this machine"):
+        catalog.load(name, settings=SETTINGS)
+
+
+def test_an_encoder_saved_without_its_head_has_attention_and_no_logits(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    BertModel(BertConfig(**families.PLAIN)).save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path, families.TEMPLATES["bert"])
+    model = load(tmp_path)
+    assert not model.predicts
+    trace = model.run(model.encode(["the cat"]))
+    assert trace.weights(0, 0).sum(-1).allclose(torch.ones(4))
+    with pytest.raises(NotSupported, match="was saved without a language-model head"):
+        _ = trace.logits
+
+
+def test_a_gpt2_that_our_own_transformer_does_not_compute_goes_by_way_of_transformers(tmp_path: Path) -> None:
+    sizes = {"vocab_size": families.VOCABULARY, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 47}
+    ours = load(families.save("gpt2", tmp_path / "ours", GPT2Config(**sizes)))
+    theirs = load(families.save("gpt2", tmp_path / "theirs", GPT2Config(**sizes, activation_function="relu")))
+    assert type(ours) is DecoderModel
+    assert isinstance(theirs, HuggingFaceModel)
+
+
+def test_half_precision_is_shown_in_float32(tmp_path: Path) -> None:
+    folder = families.save("llama", tmp_path / "half", LlamaConfig(**families.WIDE))
+    tensors = {name: tensor.bfloat16() for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    edit(folder / "config.json", dtype="bfloat16")
+    model = load(folder)
+    trace = model.run(model.encode(["the cat sat"]))
+    assert trace.logits.dtype == trace.weights(0, 0).dtype == trace.stages(0, 0).scaled.dtype == torch.float32
+
+
+class TestSettings:
+    def test_from_the_environment(self, tmp_path: Path) -> None:
+        found = Settings.from_environment(
+            {
+                "UNMASK_MAX_WEIGHTS_GB": "0.5",
+                "UNMASK_MODELS": "story, gpt2 ,,someone/x",
+                "UNMASK_MODEL_ROOT": str(tmp_path),
+                "UNMASK_MODELS_IN_MEMORY": "1",
+                "OTHER": "?",
+            }
+        )
+        assert found == Settings(
+            max_weights_gb=0.5, models=("story", "gpt2", "someone/x"), model_root=tmp_path, models_in_memory=1
+        )
+        assert found.max_weights_bytes == 500_000_000
+
+    def test_none_and_empty_ones_leave_the_defaults(self) -> None:
+        assert Settings.from_environment({}) == Settings.from_environment({"UNMASK_MODELS": " "}) == Settings()
+        assert (Settings().max_weights_gb, Settings().models, Settings().model_root) == (3.0, (), None)
+
+    @pytest.mark.parametrize("variable", ["UNMASK_MAX_WEIGHTS_GB", "UNMASK_MODELS_IN_MEMORY"])
+    @pytest.mark.parametrize("value", ["many", "-1", "0"])
+    def test_a_bad_one_is_named(self, variable: str, value: str) -> None:
+        with pytest.raises(ValueError, match=rf"{variable}: .*, found '{value}'"):
+            Settings.from_environment({variable: value})

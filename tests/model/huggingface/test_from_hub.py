@@ -1,0 +1,187 @@
+"""Hugging Face models from the hub: what is asked, what is downloaded, and every sentence a reader gets instead.
+
+    python -m pytest tests/model/huggingface/test_from_hub.py
+
+A hub on this machine answers. No test reaches further.
+"""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from transformers import LlamaConfig
+
+from model import catalog
+from model.errors import CheckpointError, NotAvailable, TooLarge
+from model.settings import Settings
+from tests.model.huggingface import families
+from tests.model.huggingface.fake_hub import cache, no_network
+from tests.model.huggingface.listing_hub import ListingHub
+
+REPO = "someone/tiny-llama"
+SETTINGS = Settings()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = families.save("llama", tmp_path_factory.mktemp("llama"))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of its own."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fake(files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ListingHub]:
+    more = {"README.md": b"hello", "pytorch_model.bin": b"pickle", "onnx/model.onnx": b"another format"}
+    with ListingHub({REPO: {**files, **more}}) as served:
+        served.use(monkeypatch)
+        yield served
+
+
+def downloads(fake: ListingHub) -> set[str]:
+    return {
+        request.rpartition("/")[2] for request in fake.requests if request.startswith("GET") and "resolve" in request
+    }
+
+
+def test_a_model_is_downloaded_once_with_its_progress_and_nothing_that_it_does_not_need(
+    fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[tuple[str, int, int]] = []
+    found = catalog.load(REPO, lambda *report: reports.append(report), SETTINGS)
+    assert (found.name, found.num_layers, found.kind) == (REPO, 3, "decoder")
+    assert downloads(fake) == set(files)
+    assert {name: done for name, done, total in reports if done == total}["model.safetensors"] == len(
+        files["model.safetensors"]
+    )
+    no_network(monkeypatch)
+    assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
+
+
+def test_a_model_in_several_files(fake: ListingHub, tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    families.random_network("llama").save_pretrained(folder, max_shard_size="20KB")
+    families.save_tokenizer(folder)
+    older = {"model-old/a.safetensors": b"no part of it"}
+    fake.repos = {REPO: {path.name: path.read_bytes() for path in folder.iterdir()} | older}
+    shards = {name for name in fake.repos[REPO] if name.startswith("model-0")}
+    assert len(shards) > 1
+    assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
+    assert shards < downloads(fake)
+    assert "a.safetensors" not in downloads(fake)
+
+
+def test_too_many_weights_are_refused_before_anything_is_downloaded(fake: ListingHub) -> None:
+    fake.larger_than_life["model.safetensors"] = 7_500_000_000
+    with pytest.raises(TooLarge, match=r"7\.5 GB of weights, and the limit is 3\.0 GB.*UNMASK_MAX_WEIGHTS_GB"):
+        catalog.load(REPO, settings=SETTINGS)
+    fake.larger_than_life["model.safetensors"] = 10**15
+    with pytest.raises(TooLarge, match=r"needs 1000000\.0 GB of memory for its weights, and \d+\.\d GB are free"):
+        catalog.load(REPO, settings=Settings(max_weights_gb=10**9))
+    assert not downloads(fake)
+
+
+def test_a_repository_with_nothing_but_pickles_is_refused_before_anything_is_downloaded(fake: ListingHub) -> None:
+    fake.repos = {REPO: {name: content for name, content in fake.repos[REPO].items() if "safetensors" not in name}}
+    with pytest.raises(CheckpointError, match="only as pickle files, which can run any code"):
+        catalog.load(REPO, settings=SETTINGS)
+    assert not downloads(fake)
+
+
+def test_a_repository_without_a_tokenizer_or_a_config(fake: ListingHub, files: dict[str, bytes]) -> None:
+    fake.repos = {REPO: {name: content for name, content in files.items() if "token" not in name}}
+    with pytest.raises(CheckpointError, match=f"{REPO} has no tokenizer"):
+        catalog.load(REPO, settings=SETTINGS)
+    fake.repos = {REPO: {name: content for name, content in files.items() if name != "config.json"}}
+    with pytest.raises(CheckpointError, match=f"{REPO} has no config.json"):
+        catalog.load(REPO, settings=SETTINGS)
+    assert not downloads(fake)
+
+
+def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:
+    with pytest.raises(NotAvailable, match=r"knows no public model someone/tiny-lama. Check the spelling"):
+        catalog.load("someone/tiny-lama", settings=SETTINGS)
+
+
+def test_a_gated_model(fake: ListingHub) -> None:
+    fake.gated.add(REPO)
+    with pytest.raises(NotAvailable, match=f"{REPO} is gated: accept its terms"):
+        catalog.load(REPO, settings=SETTINGS)
+
+
+def test_a_download_that_breaks_off(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # the client waits between its attempts
+    fake.breaks_after = 20_000
+    with pytest.raises(NotAvailable, match=f"The download of {REPO} broke off"):
+        catalog.load(REPO, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "no answer"])
+def test_without_a_network_it_says_within_two_seconds_which_model_and_how_to_get_it(
+    fake: ListingHub, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections and never says a word
+        fake.point_at(monkeypatch, mute.getsockname()[1])
+        if not silent:
+            mute.close()
+        began = time.monotonic()
+        with pytest.raises(NotAvailable, match=f"{REPO} is not on this machine.*hf download {REPO}"):
+            catalog.load(REPO, settings=SETTINGS)
+        assert time.monotonic() - began < 2
+
+
+def test_offline_by_choice(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(NotAvailable, match=f"{REPO} is not on this machine, and HF_HUB_OFFLINE is set"):
+        catalog.load(REPO, settings=SETTINGS)
+    assert not fake.requests
+
+
+def test_a_cached_model_is_found_without_any_network(
+    files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache(hub_cache, REPO, files)
+    no_network(monkeypatch)
+    assert catalog.load(REPO, settings=SETTINGS).num_heads == 4
+
+
+def test_what_the_cache_lacks_is_fetched(fake: ListingHub, files: dict[str, bytes], hub_cache: Path) -> None:
+    cache(hub_cache, REPO, {"config.json": files["config.json"]})
+    assert catalog.load(REPO, settings=SETTINGS).num_heads == 4
+    assert "model.safetensors" in downloads(fake)
+
+
+@pytest.mark.parametrize(
+    "name", ["no such model", "a/b/c", "some--one/x", "someone/x.git", "x" * 5000, "", "someone/ü"]
+)
+def test_what_can_be_no_id_is_refused_before_anything_is_asked(
+    name: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_network(monkeypatch)
+    with pytest.raises(CheckpointError, match="neither a folder nor a model's id"):
+        catalog.load(name, settings=SETTINGS)
+
+
+def test_the_catalogs_own_models_are_known_by_their_ids_too(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(NotAvailable, match="openai-community/gpt2 is not on this machine"):
+        catalog.load("openai-community/gpt2", settings=SETTINGS)
+
+
+def test_nothing_but_what_a_hosted_demo_offers(fake: ListingHub, tmp_path: Path) -> None:
+    demo = Settings(models=("story", REPO))
+    assert catalog.offered(demo) == ("story", REPO)
+    assert catalog.load(REPO, settings=demo).num_layers == 3
+    folder = families.save("llama", tmp_path / "folder", LlamaConfig(**families.WIDE))
+    for name in ("gpt2", "someone/else", str(folder)):
+        with pytest.raises(CheckpointError, match=f"{name} is not offered here. Choose one of story, {REPO}."):
+            catalog.load(name, settings=demo)

@@ -1,0 +1,238 @@
+"""What is written into blocked cells: every way of masking, against softmaxes worked out by hand and in 64 bits.
+
+python -m pytest tests/model/mask_lab/test_fills.py
+"""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.attention import attention_stages
+from model.mask_lab.fills import DTYPES, FILLS, Comparison, Result, compare, fate
+from tests.near import assert_near
+
+QUERIES, KEYS = 7, 11
+
+
+def scores_of(seed: int = 0, spread: float = 3.0) -> Tensor:
+    return torch.randn(QUERIES, KEYS, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+def mask_of(seed: int = 0, share: float = 0.6) -> Tensor:
+    """Some cells blocked in every row, and never all."""
+    allowed = torch.rand(QUERIES, KEYS, generator=torch.Generator().manual_seed(seed + 100)) < share
+    allowed[:, seed % KEYS] = True
+    allowed[:, (seed + 1) % KEYS] = False
+    return allowed
+
+
+def result(found: Comparison, name: str, dtype: str = "float32") -> Result:
+    (one,) = [one for one in (*found.fills, *found.after) if (one.name, one.dtype) == (name, dtype)]
+    return one
+
+
+def test_every_value_in_every_precision() -> None:
+    found = compare(scores_of(), mask_of())
+    assert [(one.name, one.dtype) for one in found.fills] == [(name, dtype) for name in FILLS for dtype in DTYPES]
+    assert list(FILLS) == ["−∞", "finfo.min", "−1e20", "−1e9", "−1e4", "−10"]
+    assert (found.rows, found.blocked, found.keys) == (QUERIES, int((~mask_of()).sum()), KEYS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FILLS)
+def test_the_numbers_are_those_of_doing_it(name: str, dtype: str, seed: int) -> None:
+    scores, allowed = scores_of(seed), mask_of(seed)
+    one = result(compare(scores, allowed), name, dtype)
+    kind = DTYPES[dtype]
+    value = torch.finfo(kind).min if FILLS[name] is None else FILLS[name]
+    if dtype == "float16" and name in ("−1e20", "−1e9"):
+        with pytest.raises(RuntimeError, match=re.escape(str(one.overflow))):
+            scores.to(kind).masked_fill(~allowed, value)
+        assert one.damage is one.empty is None
+        return
+    weights = scores.to(kind).masked_fill(~allowed, value).softmax(-1).double()
+    assert one.overflow is None
+    assert one.value == torch.tensor(value, dtype=kind).item()
+    assert one.damage is not None
+    exact = scores.double().masked_fill(~allowed, -math.inf).softmax(-1)
+    expected = [
+        (weights * ~allowed).max(), (weights * ~allowed).sum(-1).max(), (weights - exact).abs().max(),
+        weights.sum(-1).min(), weights.sum(-1).max(), torch.tensor(0.0),
+    ]  # fmt: skip
+    shown = [one.damage.blocked_largest, one.damage.blocked_total, one.damage.difference, one.damage.least_total,
+             one.damage.most_total, one.damage.nans]  # fmt: skip
+    assert_near(torch.tensor(shown, dtype=torch.float64), torch.stack(expected).double(), 1e-12, name)
+
+
+def test_float16_holds_neither_1e20_nor_1e9_and_says_so() -> None:
+    found = compare(scores_of(), mask_of())
+    for dtype in DTYPES:
+        refused = {name for name in FILLS if result(found, name, dtype).overflow}
+        assert refused == ({"−1e20", "−1e9"} if dtype == "float16" else set())
+    assert "overflow" in str(result(found, "−1e20", "float16").overflow)
+
+
+def test_scores_too_large_for_float16_are_a_message_too() -> None:
+    found = compare(scores_of(spread=1e5), mask_of())
+    for one in (*found.fills, *found.after):
+        assert bool(one.overflow) == (one.dtype == "float16"), one
+    assert "a score of ±" in str(result(found, "−∞", "float16").overflow)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_fully_blocked_row_is_nan_with_infinity_and_uniform_with_any_number(dtype: str) -> None:
+    found = compare(scores_of(), mask_of())
+    assert found.empty_row is None
+    for name in FILLS:
+        one = result(found, name, dtype)
+        if one.empty is None:
+            continue
+        if name == "−∞":
+            assert one.empty.kind == "NaN"
+        else:
+            assert one.empty.kind == "uniform"
+            assert one.empty.largest == pytest.approx(1 / KEYS, rel=4e-3)
+            assert one.empty.total == pytest.approx(1, rel=4e-3)
+
+
+def test_ours_is_the_core_and_leaves_an_empty_row_at_0() -> None:
+    scores, allowed = scores_of(), mask_of()
+    allowed[2] = False
+    found = compare(scores, allowed)
+    assert (found.empty_row, found.rows) == (2, QUERIES - 1)
+    assert found.ours.empty is not None
+    assert found.ours.damage is not None
+    assert (found.ours.empty.kind, found.ours.empty.total) == ("zero", 0.0)
+    q, k = torch.eye(QUERIES)[None], scores.T[None]  # so that q·k are these scores
+    core = attention_stages(q, k, torch.zeros(1, KEYS, 1), allowed, scale=1.0).weights[0]
+    exact = scores.double().masked_fill(~allowed, -math.inf).softmax(-1).nan_to_num(0.0)
+    assert found.ours.damage.difference == pytest.approx(float((core - exact).abs().max()), abs=1e-9)
+    assert found.ours.damage.blocked_total == 0
+
+
+def test_minus_10_leaks_what_the_arithmetic_says() -> None:
+    scores = torch.tensor([[0.0, 0.0, 5.0], [-10.0, 5.0, 5.0]])
+    allowed = torch.tensor([[True, True, False], [True, False, False]])
+    one = result(compare(scores, allowed), "−10")
+    assert one.damage is not None
+    assert one.damage.blocked_largest == pytest.approx(1 / 3, abs=1e-6)  # the second row: -10 three times
+    assert one.damage.blocked_total == pytest.approx(2 / 3, abs=1e-6)
+    assert one.damage.difference == pytest.approx(2 / 3, abs=1e-6)
+
+
+def test_minus_1e4_does_not_block_beside_scores_below_it() -> None:
+    scores, allowed = torch.tensor([[-2e4, 0.0]]), torch.tensor([[True, False]])
+    found = compare(scores, allowed)
+    for name, leak in (("−1e4", 1.0), ("−1e9", 0.0), ("−∞", 0.0)):
+        one = result(found, name)
+        assert one.damage is not None
+        assert one.damage.blocked_total == leak
+
+
+class TestAfterTheSoftmax:
+    @pytest.mark.parametrize("seed", range(4))
+    def test_without_renormalising_the_row_has_lost_what_was_blocked(self, seed: int) -> None:
+        scores, allowed = scores_of(seed), mask_of(seed)
+        one = result(compare(scores, allowed), "multiply")
+        kept = (scores.double().softmax(-1) * allowed).sum(-1)
+        assert one.damage is not None
+        assert one.empty is not None
+        assert one.damage.least_total == pytest.approx(float(kept.min()), abs=1e-6)
+        assert one.damage.most_total == pytest.approx(float(kept.max()), abs=1e-6)
+        assert one.damage.blocked_largest == 0
+        assert one.empty.kind == "zero"
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_renormalised_it_is_the_same_but_for_rounding(self, seed: int) -> None:
+        one = result(compare(scores_of(seed), mask_of(seed)), "multiply, then renormalise")
+        assert one.damage is not None
+        assert one.empty is not None
+        assert one.damage.difference < 1e-6
+        assert one.damage.least_total == pytest.approx(1, abs=1e-6)
+        assert one.empty.kind == "NaN"
+
+    def test_but_not_where_what_is_left_rounds_to_0(self) -> None:
+        scores, allowed = torch.tensor([[-200.0, 0.0], [0.0, 0.0]]), torch.tensor([[True, False], [True, True]])
+        found = compare(scores, allowed)
+        again, lost = result(found, "multiply, then renormalise"), result(found, "multiply")
+        assert again.damage is not None
+        assert lost.damage is not None
+        assert (again.damage.nans, lost.damage.nans) == (1, 0)
+        assert (again.damage.difference, lost.damage.least_total) == (0, 0)
+        before = result(found, "−∞")
+        assert before.damage is not None
+        assert (before.damage.nans, before.damage.difference) == (0, 0)
+
+
+class TestSink:
+    def test_it_takes_its_share_of_every_row(self) -> None:
+        scores, allowed = scores_of(), mask_of()
+        found = compare(scores, allowed, sink=1.3)
+        powers = scores.double().exp() * allowed
+        expected = powers.sum(-1) / (powers.sum(-1) + math.exp(1.3))
+        for one in (found.ours, result(found, "−∞"), result(found, "finfo.min")):
+            assert one.damage is not None
+            assert one.damage.least_total == pytest.approx(float(expected.min()), abs=1e-6)
+            assert one.damage.difference < 1e-6
+
+    def test_it_takes_all_of_a_fully_blocked_row(self) -> None:
+        found = compare(scores_of(), mask_of(), sink=1.3)
+        for name in ("−∞", "finfo.min", "−1e9"):
+            one = result(found, name)
+            assert one.empty is not None
+            assert one.empty.kind == "zero"
+        leaking = result(found, "−10").empty
+        assert leaking is not None
+        assert leaking.total == pytest.approx(KEYS * math.exp(-10) / (KEYS * math.exp(-10) + math.exp(1.3)), rel=1e-4)
+
+
+class TestEdges:
+    def test_where_nothing_is_blocked_there_is_no_leak_to_speak_of(self) -> None:
+        found = compare(scores_of(), torch.ones(QUERIES, KEYS, dtype=torch.bool))
+        assert found.blocked == 0
+        for one in found.fills:
+            if one.damage:
+                assert math.isnan(one.damage.blocked_largest)
+                assert math.isnan(one.damage.blocked_total)
+                assert not math.isnan(one.damage.difference)
+
+    def test_where_everything_is_blocked_there_is_no_ordinary_row(self) -> None:
+        found = compare(scores_of(), torch.zeros(QUERIES, KEYS, dtype=torch.bool))
+        assert (found.rows, found.empty_row) == (0, 0)
+        for one in (found.ours, *found.fills, *found.after):
+            if one.damage:
+                assert math.isnan(one.damage.difference)
+                assert one.damage.nans == 0
+
+    @pytest.mark.parametrize(
+        ("scores", "allowed"),
+        [
+            (torch.zeros(2, 3), torch.ones(3, 2, dtype=torch.bool)),
+            (torch.zeros(2, 3), torch.ones(2, 3)),
+            (torch.zeros(3), torch.ones(3, dtype=torch.bool)),
+            (torch.zeros(0, 3), torch.ones(0, 3, dtype=torch.bool)),
+            (torch.full((2, 3), math.nan), torch.ones(2, 3, dtype=torch.bool)),
+            (torch.full((2, 3), -math.inf), torch.ones(2, 3, dtype=torch.bool)),
+        ],
+    )
+    def test_anything_else_is_refused(self, scores: Tensor, allowed: Tensor) -> None:
+        with pytest.raises(ValueError, match="expected"):
+            compare(scores, allowed)
+
+    @pytest.mark.parametrize(
+        ("row", "kind"),
+        [
+            ([0.25] * 4, "uniform"),
+            ([0.0] * 4, "zero"),
+            ([math.nan] * 4, "NaN"),
+            ([0.5, math.nan], "NaN"),
+            ([0.5, 0.3, 0.2], "other"),
+            ([1.0], "uniform"),
+        ],
+    )
+    def test_what_a_row_is_called(self, row: list[float], kind: str) -> None:
+        assert fate(torch.tensor(row)).kind == kind

@@ -1,0 +1,158 @@
+"""Live training: the curve grows, stop stops, pause pauses, leaving ends it, a text and a server have their bounds.
+
+python -m pytest tests/model/why_causal/test_live.py
+"""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from model.why_causal import live, live_worker
+from model.why_causal.live import Busy, Progress, Training
+
+TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
+PATIENCE = 60  # seconds; importing torch takes a few of them on a busy machine
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Training]]:
+    """Training(...), stopped at the end of the test."""
+    started: list[Training] = []
+
+    def one(text: str = TEXT, **choices: object) -> Training:
+        started.append(Training(text, **({"causal": False, "steps": 40} | choices)))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield one
+    for training in started:
+        training.stop()
+
+
+def until(training: Training, when: Callable[[Progress], bool]) -> Progress:
+    """Watch until it has come to that."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        progress = training.watch()
+        if when(progress):
+            return progress
+        time.sleep(0.05)
+    raise AssertionError(f"not within {PATIENCE} seconds; it came to {training.watch()}")
+
+
+def gone(training: Training) -> bool:
+    """Whether its process ends within a few seconds."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and training.is_alive():
+        time.sleep(0.02)
+    return not training.is_alive()
+
+
+def test_it_reports_every_few_steps_and_ends_with_its_measurements(start: Callable) -> None:
+    training = start()
+    progress = until(training, lambda progress: progress.over)
+    assert progress.state == "done", progress.why
+    assert progress.steps == tuple(range(5, 41, 5))
+    assert len(progress.losses) == len(progress.last) == 8
+    assert progress.losses[-1] < progress.losses[0]
+    assert progress.texts[-1][0] == 40
+    assert progress.texts[-1][1].startswith(TEXT[: live_worker.PROMPT])
+    assert len(progress.texts[-1][1]) == live_worker.PROMPT + live_worker.WRITTEN
+    assert progress.with_mask is not None
+    assert progress.without_mask is not None
+    assert [len(layer) for layer in progress.copy] == [4, 4]
+    assert gone(training)
+
+
+def test_stop_ends_the_process_and_keeps_the_curve(start: Callable) -> None:
+    training = start(steps=live.MOST_STEPS)
+    seen = until(training, lambda progress: progress.step > 0)
+    training.stop()
+    assert gone(training)
+    after = training.watch()
+    assert after.state == "stopped"
+    assert after.losses[: len(seen.losses)] == seen.losses
+    time.sleep(0.3)
+    assert training.watch() == after
+
+
+def test_a_pause_stands_still_until_it_goes_on(start: Callable) -> None:
+    training = start(steps=live.MOST_STEPS)
+    until(training, lambda progress: progress.step > 0)
+    training.pause()
+    time.sleep(0.7)  # the step under way still reports
+    paused = training.watch()
+    time.sleep(0.7)
+    assert training.watch() == paused
+    assert paused.state == "paused"
+    training.go_on()
+    assert until(training, lambda progress: progress.step > paused.step).state == "running"
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_it_ends_when_nobody_watches(start: Callable, paused: bool) -> None:
+    training = start(steps=live.MOST_STEPS, left_seconds=1.0)
+    until(training, lambda progress: progress.step > 0)
+    if paused:
+        training.pause()
+    time.sleep(2.5)
+    assert gone(training)
+    progress = until(training, lambda progress: progress.over)
+    assert progress.state == "stopped"
+    assert "nobody was watching" in progress.why
+
+
+def test_only_so_many_train_at_once_and_room_comes_back(start: Callable) -> None:
+    first = [start(steps=live.MOST_STEPS) for _ in range(live.MOST_AT_ONCE)]
+    with pytest.raises(Busy, match="as many as this server takes at once"):
+        start()
+    first[0].stop()
+    assert gone(first[0])
+    start()
+
+
+@pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (live.LEAST_CHARACTERS - 1)])
+def test_a_text_too_short_is_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=f"at least {live.LEAST_CHARACTERS} characters"):
+        Training(text, causal=True, steps=10)
+
+
+@pytest.mark.parametrize("steps", [0, -1, live.MOST_STEPS + 1])
+def test_steps_are_bounded(steps: int) -> None:
+    with pytest.raises(ValueError, match=f"From 1 to {live.MOST_STEPS} steps"):
+        Training(TEXT, causal=True, steps=steps)
+
+
+def test_of_a_long_text_the_beginning_is_read() -> None:
+    assert len(live.clean("ab" * live.MOST_CHARACTERS)) == live.MOST_CHARACTERS
+
+
+def test_any_text_can_be_trained_on(start: Callable) -> None:
+    odd = "".join(chr(0x4E00 + number) for number in range(400)) + "🙂\ud800\r\n\x00<b>"
+    progress = until(start(odd, steps=5), lambda progress: progress.over)
+    assert progress.state == "done", progress.why
+
+
+def test_a_training_that_breaks_says_so(start: Callable) -> None:
+    training = start(steps=live.MOST_STEPS)
+    until(training, lambda progress: progress.step > 0)
+    training._process.kill()
+    progress = until(training, lambda progress: progress.over)
+    assert progress.state == "failed"
+    assert "Start it again" in progress.why
+
+
+def test_without_the_mask_it_copies_and_with_it_it_cannot() -> None:
+    """In this process, on sentences: what a reader sees after 150 steps of each."""
+    torch.set_num_threads(1)
+    words = ["fox", "cat", "dog", "sun", "sea", "hen", "pig", "owl", "ant", "bee"]
+    generator = torch.Generator().manual_seed(3)
+    text = " ".join(words[int(torch.randint(0, 10, (), generator=generator))] for _ in range(2000))
+    ends = {causal: list(live_worker.train(text, causal, 150, 1)) for causal in (True, False)}
+    losses = {causal: [report["loss"] for report in reports if "loss" in report] for causal, reports in ends.items()}
+    assert losses[False][-1] < 0.25 < losses[True][-1], f"with {losses[True][-1]:.3f}, without {losses[False][-1]:.3f}"
+    copying, masked = ends[False][-1], ends[True][-1]
+    assert max(map(max, masked["copy"])) == 0.0
+    assert max(map(max, copying["copy"])) > 0.2
+    assert copying["with"] > masked["with"] + 1

@@ -1,0 +1,205 @@
+"""The Mask Lab's sections without a browser, on the built-in model: what they show is what the run computes.
+
+python -m pytest tests/ui/mask_lab/test_sections.py
+"""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model import catalog
+from model.heads.reach import reach_of
+from model.mask_lab.fills import DTYPES, FILLS
+from model.masks import MaskSpec, Stroke
+from model.trace import Trace
+from tests.model.huggingface import families
+from tests.pages.explore import array
+from ui.examples import FIRST
+from viz.mask_lab.row import MOST_KEYS
+from viz.numbers import percent
+
+LINES = ["Once upon a time", FIRST]
+
+
+def page() -> None:
+    import importlib
+
+    import streamlit as st
+
+    from model import catalog
+    from ui import run_view
+
+    given = st.session_state
+    model = st.cache_resource(catalog.load)(given.name)
+    batch = model.encode(list(given.lines), "left", **given.targets)
+    now, _ = run_view.run_pair(model, batch, given.spec, given.scope, given.at, given.part)
+    importlib.import_module(f"ui.mask_lab.{given.section}").show(now, given.depth, given.head)
+
+
+class Section:
+    """One section, of one head. Every run of it has to end without an exception."""
+
+    def __init__(self, section: str, spec: MaskSpec | None = None, **given: Any) -> None:
+        self.app = AppTest.from_function(page, default_timeout=60)
+        defaults = {"name": "story", "lines": LINES, "targets": {}, "at": 1, "scope": "model", "part": "self",
+                    "depth": 4, "head": 0}  # fmt: skip
+        for name, value in (defaults | given | {"section": section, "spec": spec or MaskSpec()}).items():
+            self.app.session_state[name] = value
+        self.run()
+
+    def run(self) -> "Section":
+        self.app.run()
+        assert not self.app.exception, self.app.exception[0].stack_trace
+        return self
+
+    def pick(self, query: int) -> "Section":
+        self.app.selectbox(key="query").set_value(query)
+        return self.run()
+
+    def figure(self, key: str) -> dict[str, Any]:
+        (chart,) = [chart for chart in self.app.get("plotly_chart") if chart.proto.id.endswith(key)]
+        assert len(chart.proto.alt) > 60
+        return json.loads(chart.proto.spec)
+
+    def z(self, key: str, name: str) -> np.ndarray:
+        (found,) = [trace for trace in self.figure(key)["data"] if trace.get("name") == name]
+        return array(found["z"])
+
+    def words(self) -> str:
+        return "\n".join(part.proto.body for part in self.app.get("html"))
+
+    def rows(self) -> list[list[str]]:
+        """The cells of all tables, without their heads."""
+        rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", self.words())]
+        return [[html.unescape(re.sub("<(?!/?sup).*?>", "", cell)) for cell in row] for row in rows if row]
+
+
+def story_trace(spec: MaskSpec) -> Trace:
+    model = catalog.load("story")
+    return model.run(model.encode(LINES, "left"), spec)
+
+
+SPECS = [
+    MaskSpec(),
+    MaskSpec(sliding=4),
+    MaskSpec(causal=False, sliding=2, layers=(4,)),
+    MaskSpec(sliding=3, sinks=1, heads=(0, 2)),
+    MaskSpec(causal=False, padding=False),
+    MaskSpec(drawn=(Stroke("block", 0, 0, 22, 22),)),
+    MaskSpec(stride=2, drawn=(Stroke("block", 3, 0, 5, 9), Stroke("open", 2, 7, 3, 9))),
+]
+
+
+@pytest.mark.parametrize("section", ["reach", "steps", "fills"])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("spec", SPECS)
+def test_each_section_shows_something_and_nothing_is_wrong(section: str, at: int, spec: MaskSpec) -> None:
+    shown = Section(section, spec, at=at)
+    assert not [*shown.app.error, *shown.app.warning, *shown.app.info]
+    assert shown.words().count('class="sentence"') >= 1
+    assert len(shown.rows()) >= 1
+    assert "nan" not in shown.words()
+
+
+class TestReach:
+    @pytest.mark.parametrize("spec", SPECS)
+    def test_it_is_that_of_the_masks_asked_for(self, spec: MaskSpec) -> None:
+        shown = Section("reach", spec)
+        found = reach_of(story_trace(spec), 1, spec)
+        np.testing.assert_array_equal(np.nan_to_num(shown.z("reach_figure", "reach")), found.first)
+        shown.pick(11)
+        assert f"position 11) may look at {int(found.window[4, 11]) or 'no'} token" in shown.words()
+        assert int(shown.rows()[-1][2]) == found.seen()[-1, 11]
+
+    def test_of_masks_on_this_layer_only_it_is_that_of_a_re_run(self) -> None:
+        spec = MaskSpec(sliding=4)
+        shown = Section("reach", spec, scope="layer")
+        np.testing.assert_array_equal(
+            np.nan_to_num(shown.z("reach_figure", "reach")), reach_of(story_trace(spec), 1, spec).first
+        )
+        assert "as in a re-run" in shown.words()
+
+    def test_a_query_that_is_no_longer_there_is_replaced(self) -> None:
+        shown = Section("reach", query=900)
+        assert 0 <= shown.app.session_state["query"] < 23
+        assert Section("reach", query=5).app.session_state["query"] == 5
+
+
+class TestSteps:
+    @pytest.mark.parametrize("scope", ["model", "layer"])
+    @pytest.mark.parametrize("spec", SPECS)
+    def test_the_numbers_of_the_row_are_the_runs(self, spec: MaskSpec, scope: str) -> None:
+        trace = story_trace(spec if scope == "model" else MaskSpec())
+        stages = trace.stages(4, 0, 1, spec)
+        shown = Section("steps", spec, scope=scope).pick(13)
+        rows = shown.rows()
+        assert len(rows) == 24
+        for key, (name, raw, scaled, wrote, _, weight, _) in enumerate(rows[:-1]):
+            assert name == f"{key}: {trace.keys.pieces[1][key]}"
+            assert number(raw) == pytest.approx(float(stages.raw[13, key]), abs=6e-4)
+            assert number(scaled) == pytest.approx(float(stages.scaled[13, key]), abs=6e-5)
+            assert number(weight) == pytest.approx(float(stages.weights[13, key]), abs=1e-6)
+            names = [name for name, mask in trace.blocked_by(4, 1, spec, head=0).items() if mask[13, key]]
+            assert wrote == ("−∞ " + " ".join(names) if names else "unchanged")
+        bars = [trace for trace in shown.figure("values_figure")["data"] if trace["type"] == "bar"]
+        np.testing.assert_allclose(array(bars[-1]["y"]), stages.output[13], atol=1e-5)
+        np.testing.assert_allclose(shown.z("steps_figure", "output"), stages.output, atol=1e-6)
+
+    def test_long_texts_stay_small(self) -> None:
+        shown = Section("steps", lines=[" ".join([FIRST] * 10)], at=0)
+        assert len(shown.rows()) == MOST_KEYS + 2
+        assert sum(len(chart.proto.spec) for chart in shown.app.get("plotly_chart")) < 1_500_000
+        assert "the largest of 2 × 2" in shown.words()
+
+
+class TestFills:
+    def test_it_is_about_the_chosen_head(self) -> None:
+        trace = story_trace(MaskSpec())
+        shown = Section("fills", head=3)
+        weights = trace.stages(4, 3, 1).scaled.masked_fill(~trace.allowed(4, 1), -10.0).softmax(-1)
+        leak = float((weights * ~trace.allowed(4, 1)).max())
+        (row,) = [row for row in shown.rows() if row[0] == "−10"]
+        assert row[4] == percent(leak)
+        assert "L4 H3" in shown.words()
+
+    def test_it_takes_the_masks_own_empty_row_where_there_is_one(self) -> None:
+        assert "a copy of the last one is" in Section("fills").words()
+        assert "that of query 0" in Section("fills", at=0).words()
+        assert len(Section("fills").rows()) == len(FILLS) * len(DTYPES) + 1 + 9
+
+
+class TestOtherArchitectures:
+    """A cap, a bias and sinks; grouped keys and values; and an attention whose queries and keys are two texts."""
+
+    @pytest.mark.parametrize(
+        ("name", "part"),
+        [("gemma2", "self"), ("gpt_oss", "self"), ("t5", "decoder"), ("t5", "encoder"), ("t5", "cross")],
+    )
+    def test_the_row_adds_up_to_the_runs_weights(self, name: str, part: str, tmp_path: Path) -> None:
+        folder = str(families.save(name, tmp_path))
+        lines, targets = ["the cat sat on a mat", "one big red ball"], {}
+        if name == "t5":
+            targets = {"targets": ["a big cat and a ball", "it sat"]}
+        model = catalog.load(folder)
+        trace = model.run(model.encode(lines, "left", **targets)).select(part)
+        given = {"name": folder, "lines": lines, "targets": targets, "at": 0, "part": part, "depth": 1, "head": 3}
+        shown = Section("steps", model.standard, **given).pick(3)
+        stages = trace.stages(1, 3, 0)
+        for key, cells in enumerate(shown.rows()[: stages.weights.shape[1]]):
+            assert number(cells[-2]) == pytest.approx(float(stages.weights[3, key]), abs=1e-6)
+        np.testing.assert_allclose(shown.z("steps_figure", "output"), stages.output, atol=1e-6)
+        bars = [trace for trace in shown.figure("values_figure")["data"] if trace["type"] == "bar"]
+        np.testing.assert_allclose(array(bars[-1]["y"]), stages.output[3], atol=1e-5)
+        for section in ("fills", "reach"):
+            other = Section(section, model.standard, **given)
+            assert bool(other.app.info) == (section == "reach" and part == "cross")
+
+
+def number(text: str) -> float:
+    return float(re.sub(r"·10<sup>(.*?)</sup>", r"e\1", text).replace("−", "-"))

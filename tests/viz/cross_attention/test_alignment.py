@@ -1,0 +1,187 @@
+"""The alignment: every line's place and strength, the source row, the strip of probabilities, and the words.
+
+python -m pytest tests/viz/cross_attention/test_alignment.py
+"""
+
+import re
+from datetime import date
+
+import numpy as np
+import pytest
+
+from viz.cross_attention.alignment import (
+    FAINTEST,
+    LINES_A_STEP,
+    Alignment,
+    alignment_alt,
+    alignment_figure,
+    chance,
+    written_strip,
+)
+from viz.cross_attention.words import Answer, Breaks, breaks_table, breaks_words, step_words, verdict
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+
+WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
+
+
+def alignment(step: int = 0, **changes: object) -> Alignment:
+    """Two outputs from three source tokens and one of padding, which is blocked."""
+    blocked = np.zeros((2, 4), bool)
+    blocked[:, 3] = True
+    fields: dict = {
+        "source": ["a", "<b>", "c", "▢"],
+        "outputs": ["x", "<i>"],
+        "weights": WEIGHTS,
+        "padding": np.array([False, False, False, True]),
+        "blocked": blocked,
+        "probabilities": np.array([0.9999, 0.25]),
+        "step": step,
+    }
+    return Alignment(**fields | changes)
+
+
+def lines(found: Alignment) -> list[tuple[float, float, str]]:
+    """(x above, x below, colour) of every line, in the order in which they are drawn."""
+    return [(line.x0, line.x1, line.line.color) for line in alignment_figure(found).layout.shapes]
+
+
+class TestLines:
+    def test_each_goes_from_its_source_to_its_output_as_opaque_as_its_weight(self) -> None:
+        red, blue = (",".join(map(str, rgb(colour))) for colour in (NOW, STANDARD))
+        assert lines(alignment()) == [
+            (0.625, 0.75, f"rgba({blue},0.9950)"),  # the chosen step's last, on top
+            (0.125, 0.25, f"rgba({red},0.7000)"),
+            (0.375, 0.25, f"rgba({red},0.2000)"),
+            (0.625, 0.25, f"rgba({red},0.1000)"),
+        ]
+
+    def test_a_weight_too_faint_to_see_and_a_blocked_one_have_none(self) -> None:
+        assert WEIGHTS[1, 1] < FAINTEST
+        assert len(lines(alignment())) == 4
+
+    def test_of_many_the_heaviest_of_each_step(self) -> None:
+        weights = np.tile(np.linspace(0.02, 0.05, 30, dtype=np.float32), (2, 1))
+        found = alignment(
+            source=["s"] * 30, weights=weights, blocked=np.zeros((2, 30), bool), padding=np.zeros(30, bool)
+        )
+        assert len(lines(found)) == 2 * LINES_A_STEP
+        assert min(float(colour.split(",")[-1][:-1]) for _, _, colour in lines(found)) >= 0.038
+
+    @pytest.mark.parametrize("step", [0, 1])
+    def test_the_source_row_is_the_chosen_steps(self, step: int) -> None:
+        figure = alignment_figure(alignment(step))
+        (bars,) = [trace for trace in figure.data if trace.name == "source row"]
+        assert np.allclose(bars.y, WEIGHTS[step])
+        assert list(bars.marker.color) == [NOW, NOW, NOW, MASK_COLOURS["padding"]]
+        assert bars.customdata[3] == "3: ▢ (padding)<br>blocked"
+
+    def test_labels_are_escaped_and_the_chosen_one_is_bold(self) -> None:
+        figure = alignment_figure(alignment(1))
+        assert list(figure.layout.xaxis.ticktext) == ["a", "&lt;b&gt;", "c", "▢"]
+        assert list(figure.layout.xaxis2.ticktext) == ["x", "<b>&lt;i&gt;</b>"]
+        points = figure.data[1].customdata
+        assert points[1].startswith("step 2 writes <b>&lt;i&gt;</b>, 25.0 %<br>looks most at 2: c, 0.9950")
+
+    def test_of_very_many_tokens_every_so_many_has_a_label(self) -> None:
+        found = alignment(
+            source=["word"] * 500,
+            weights=np.full((2, 500), 0.002, np.float32),
+            blocked=np.zeros((2, 500), bool),
+            padding=np.zeros(500, bool),
+        )
+        assert len(alignment_figure(found).layout.xaxis.tickvals) <= 72
+        assert not lines(found)
+
+    def test_the_alternative_text_says_what_each_looks_at(self) -> None:
+        assert "2 outputs with 4 source tokens. x at a (position 0, 0.70); <i> at c (position 2" in alignment_alt(
+            alignment()
+        )
+
+    def test_shapes_and_steps_that_do_not_fit_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"expected weights and blocked \(2, 4\)"):
+            alignment(weights=WEIGHTS.T)
+        with pytest.raises(ValueError, match="a step from 0 to 1, got 2"):
+            alignment(2)
+
+
+class TestStrip:
+    def test_each_output_with_its_probability_the_chosen_one_framed(self) -> None:
+        strip = written_strip(["2", "<s>"], np.array([0.5, 0.99996]), None, 1)
+        assert re.findall(r'class="token"([^>]*)>(.*?)</td>', strip)[1][1] == "&lt;s&gt;"
+        assert 'aria-current="true"' in re.findall(r'class="token"([^>]*)>', strip)[1]
+        assert re.findall(r"<td( class=\"doubt\")?>([\d.]+ %)", strip) == [(' class="doubt"', "50.0 %"), ("", "99.9 %")]
+
+    def test_where_masks_are_lifted_both(self) -> None:
+        strip = written_strip(["2"], np.array([0.1]), np.array([1.0]), 0)
+        assert "10.0 %" in strip
+        assert "100 %" in strip
+        assert re.findall("<th>(.*?)</th>", strip) == ["writes", "now", "standard masks"]
+
+    @pytest.mark.parametrize(
+        ("probability", "words"),
+        [(1.0, "100 %"), (0.99999, "99.9 %"), (0.5, "50.0 %"), (0.0004, "< 0.1 %"), (0.0, "0.0 %"), (np.nan, "–")],
+    )
+    def test_a_chance_never_says_more_than_it_is(self, probability: float, words: str) -> None:
+        assert chance(probability) == words
+
+
+class TestWords:
+    def answer(self, **changes: object) -> str:
+        fields: dict = {"text": "t", "meant": date(2021, 3, 3), "wrote": "2021-03-03", "day": date(2021, 3, 3),
+                        "least": 0.875, "at": "3 (character 10)"}  # fmt: skip
+        return re.sub("<.*?>", "", verdict(Answer(**fields | changes)))
+
+    def test_right(self) -> None:
+        assert self.answer() == (
+            "The model writes 2021-03-03, which is right: the text means 3 March 2021. "
+            "Its least certain character is 3 (character 10), with 87.5 %."
+        )
+
+    def test_wrong(self) -> None:
+        assert "which is wrong: the text means 4 March 2021" in self.answer(meant=date(2021, 3, 4))
+
+    def test_no_date_and_no_day(self) -> None:
+        said = self.answer(meant=None, wrote="2021-02-31", day=None)
+        assert said.startswith("This text is no date from 1900 to 2099 by the rules below, and the model cannot say so")
+        assert "it writes 2021-02-31, which is no day of the calendar." in said
+        assert "a day of the calendar (3 March 2021)" in self.answer(meant=None)
+
+    def test_lifted_masks(self) -> None:
+        lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
+        assert lifted.endswith("Without the padding mask, writing by itself, it writes &lt;2020, "
+                               "which is no day of the calendar.")  # fmt: skip
+        assert self.answer(lifted="without both", now="2021-03-03").endswith("it writes the same.")
+
+    def test_a_step(self) -> None:
+        said = re.sub("<.*?>", "", step_words(alignment()))
+        assert said == (
+            "Step 1 writes x with 99.9 % and looks most at a (position 0), with a weight of 0.70. "
+            "0 % of the row is on padding."
+        )
+        nothing = alignment(weights=np.zeros((2, 4), np.float32))
+        assert "nothing to attend to" in step_words(nothing)
+
+    def test_the_table_of_what_breaks_frames_the_masks_on_screen(self) -> None:
+        rows = [
+            Breaks("standard masks", "2021-03-03", date(2021, 3, 3), 1.0, 0.995, 0.99),
+            Breaks("without both", "<b>", None, 0.25, 0.5, 0.4),
+        ]
+        table = breaks_table(rows, "without both", 80)
+        assert "80 held-out dates" in table
+        framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
+        assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
+            ["without both", "&lt;b&gt;", "no", "25.0 %", "50.0 %", "40.0 %"]
+        ]
+
+    def test_the_words_on_what_breaks_are_the_tables_numbers(self) -> None:
+        rows = [
+            Breaks("m", "w", None, exact, characters, 0.5) for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
+        ]
+        assert re.findall(r"[\d.]+ %", breaks_words(*rows)) == [
+            "30.0 %",
+            "100 %",
+            "60.0 %",
+            "99.0 %",
+            "90.0 %",
+            "100 %",
+        ]

@@ -1,0 +1,153 @@
+"""The pictures and words of the Generation page: what stands in them, number by number, and that text stays text.
+
+python -m pytest tests/viz/generation/test_writing.py
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from viz.generation.cache import (
+    CachedRow,
+    Costs,
+    cached_row_figure,
+    cost_figure,
+    cost_sentence,
+    differences_table,
+    old_rows_figure,
+)
+from viz.generation.writing import Chance, Scene, Token, chance_html, sentence, text_html
+
+NASTY = "<script>alert(1)</script>"
+
+
+SCENE = Scene(
+    name="L4 H0",
+    query=(7, "·silver"),
+    key=(3, "·whist"),
+    weight=0.512,
+    place=None,
+    chosen=Chance(9, "·cat", 0.25, 0.5),
+    by_hand=False,
+    left=3,
+    vocabulary=4096,
+    temperature=0.8,
+    seed=5,
+)
+
+
+def scene(**changes: Any) -> Scene:
+    return replace(SCENE, **changes)
+
+
+class TestTheSentence:
+    def test_says_where_the_newest_row_looks_and_what_is_drawn(self) -> None:
+        words = re.sub("<.*?>", "", sentence(scene()))
+        assert words == (
+            "The newest row, “·silver” at position 7, puts 51.2 % of L4 H0's attention on “·whist” (position 3). From "
+            "what it gathers comes the next token: seed 5 draws, “·cat”, 25.0 % by the model and 50.0 % after the "
+            "filters, which leave 3 of 4,096 tokens."
+        )
+
+    def test_says_that_nothing_is_drawn_at_temperature_0(self) -> None:
+        assert "temperature 0 takes the likeliest" in sentence(scene(temperature=0.0))
+
+    @pytest.mark.parametrize(("by_hand", "who"), [(True, "you took"), (False, "it was followed by")])
+    def test_is_about_the_choice_that_is_looked_at(self, by_hand: bool, who: str) -> None:
+        words = sentence(scene(place=1, by_hand=by_hand))
+        assert who in words
+        assert "The row before that choice" in words
+
+    def test_escapes_every_token(self) -> None:
+        words = sentence(scene(query=(7, NASTY), key=(3, NASTY), chosen=Chance(9, NASTY, 0.25, 0.5)))
+        assert "<script" not in words
+        assert words.count("&lt;script") == 3
+
+
+class TestTheText:
+    def test_shows_spaces_and_line_ends_and_marks_one_token(self) -> None:
+        page = text_html([Token("Once"), Token("·upon"), Token("⏎", 0.5), Token("·", 0.1, True)], 2)
+        assert re.sub("<.*?>", "", page) == "Once upon⏎·"
+        assert page.count("<br>") == 1
+        assert re.findall('class="(.*?)"', page)[2:] == ["prompt", "prompt", "written newest", "written by-hand"]
+        assert "50.0 % by the model" in page
+        assert "taken by you" in page
+        assert 'title="0: a"' in text_html([Token("a", float("nan"))], 5)
+
+    def test_is_escaped_in_text_and_tooltip(self) -> None:
+        page = text_html([Token(NASTY), Token('"onmouseover="x', 0.2)], 0)
+        assert "<script" not in page
+        assert 'title="1: &quot;onmouseover=&quot;x' in page
+
+
+class TestACandidate:
+    def test_has_both_probabilities_as_numbers_and_bars(self) -> None:
+        page = chance_html(Chance(1, "a", 0.25, 0.5), drawn=True)
+        assert re.findall('class="share">(.*?)<', page) == ["25.0 %", "50.0 %"]
+        assert re.findall("width:(.*?)%", page) == ["25.0", "50.0"]
+        assert "drawn" in page
+
+    def test_that_is_filtered_out_says_so(self) -> None:
+        page = chance_html(Chance(1, "a", 0.25, 0.0), drawn=False)
+        assert re.findall('class="share">(.*?)<', page) == ["25.0 %", "out"]
+        assert "gone" in page
+        assert "drawn" not in page
+
+
+class TestTheCachedRow:
+    def test_holds_the_mask_and_both_rows(self) -> None:
+        cached, full = np.array([0.25, 0.5, 0.25], np.float32), np.array([0.25, 0.25, 0.5], np.float32)
+        figure = cached_row_figure(CachedRow(cached, full, np.array([False, True, True]), ["<s>", "a", "a"]))
+        mask, weights = figure.data
+        np.testing.assert_array_equal(mask.z[0], [0, 1, 1])
+        assert np.isnan(mask.z[1:]).all()
+        assert mask.text[0].tolist() == ["blocked", "may be seen", "may be seen"]
+        np.testing.assert_array_equal(weights.z[1:], [cached, full])
+        assert weights.zmax == 0.5
+        assert list(weights.x) == ["0: &lt;s&gt;", "1: a", "2: a"]
+
+    def test_shows_the_last_64_keys_of_many(self) -> None:
+        row = np.arange(100, dtype=np.float32) / 100
+        figure = cached_row_figure(CachedRow(row, row, np.ones(100, bool), [str(n) for n in range(100)]))
+        assert figure.data[1].z.shape == (3, 64)
+        assert figure.data[1].x[0] == "36: 36"
+        np.testing.assert_array_equal(figure.data[1].z[1], row[36:])
+
+
+class TestCosts:
+    costs = Costs([10_000_000, 40_000_000], [10_000_000, 11_000_000], [2, 9], [0.02, 0.05], [0.004, 0.003])
+
+    def test_are_drawn_as_counted_and_as_measured(self) -> None:
+        full, full_measured, cached, cached_measured = cost_figure(self.costs).data
+        assert list(full.y) == [10, 40]
+        assert list(cached.y) == [10, 11]
+        assert (list(full_measured.x), list(full_measured.y)) == ([2, 9], [20, 50])
+        assert list(cached_measured.y) == [4, 3]
+
+    def test_are_said_in_numbers(self) -> None:
+        words = cost_sentence(self.costs)
+        assert "40.0 million multiply-adds without a cache and 11.0 million with it: 3.6 times" in words
+        assert "grew 4.0-fold, the cached one 1.10-fold" in words
+        assert "from 2 to 9 tokens: 20.0 → 50.0 ms without, 4.0 → 3.0 ms with it" in words
+
+    def test_are_counted_where_nothing_was_measured(self) -> None:
+        words = cost_sentence(Costs([1, 4], [1, 1], [], [], []))
+        assert "Measured" not in words
+
+
+def test_old_rows_are_bars_of_their_changes() -> None:
+    figure = old_rows_figure(np.array([0.1, 0.3]), ["<s>", "a"], causal=False)
+    (bars,) = figure.data
+    np.testing.assert_allclose(bars.y, [0.1, 0.3], rtol=1e-6)
+    assert list(bars.x) == ["0: &lt;s&gt;", "1: a"]
+    assert figure.layout.yaxis.range[1] == pytest.approx(0.33)
+    assert old_rows_figure(np.zeros(2), ["a", "b"], causal=True).layout.yaxis.range[1] == 0.01
+
+
+def test_a_table_of_differences_leaves_out_what_is_not_to_be_had() -> None:
+    page = differences_table(("what", "on <b>"), [("rows", [2e-6]), ("logits", [float("nan")])])
+    assert re.findall('<td class="number">(.*?)</td>', page) == ["2·10⁻⁶", "–"]
+    assert "on &lt;b&gt;" in page

@@ -1,0 +1,105 @@
+"""The composed mask as bytes for its canvas, and in words.
+
+python -m pytest tests/viz/mask_lab/test_canvas.py
+"""
+
+import dataclasses
+import json
+import re
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from viz.mask_lab.canvas import MaskView, canvas_packet
+from viz.mask_lab.words import Effect, counts, effect, formula
+from viz.numbers import Candidate
+
+SIZE = 7
+CAUSAL = np.triu(np.ones((SIZE, SIZE), bool), 1)
+PADDING = np.broadcast_to(np.arange(SIZE) < 2, (SIZE, SIZE))  # two cells of padding on the left
+SINKS = np.zeros((SIZE, SIZE), bool)
+SINKS[:, 3] = True
+
+
+def view(**changes: Any) -> MaskView:
+    plain = {
+        "blockers": {"causal": CAUSAL, "padding": PADDING},
+        "openers": {"sinks": SINKS},
+        "place": np.array([-1, -1, 0, 1, 2, 3, 4]),
+        "strokes": [("block", 0, 0, 4, 0)],
+        "labels": ["<pad>", "<pad>", *"abcde"],
+    }
+    return MaskView(**(plain | changes))
+
+
+def unpacked(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
+    """The header, and the planes uint8 [2,S,S]: blockers, openers."""
+    (length,) = struct.unpack("<I", packet[:4])
+    header = json.loads(packet[4 : 4 + length])
+    planes = np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
+    return header, planes.reshape(2, header["size"], header["size"])
+
+
+class TestPacket:
+    def test_a_bit_for_each_mask_and_each_opening(self) -> None:
+        header, (blockers, openers) = unpacked(canvas_packet(view(), begin=0, end=SIZE, epoch=2, number=5, most=11))
+        assert [one["name"] for one in header["masks"]] == ["causal", "padding"]
+        np.testing.assert_array_equal(blockers & 1 != 0, CAUSAL)
+        np.testing.assert_array_equal(blockers & 2 != 0, PADDING)
+        np.testing.assert_array_equal(openers != 0, SINKS)
+        assert (header["epoch"], header["number"], header["most"]) == (2, 5, 11)
+        assert header["strokes"] == [["block", 0, 0, 4, 0]]
+        assert header["tokens"] == 5
+
+    def test_a_part_of_the_text_keeps_its_positions(self) -> None:
+        header, (blockers, _) = unpacked(canvas_packet(view(), begin=3, end=6, epoch=0, number=0, most=1))
+        assert header["place"] == [1, 2, 3]
+        assert header["labels"] == list("bcd")
+        assert (header["first"], header["tokens"], header["size"]) == (3, 5, 3)
+        np.testing.assert_array_equal(blockers & 1 != 0, CAUSAL[3:6, 3:6])
+
+
+def words(html: str) -> str:
+    return re.sub("<.*?>", "", html)
+
+
+class TestWords:
+    def test_the_formula_names_what_is_on(self) -> None:
+        said = words(formula(view()))
+        assert said.startswith("allowed = ((causal ∧ padding) ∨ sinks) ∧ ¬drawn")
+        assert "unless sinks opens it again" in said
+        assert said.endswith("drawn has the last word.")
+        assert words(formula(view(blockers={}, openers={}, strokes=[]))).startswith("allowed = everything")
+
+    def test_every_cell_is_counted_once_and_the_wholes_are_said(self) -> None:
+        blocked = {"causal": CAUSAL & ~SINKS, "padding": PADDING & ~SINKS}
+        said = words(counts(blocked, view()))
+        union = (blocked["causal"] | blocked["padding"]).sum()
+        causal, padding = blocked["causal"].sum(), blocked["padding"].sum()
+        assert said.startswith(f"{union} of 49 cells blocked: {causal} causal, {union - causal} padding")
+        assert f"in all they block {causal} causal, {padding} padding" in said
+        assert f"opened again: {(CAUSAL & SINKS).sum()} sinks" in said
+
+    def test_one_mask_alone_needs_no_second_count(self) -> None:
+        alone = view(blockers={"causal": CAUSAL}, openers={}, strokes=[])
+        assert words(counts({"causal": CAUSAL}, alone)) == "21 of 49 cells blocked: 21 causal."
+
+    def test_the_effect_is_the_means_the_largest_change_and_the_prediction(self) -> None:
+        nan = np.nan
+        losses = np.array([nan, 2.0, 7.0]), np.array([nan, 1.0, 1.5])
+        found = Effect(("<s>", "a", "b"), *losses, (Candidate("<x>", 0.5), Candidate("y", 0.25)), leaks=False)
+        said = words(effect(found))
+        assert (
+            "costs 4.50 nats on average, under the standard ones 1.25; most changes token 2, b: 1.50 becomes 7.00"
+            in said
+        )
+        assert said.endswith("The next token was &lt;x&gt; (50.0 %) and is y (25.0 %).")
+        assert "a leak" in words(effect(dataclasses.replace(found, leaks=True)))
+
+    def test_nothing_that_stays_is_called_a_change(self) -> None:
+        same = np.array([np.nan, 2.0])
+        said = words(effect(Effect("ab", same, same + 1e-5, (Candidate("x", 0.5), Candidate("x", 0.25)), leaks=False)))
+        assert "becomes" not in said
+        assert said.endswith("The next token stays x (25.0 %), from 50.0 %.")

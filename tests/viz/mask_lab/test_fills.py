@@ -1,0 +1,114 @@
+"""The tables of the value that blocks, and of before and after the softmax: each number where it belongs.
+
+python -m pytest tests/viz/mask_lab/test_fills.py
+"""
+
+import re
+
+import pytest
+import torch
+
+from model.mask_lab.fills import DTYPES, FILLS, Comparison, compare
+from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
+from viz.numbers import percent
+
+TOKENS = 13
+ALLOWED = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+
+
+def compared(spread: float = 3.0, allowed: torch.Tensor = ALLOWED, sink: float | None = None) -> Comparison:
+    return compare(torch.randn(allowed.shape, generator=torch.Generator().manual_seed(0)) * spread, allowed, sink)
+
+
+def cells_of(table: str) -> list[list[str]]:
+    rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+    return [[re.sub("<.*?>", "", cell) for cell in row] for row in rows if row]
+
+
+class TestFills:
+    def test_a_row_for_each_value_and_precision_and_our_own_at_the_end(self) -> None:
+        rows = cells_of(fills_table(compared()))
+        assert len(rows) == len(FILLS) * len(DTYPES) + 1
+        assert [row[0] for row in rows[: -1 : len(DTYPES)]] == list(FILLS)
+        assert rows[-1][0].startswith("Unmask")
+        assert "0 everywhere" in rows[-1]
+
+    def test_each_number_stands_in_its_row(self) -> None:
+        found = compared()
+        for one, row in zip(found.fills, cells_of(fills_table(found)), strict=False):
+            row = row[-6:] if one.damage else row
+            assert one.dtype in row
+            if one.damage is None:
+                assert row[-1] == f"does not fit: {one.overflow}"
+            else:
+                assert row[3:5] == [percent(one.damage.blocked_largest), percent(one.damage.blocked_total)]
+                assert row[2].startswith("NaN" if one.name == "−∞" else "uniform: 0.07")
+
+    def test_the_number_that_stands_in_the_cell_is_the_precisions_own(self) -> None:
+        rows = cells_of(fills_table(compared()))
+        written = {(list(FILLS)[place // 3], list(DTYPES)[place % 3]): row[-5] for place, row in enumerate(rows[:-1])
+                   if len(row) >= 6}  # fmt: skip
+        assert written["−∞", "float16"] == "−∞"
+        assert written["finfo.min", "float32"] == "−3.4e38"
+        assert written["finfo.min", "float16"] == "−65504"
+        assert written["−1e9", "bfloat16"] == "−9.98e8"
+        assert written["−1e4", "bfloat16"] == "−9984"
+
+    def test_html_of_a_message_is_escaped(self) -> None:
+        assert "c10::Half" in fills_table(compared())
+        assert "<script" not in fills_table(compared())
+
+
+class TestOrder:
+    def test_three_ways_in_three_precisions(self) -> None:
+        rows = cells_of(order_table(compared()))
+        assert len(rows) == 9
+        assert [row[0] for row in rows[::3]] == [
+            "before the softmax: −∞", "after it: multiply", "after it: multiply, then renormalise",
+        ]  # fmt: skip
+
+    def test_the_sums_are_those_measured(self) -> None:
+        found = compared()
+        lost = found.after[0].damage
+        assert lost is not None
+        assert cells_of(order_table(found))[3][2] == f"{lost.least_total:.4f} to {lost.most_total:.4f}"
+
+
+class TestSentences:
+    def test_they_say_what_happened_to_the_blocked_row_what_leaks_and_what_does_not_fit(self) -> None:
+        found = compared()
+        words = fills_sentence(found)
+        (leak,) = [one.damage.blocked_total for one in found.fills if one.name == "−10" and one.dtype == "float32"
+                   if one.damage]  # fmt: skip
+        assert "becomes NaN with −∞, and attention spread evenly over all 13 keys with finfo.min, −1e20" in words
+        assert f"−10 leaves at most {percent(leak)} of a row's attention" in words
+        assert "−1e20 and −1e9 do not fit float16" in words
+
+    def test_where_nothing_leaks_they_say_so(self) -> None:
+        assert "none of them leaves any weight" in fills_sentence(compare(torch.full((3, 3), 200.0), ALLOWED[:3, :3]))
+
+    def test_where_no_score_fits(self) -> None:
+        assert "This head's scores do not fit float16." in fills_sentence(compared(1e5))
+
+    @pytest.mark.parametrize("allowed", [torch.ones(3, 3, dtype=torch.bool), torch.zeros(3, 3, dtype=torch.bool)])
+    def test_where_nothing_or_everything_is_blocked_no_sentence_speaks_of_a_leak(self, allowed: torch.Tensor) -> None:
+        found = compared(allowed=allowed)
+        assert "attention on cells" not in fills_sentence(found)
+        assert "nan" not in fills_sentence(found) + fills_table(found) + order_table(found)
+        assert order_sentence(found) == ""
+
+    def test_of_the_order_how_little_a_row_keeps(self) -> None:
+        found = compared()
+        lost = found.after[0].damage
+        assert lost is not None
+        assert f"as little as {percent(lost.least_total)} of its attention" in order_sentence(found)
+        assert "0 / 0" in order_sentence(found)
+
+    def test_rows_of_which_nothing_is_left_are_counted(self) -> None:
+        found = compare(torch.tensor([[-200.0, 0.0], [0.0, 0.0]]), torch.tensor([[True, False], [True, True]]))
+        assert "1 of 2 rows are 0 / 0" in order_sentence(found)
+        assert "1 rows NaN" in order_table(found)
+
+    def test_a_sink_leaves_no_nan(self) -> None:
+        words = fills_sentence(compared(sink=0.5))
+        assert "NaN" not in words

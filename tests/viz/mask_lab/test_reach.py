@@ -1,0 +1,164 @@
+"""Reach as a figure, a table and a sentence: their numbers, colours and blocked cells.
+
+python -m pytest tests/viz/mask_lab/test_reach.py
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from tests.viz.test_palette import APART, SIGHT, lab
+from tests.viz.views import causal
+from viz.mask_lab.reach import MOST_CELLS, NEVER, ReachView, reach_figure, reach_sentence, reach_table, soonest
+from viz.palette import rgb
+
+LAYERS = 5
+
+
+def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> ReachView:
+    """A causal window of size positions in every layer; what it reaches is known without a product."""
+    back = np.subtract.outer(np.arange(tokens), np.arange(tokens))
+    first = np.maximum(-(-back // max(size - 1, 1)), 1)
+    first[(back < 0) | (first > layers) | ((size == 1) & (back > 0))] = 0
+    seen = np.stack([((first > 0) & (first <= n)).sum(1) for n in range(1, layers + 1)])
+    window = np.stack([((back >= 0) & (back < size)).sum(1)] * layers)
+    blocked = {"causal": back < 0, "sliding": np.abs(back) >= size}
+    return ReachView(first.astype(np.int16), window, seen, 2, blocked, [f"t{place}" for place in range(tokens)], query)
+
+
+def trace_of(figure: go.Figure, name: str) -> Any:
+    (found,) = [trace for trace in figure.data if trace.name == name]
+    return found
+
+
+def rows_of(table: str) -> list[list[str]]:
+    """The text of each cell."""
+    rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+    return [[re.sub("<.*?>", "", cell) for cell in row] for row in rows if row]
+
+
+class TestFigure:
+    @pytest.mark.parametrize("dark", [False, True])
+    @pytest.mark.parametrize("size", [1, 2, 4, 30])
+    def test_a_colour_for_every_pair_that_is_reached_and_another_ground_for_those_that_never_are(
+        self, size: int, dark: bool
+    ) -> None:
+        view = windowed(23, size)
+        figure = reach_figure(view, dark=dark)
+        z = trace_of(figure, "reach").z
+        np.testing.assert_array_equal(np.nan_to_num(z), view.first)
+        np.testing.assert_array_equal(np.isnan(trace_of(figure, "never").z), view.first > 0)
+
+    def test_where_everything_is_reached_nothing_is_never(self) -> None:
+        view = ReachView(
+            *(np.ones(shape, int) for shape in [(3, 3), (2, 3)]), np.full((2, 3), 3), 0, {}, list("abc"), 1
+        )
+        figure = reach_figure(view, dark=False)
+        assert [trace.name for trace in figure.data] == ["may look", "reach"]
+        assert not figure.layout.images
+
+    def test_beside_it_the_one_layer_hatched_where_it_blocks(self) -> None:
+        view = windowed(11, 3)
+        figure = reach_figure(view, dark=False)
+        shut = np.any(list(view.blocked.values()), axis=0)
+        np.testing.assert_array_equal(np.isnan(trace_of(figure, "may look").z), shut)
+        for name in ("causal", "sliding"):
+            assert [trace for trace in figure.data if trace.name.startswith("blocked by") and name in trace.name]
+        (image,) = figure.layout.images
+        assert (image.xref, image.sizex, image.sizey) == ("x", 11, 11)
+        assert trace_of(figure, "reach").xaxis == "x2"
+        assert (figure.layout.xaxis2.matches, figure.layout.yaxis2.matches) == ("x", "y")
+
+    def test_colours_are_flat_steps_from_1_to_the_most_that_it_takes(self) -> None:
+        trace = trace_of(reach_figure(windowed(23, 4), dark=False), "reach")
+        assert (trace.zmin, trace.zmax) == (0.5, LAYERS + 0.5)
+        assert list(trace.colorbar.tickvals) == [1, 2, 3, 4, 5]
+        edges = [edge for edge, _ in trace.colorscale]
+        np.testing.assert_allclose(edges, [0, 0.2, 0.2, 0.4, 0.4, 0.6, 0.6, 0.8, 0.8, 1])
+
+    @pytest.mark.parametrize("sight", SIGHT)
+    def test_six_steps_are_told_apart_in_order_whatever_the_eye(self, sight: str) -> None:
+        scale = trace_of(reach_figure(windowed(40, 4, 6), dark=False), "reach").colorscale
+        colours = np.array([[int(part) for part in re.findall(r"\d+", colour)] for _, colour in scale[::2]])
+        seen = lab(colours, sight)
+        assert len(seen) == 6
+        assert (np.diff(seen[:, 0]) < 0).all()
+        assert np.linalg.norm(np.diff(seen, axis=0), axis=1).min() > 0.6 * APART
+        grounds = lab(np.array([(255, 255, 255), (14, 17, 23), *map(rgb, NEVER.values())]), sight)
+        assert min(np.linalg.norm(seen - ground, axis=1).min() for ground in grounds) > APART
+
+    @pytest.mark.parametrize("tokens", [MOST_CELLS + 1, 1024])
+    def test_long_texts_stay_small(self, tokens: int) -> None:
+        view = windowed(tokens, 9, query=tokens - 1)
+        figure = reach_figure(view, dark=False)
+        z = np.nan_to_num(trace_of(figure, "reach").z)
+        assert max(z.shape) <= MOST_CELLS
+        assert len(figure.to_json()) < 1_500_000
+        step = -(-tokens // MOST_CELLS)
+        np.testing.assert_array_equal(z, soonest(view.first, step))
+        assert figure.layout.shapes[0].y0 == (tokens - 1) // step - 0.5
+
+    def test_many_layers_get_few_numbers_at_the_colour_bar(self) -> None:
+        trace = trace_of(reach_figure(windowed(60, 2, 48), dark=False), "reach")
+        assert 4 < len(trace.colorbar.tickvals) <= 12
+
+    def test_tokens_that_look_like_markup_are_escaped(self) -> None:
+        view = ReachView(np.eye(2, dtype=int), np.ones((1, 2), int), np.ones((1, 2), int), 0, {}, ["<s>", "<b>"], 1)
+        assert list(reach_figure(view, dark=False).layout.xaxis.ticktext) == ["&lt;s&gt;", "&lt;b&gt;"]
+        assert "&lt;b&gt;" in reach_sentence(view)
+        assert "<s>" not in reach_table(view)
+
+
+@pytest.mark.parametrize(("tokens", "step"), [(7, 1), (7, 2), (9, 3), (10, 4)])
+def test_a_patch_is_reached_as_soon_as_one_of_its_pairs_is(tokens: int, step: int) -> None:
+    first = np.random.default_rng(tokens).integers(0, 4, (tokens, tokens), dtype=np.int16)
+    first[:step, :step] = 0
+    found = soonest(first, step)
+    for row in range(-(-tokens // step)):
+        for column in range(-(-tokens // step)):
+            patch = first[row * step : (row + 1) * step, column * step : (column + 1) * step]
+            assert found[row, column] == min(patch[patch > 0].tolist(), default=0)
+
+
+class TestTable:
+    def test_a_row_for_each_layer_that_brings_something_new(self) -> None:
+        assert [row[:3] for row in rows_of(reach_table(windowed(23, 4, query=10)))] == [
+            ["1 layer (L0)", "4", "4"],
+            ["2 layers (L1)", "4", "7"],
+            ["3 layers (L2)", "4", "10"],
+            ["4 to 5 layers (L3 to L4)", "4", "11"],
+        ]
+
+    def test_how_far_back_it_reaches(self) -> None:
+        assert [row[-1] for row in rows_of(reach_table(windowed(23, 4, query=10)))] == [
+            "3 back: t7", "6 back: t4", "9 back: t1", "10 back: t0",
+        ]  # fmt: skip
+        assert [row[-1] for row in rows_of(reach_table(windowed(23, 4, query=0)))] == ["–"]
+
+    def test_layers_with_other_masks_keep_their_own_row(self) -> None:
+        view = windowed(23, 4, query=20)
+        view.window[3] = 9
+        assert [row[1] for row in rows_of(reach_table(view))] == ["4", "4", "4", "9", "4"]
+
+
+class TestSentence:
+    def test_it_says_what_one_layer_and_what_all_give(self) -> None:
+        found = reach_sentence(windowed(23, 4, query=20))
+        assert "In layer L2, <b>t20</b> (position 20) may look at 4 tokens" in found
+        assert "after all 5 layers it can know of 16 tokens." in found
+
+    def test_it_says_when_fewer_layers_are_enough(self) -> None:
+        assert "it can know of 11 tokens; 4 layers are enough." in reach_sentence(windowed(23, 4, query=10))
+
+    def test_where_stacking_adds_nothing_it_says_so(self) -> None:
+        assert "no path goes farther" in reach_sentence(windowed(23, 1, query=20))
+
+    def test_it_counts_what_comes_later_in_the_text(self) -> None:
+        first = np.ones((4, 4), int)
+        view = ReachView(first, np.full((1, 4), 4), np.full((1, 4), 4), 0, {}, list("abcd"), 1)
+        assert "2 of them come later" in reach_sentence(view)
+        view = ReachView(np.where(causal(4), 0, first), np.ones((1, 4)), np.ones((1, 4), int), 0, {}, list("abcd"), 1)
+        assert "later" not in reach_sentence(view)

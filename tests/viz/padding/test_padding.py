@@ -1,0 +1,185 @@
+"""The Padding page's grid, tables and words: what stands in them, and that no text becomes HTML.
+
+python -m pytest tests/viz/padding/test_padding.py
+"""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from viz.numbers import Candidate
+from viz.padding import words
+from viz.padding.grid import PaddedText, alt, amount, grid
+from viz.padding.tables import Way, position_words, texts_table, ways_table
+
+EVIL = "<script>alert(1)</script>"
+NAN = math.nan
+LONG = PaddedText(
+    1, False, ("the", EVIL, "sat"), (True, True, True), (0, 1, 2), (0.0, 1e-6, 0.0),
+    Candidate("on", 0.5), Candidate("on", 0.5), Candidate("on", 0.5),
+)  # fmt: skip
+SHORT = PaddedText(
+    2, True, ("<pad>", "<pad>", "cat"), (False, False, True), (0, 1, 2), (NAN, NAN, 3.14159),
+    Candidate("·x", 0.25), Candidate(EVIL, 0.75), Candidate("·y", 0.1),
+)  # fmt: skip
+TEXTS = [LONG, SHORT]
+APART = {  # of side, positions and mask, as of a causal model with learned positions
+    ("right", "cells"): (1e-6, 1e-6, 1e-6), ("right", "counted"): (1e-6, 1e-6, 1e-6),
+    ("left", "cells"): (20.0, 8.0, 8.0), ("left", "counted"): (15.0, 2e-6, 2e-6),
+}  # fmt: skip
+
+
+def all_ways(apart: dict[tuple[str, str], tuple[float, float, float]] = APART) -> list[Way]:
+    return [
+        Way(side, mask, positions, difference, 1 if difference > 1e-3 else 0, difference <= 1e-3)
+        for (side, positions), differences in apart.items()
+        for mask, difference in zip(("off", "keys", "both"), differences, strict=True)
+    ]
+
+
+def one(ways: list[Way], side: str, mask: str, positions: str) -> Way:
+    (found,) = [way for way in ways if (way.side, way.mask, way.positions) == (side, mask, positions)]
+    return found
+
+
+def cells(html: str) -> list[tuple[str, str]]:
+    """(class, content) of every cell."""
+    return re.findall(r'<td class="(.*?)".*?>(.*?)</td>', html)
+
+
+class TestGrid:
+    def test_every_cell_has_its_token_its_position_and_its_difference(self) -> None:
+        found = [re.sub("<.*?>", " ", content).split() for _, content in cells(grid(TEXTS, "keys", 1e-3))]
+        shown = "&lt;script&gt;alert(1)&lt;/script&gt;"
+        assert found[:3] == [["the", "0", "="], [shown, "1", "="], ["sat", "2", "="]]
+        assert found[3:] == [["&lt;pad&gt;", "0"], ["&lt;pad&gt;", "1"], ["cat", "2", "3.1"]]
+
+    @pytest.mark.parametrize("mask", ["off", "keys", "both"])
+    def test_padding_is_marked_by_what_its_mask_does(self, mask: str) -> None:
+        html = grid(TEXTS, mask, 1e-3)
+        assert [kind for kind, _ in cells(html)] == ["same", "same", "same read"] + 2 * [f"pad {mask}"] + ["apart read"]
+        assert f'class="padded swatch {mask}"' in html
+
+    def test_no_token_becomes_html(self) -> None:
+        for html in (grid(TEXTS, "off", 1e-3), texts_table(TEXTS, 1e-3), alt(TEXTS, "off", 1e-3)):
+            assert "<script>" not in html
+
+    def test_a_model_with_positions_of_its_own_shows_none(self) -> None:
+        html = grid([replace(text, positions=()) for text in TEXTS], "keys", 1e-3)
+        assert "position id" not in html
+        assert 'class="p"' not in html
+
+    def test_nothing_is_underlined_where_no_token_is_predicted(self) -> None:
+        texts = [replace(text, alone=None, padded=None, at_end=None) for text in TEXTS]
+        assert "read" not in {word for kind, _ in cells(grid(texts, "keys", 1e-3)) for word in kind.split()}
+
+    def test_a_difference_that_is_no_number_is_shown(self) -> None:
+        text = replace(SHORT, apart=(NAN, NAN, math.inf))
+        assert cells(grid([LONG, text], "off", 1e-3))[-1][1].endswith("∞</span>")
+
+    def test_it_says_what_it_shows_to_whoever_cannot_see_it(self) -> None:
+        html = grid(TEXTS, "keys", 1e-3)
+        (label,) = re.findall(r'aria-label="(.*?)"', html)
+        assert "2 sentences by 3 cells" in label
+        assert "2 of sentence 2" in label
+        assert "sentence 2 by up to 3.1" in label
+
+
+@pytest.mark.parametrize(
+    ("difference", "shown"),
+    [(0, "0"), (8.0568, "8.1"), (21.3, "21"), (0.9999, "1.0"), (0.012, "0.012"), (9.97, "10"), (1234.5, "1,234"),
+     (1.073e-5, "1.1 × 10⁻⁵"), (0.0012, "1.2 × 10⁻³"), (math.inf, "∞"), (NAN, "∞")],
+)  # fmt: skip
+def test_amounts(difference: float, shown: str) -> None:
+    assert amount(difference).replace("\u202f", " ") == shown
+
+
+class TestTables:
+    def test_each_text_with_its_difference_and_both_next_tokens(self) -> None:
+        found = [re.sub("<.*?>", "", content) for content in re.findall("<td.*?>(.*?)</td>", texts_table(TEXTS, 1e-3))]
+        assert found[:5] == ["1", "3", amount(1e-6), "on 50.0 %", "on 50.0 %"]
+        assert found[5:9] == ["2 (ours)", "1 + 2 padding", "3.1", "·x 25.0 %"]
+        assert found[9].endswith("75.0 %")
+        assert len(found) == 10
+
+    def test_position_minus_1_has_a_column_where_it_may_be_padding(self) -> None:
+        text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
+        html = texts_table([LONG, text], 1e-3)
+        assert "read at position −1" in html
+        assert "·y" in html
+        assert "read at position −1" not in texts_table(TEXTS, 1e-3)
+
+    def test_all_ways_with_their_verdicts_and_one_framed(self) -> None:
+        ways = all_ways()
+        shown = one(ways, "left", "keys", "cells")
+        html = ways_table(ways, shown, 2, 7)
+        assert html.count("✓ correct") == 8
+        assert html.count("✗ wrong") == 4
+        assert html.count("aria-current") - html.count("[aria-current]") == 1
+        (framed,) = re.findall('<td[^>]*aria-current="true".*?</td>', html)
+        assert "wrong" in framed
+        assert "1 of 2 next tokens differ" in framed
+        assert position_words("cells", 7) in html
+
+
+class TestWords:
+    def test_a_wrong_way_says_how_wrong_whose_and_what_would_mend_it(self) -> None:
+        ways = all_ways()
+        shown = one(ways, "left", "keys", "cells")
+        said = words.sentence(TEXTS, shown, "logits") + words.advice(ways, shown, 3)
+        assert "Left padding, padding mask on keys, position ids 0…2: wrong" in said
+        assert "Sentence 2's logits are up to 3.1 away" in said
+        assert "instead of <b>“·x”</b> (25.0 %)" in said
+        assert f"With position ids from the mask the largest difference is {amount(2e-6)}" in said
+        assert "<script>" not in said
+
+    def test_what_mends_two_mistakes_names_both(self) -> None:
+        ways = all_ways()
+        said = words.advice(ways, one(ways, "left", "off", "cells"), 3)
+        assert "the padding mask on keys and position ids from the mask" in said
+
+    def test_a_correct_way_says_what_it_needs(self) -> None:
+        ways = all_ways()
+        said = words.advice(ways, one(ways, "left", "keys", "counted"), 3)
+        assert said == "Without the padding mask the largest difference would be 15, with position ids 0…2 8.0."
+        right = words.advice(ways, one(ways, "right", "keys", "counted"), 3)
+        assert right == "It is as correct without the padding mask or with position ids 0…2."
+        nothing = words.advice(ways, one(ways, "right", "off", "cells"), 3)
+        assert "takes nothing else" in nothing
+
+    def test_no_way_at_all(self) -> None:
+        ways = [replace(way, correct=False) for way in all_ways()]
+        assert "No way to pad is correct" in words.advice(ways, ways[0], 3)
+
+    def test_rounding_that_tips_a_tie_is_not_called_the_same_token(self) -> None:
+        way = replace(one(all_ways(), "right", "keys", "cells"), others=1)
+        assert "same token" not in words.sentence(TEXTS, way, "logits")
+
+    def test_nothing_padded(self) -> None:
+        assert "nothing is padded" in words.sentence([LONG], all_ways()[0], "logits")
+
+    def test_reasons_follow_the_numbers(self) -> None:
+        titles = [title for title, _ in words.reasons(all_ways(), causal=True, cells=3)]
+        assert titles == [
+            "Right padding needs no padding mask",
+            "Left padding needs the padding mask",
+            "Left padding needs position ids too",
+            "Masking queries too changes no sentence",
+        ]
+        rotary = all_ways(APART | {("left", "cells"): (20.0, 3e-6, 3e-6)})
+        assert "Left padding minds no position ids here" in dict(words.reasons(rotary, causal=True, cells=3))
+        uncausal = all_ways(APART | {("right", "counted"): (9.0, 1e-6, 1e-6), ("right", "cells"): (9.0, 1e-6, 1e-6)})
+        assert "Right padding needs the padding mask" in dict(words.reasons(uncausal, causal=False, cells=3))
+
+    def test_a_model_with_positions_of_its_own(self) -> None:
+        own = [replace(way, positions="own") for way in all_ways() if way.positions == "counted"]
+        titles = [title for title, _ in words.reasons(own, causal=False, cells=3)]
+        assert "Position ids: this model's own" in titles
+        assert "0…" not in words.advice(own, own[0], 3)
+
+    def test_position_minus_1(self) -> None:
+        text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
+        assert "sentence 2 would go on with “·y”" in words.reading([LONG, text], "right")
+        assert "right for every sentence" in words.reading(TEXTS, "left")

@@ -1,0 +1,1 @@
+"""The Bug clinic's pieces."""

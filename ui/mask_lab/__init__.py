@@ -1,0 +1,1 @@
+"""The Mask Lab's pieces."""

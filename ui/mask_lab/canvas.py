@@ -1,0 +1,43 @@
+"""The composed mask as a component: bytes in, a drawing out."""
+
+import streamlit as st
+
+from model.spec import MOST_STROKES, MaskSpec, stroke_of
+from ui.mask_lab import compose
+from viz.components import MASK_HTML, source
+from viz.mask_lab.canvas import MaskView, canvas_packet
+from viz.view import MOST_CELLS
+
+_component = st.components.v2.component("unmask_mask", html=MASK_HTML, css=source("mask.css"), js=source("mask.js"))
+
+
+def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canvas") -> None:
+    """Draw positions begin up to, without, end of the mask, at most MOST_CELLS; strokes go to compose's drawing.
+
+    text: what the drawing then belongs to, as compose.text_key gives it.
+    """
+
+    if end - begin > MOST_CELLS:
+        st.caption(
+            f"The mask of positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
+            "Choose another part of the text above."
+        )
+        end = begin + MOST_CELLS
+    packet = canvas_packet(
+        view, begin=begin, end=end, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
+    )
+    _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
+
+
+def take(key: str, text: str) -> None:
+    """What the component under this key sent goes to compose's drawing; anything that is no drawing changes nothing."""
+    drawing = (st.session_state.get(key) or {}).get("drawn")  # gone where another page was chosen meanwhile
+    if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
+        return  # of a drawing that the page has replaced since
+    try:
+        strokes = tuple(map(stroke_of, drawing["strokes"]))
+        MaskSpec(drawn=strokes)
+        number = int(drawing["number"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return  # nothing that our own canvas sends
+    compose.take_drawing(strokes, text, number)

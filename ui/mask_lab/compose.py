@@ -1,0 +1,217 @@
+"""The masks that a reader composes: a row with a switch and its number for each, and a drawing. MaskSpec is the result.
+
+Choices live in st.session_state under `mask_` names; causal, padding and window under the names that Explore uses.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from model.base import Model
+from model.masks import NATIVE, MaskSpec, Stroke
+from model.spec import LONGEST_SEPARATOR
+from model.text import TokenBatch
+from ui import choices, controls, link
+
+WHERE = {"all": "all layers", "layers": "some layers", "head": "this head"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A mask that a reader composes: the field of MaskSpec, what it is called, its first value, and what it does."""
+
+    field: str
+    label: str
+    first: int | str
+    help: str
+    least: int = 1
+
+
+ROWS = (
+    Row("sliding", "Sliding window", 4, "A token sees only those less than so many positions away, itself included."),
+    Row("stride", "Stride", 2, "A token sees only every so-many-th position, counted from itself. With a sliding "
+        "window: a dilated one.", 2),
+    Row("documents", "Documents", ".", "What is typed here splits the text; no token sees into another part."),
+    Row("prefix", "Prefix", 4, "Opens: the first so many tokens all see each other, whatever else blocks them."),
+    Row("sinks", "Sinks", 1, "Opens: every token sees the first so many, whatever else blocks them."),
+)  # fmt: skip
+MOST = 10_000  # positions
+WIDTHS = (1, 0.85, 1.25)  # of the columns that the rows stand in
+KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
+ALL_KEYS = (
+    *KEYS,
+    "shown",
+    "mask_restart",
+    "mask_padding_queries",
+    "mask_where",
+    "mask_layers",
+    "mask_drawn",
+    "mask_text",
+    "mask_epoch",
+    "mask_number",
+)
+
+
+def seed() -> None:
+    """Every run: put back the choices of widgets that were not drawn last time; once a session, take the link's."""
+    choices.restore("mask_kept", _first)
+
+
+def _first() -> dict[str, Any]:
+    st.session_state.update(mask_epoch=0, mask_number=0, shown="now")
+    linked = st.session_state.get("masks")
+    try:
+        load(MaskSpec.from_json(linked) if linked else MaskSpec(), native=bool(linked))
+    except ValueError as error:
+        load(MaskSpec(), native=False)
+        st.session_state.mask_wrong = str(error)
+    return {name: st.session_state[name] for name in ALL_KEYS}
+
+
+def load(spec: MaskSpec, *, native: bool = True) -> None:
+    """Set every row, the drawing and the scope to a spec's. native: causal, padding and window, too.
+
+    Raises ValueError for a spec that this page has no controls for.
+    """
+    if spec.heads and not len(spec.layers) == len(spec.heads) == 1:
+        raise ValueError(f"expected masks for all heads or for one head of one layer, got heads {list(spec.heads)} of "
+                         f"layers {list(spec.layers)}")  # fmt: skip
+    if spec.positions == "cells":
+        raise ValueError("expected positions that are counted, over a text or each document, got those of cells: "
+                         "the Padding page shows them")  # fmt: skip
+    for row in ROWS:
+        value = getattr(spec, row.field)
+        if isinstance(value, int) and value > MOST:
+            raise ValueError(f"{row.field}: expected a number up to {MOST:,}, got {value:,}")
+    for row in ROWS:
+        value = getattr(spec, row.field)
+        on = bool(value) if isinstance(value, str) else value >= row.least
+        st.session_state[f"mask_{row.field}_on"] = on
+        st.session_state[f"mask_{row.field}"] = value if on else row.first
+    if native:
+        st.session_state.update({name: getattr(spec, name) for name in NATIVE})
+    st.session_state.mask_padding_queries = spec.padding_queries
+    st.session_state.mask_restart = spec.positions == "documents"
+    st.session_state.mask_layers = list(spec.layers)
+    st.session_state.mask_where = "head" if spec.heads else "layers" if spec.layers else "all"
+    if spec.heads:
+        st.session_state.update(layer=spec.layers[0], head=spec.heads[0])
+    set_drawing(spec.drawn)
+
+
+def choose(model: Model) -> MaskSpec:
+    """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
+    native = [name for name in NATIVE if name != "window" or "window" in model.describe().masks]
+    chosen: dict[str, Any] = {}
+    for name, place in zip(native, st.columns(WIDTHS), strict=False):
+        with place:
+            _choose_native(model, name)
+        chosen[name] = st.session_state[name]
+    chosen["padding_queries"] = chosen["padding"] and st.session_state.mask_padding_queries
+    for row, place in zip(ROWS, [*st.columns(WIDTHS), *st.columns(WIDTHS)], strict=False):
+        with place:
+            chosen[row.field] = _choose_row(row)
+    drawn = st.session_state.mask_drawn
+    restart = bool(chosen["documents"]) and st.session_state.mask_restart
+    return replace(model.standard, **chosen, drawn=drawn, positions="documents" if restart else "counted")
+
+
+def choose_where(layers: int, layer: int) -> str:
+    """Where the composed masks hold; of some layers, in the one shown until others are chosen."""
+    gone = [one for one in st.session_state.mask_layers if one >= layers]
+    if gone:
+        st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
+        st.caption(f"This model has no layer {', '.join(map(str, gone))}.")
+    st.segmented_control(
+        "These masks hold in", list(WHERE), format_func=WHERE.__getitem__, key="mask_where", required=True,
+        help="Elsewhere the model's standard masks hold. One head alone is an attention knockout.",
+    )  # fmt: skip
+    if st.session_state.mask_where == "layers":
+        st.session_state.mask_layers = st.session_state.mask_layers or [layer]
+        st.multiselect("Layers", range(layers), key="mask_layers", placeholder="Choose layers",
+                       label_visibility="collapsed")  # fmt: skip
+    return st.session_state.mask_where
+
+
+def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
+    """The spec for the layers chosen, or for the head shown."""
+    if where == "head":
+        return replace(spec, layers=(layer,), heads=(head,))
+    return replace(spec, layers=tuple(sorted(st.session_state.mask_layers)) if where == "layers" else ())
+
+
+def set_drawing(strokes: tuple[Stroke, ...]) -> None:
+    """A drawing that does not come from the canvas, which shows it from the next run on."""
+    st.session_state.update(
+        mask_drawn=strokes, mask_text=None, mask_epoch=st.session_state.mask_epoch + 1, mask_number=0
+    )
+
+
+def take_drawing(strokes: tuple[Stroke, ...], text: str, number: int) -> None:
+    """The canvas's drawing on a text, the number-th since the page itself set one."""
+    st.session_state.update(mask_drawn=strokes, mask_text=text if strokes else None, mask_number=number)
+
+
+def epoch() -> int:
+    """Changes when the page itself sets the drawing."""
+    return st.session_state.mask_epoch
+
+
+def number() -> int:
+    """The last drawing of the canvas that arrived here."""
+    return st.session_state.mask_number
+
+
+def text_key(batch: TokenBatch) -> str:
+    """What tells texts apart, for a drawing that lies on one: their tokens, wherever padding stands."""
+    rows = [ids[choices].tolist() for ids, choices in zip(batch.ids, batch.keep, strict=True)]
+    source = "" if batch.source is None else text_key(batch.source)
+    return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
+
+
+def text_changed(text: str) -> bool:
+    """Whether the drawing was made on another text. A drawing from a link or a file takes the first it meets."""
+    if st.session_state.mask_drawn and st.session_state.mask_text is None:
+        st.session_state.mask_text = text
+    return bool(st.session_state.mask_drawn) and st.session_state.mask_text != text
+
+
+def for_link(spec: MaskSpec) -> str | None:
+    """The spec in a URL: what differs from a MaskSpec with all defaults; None where nothing does.
+
+    A drawing that is too long for a URL is left out, and the page says so.
+    """
+    plain = json.loads(MaskSpec().to_json())
+    changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
+    text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
+    if text is not None and len(text) > link.LONGEST_MASKS:
+        st.caption("The drawing is too long for a link; *Take the mask away* as JSON keeps it.")
+        return for_link(replace(spec, drawn=()))
+    return text
+
+
+def _choose_native(model: Model, name: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        controls.mask_switch(model, name)
+        if name == "padding" and st.session_state.padding:
+            st.checkbox("queries too", key="mask_padding_queries", width="content",
+                        help="Padding looks at nobody either: its rows have nothing to attend to.")  # fmt: skip
+
+
+def _choose_row(row: Row) -> int | str:
+    on, field = f"mask_{row.field}_on", f"mask_{row.field}"
+    text = isinstance(row.first, str)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.toggle(row.label, key=on, help=row.help, width="content")
+        if not st.session_state[on]:
+            return "" if text else 0
+        if text:
+            st.text_input(row.label, key=field, max_chars=LONGEST_SEPARATOR, label_visibility="collapsed", width=64)
+            st.checkbox("restart", key="mask_restart", help="Positions count from 0 in every document.",
+                        width="content")  # fmt: skip
+        else:
+            st.number_input(row.label, row.least, MOST, key=field, label_visibility="collapsed", width=72)
+    return st.session_state[field]

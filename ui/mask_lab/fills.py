@@ -1,0 +1,62 @@
+"""The section of the Mask Lab about the value that blocks."""
+
+import streamlit as st
+
+from model.mask_lab.fills import Comparison, compare
+from ui import results
+from ui.run_view import RunView
+from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
+
+HOW = """
+A weight is e^score divided by the sum of the row's. With **−∞** a blocked cell's is e^−∞ = 0 exactly, and a row of
+nothing else is 0 / 0, which is NaN; a NaN reaches every token that looks at it in the next layer. A **finite** value is
+as good while e^(value − largest score) rounds to 0, which it does below about −104 in float32; −10 does not. But in a
+row of nothing else all cells are alike, and softmax makes them equal: every key gets 1 / K, those of the future and of
+padding too. **float16** ends at 65,504: a larger number cannot be written at all. Unmask writes −∞ and sets such rows
+to 0: they attend to nothing and add nothing.
+
+**Multiplying after the softmax** leaves the blocked scores in the sum below the fraction. What a token must not see
+still decides how much of its attention is left; dividing by the new sum repairs that, until the sum itself rounds to 0.
+"""
+
+
+def show(now: RunView, layer: int, head: int) -> None:
+    """Every value in every precision, on the head's own scores; and the mask before the softmax against after it."""
+    key = ("fills", now.key, now.trace.name, now.masks, now.row, layer, head)
+    with st.spinner("Masking in every way …"):
+        found: Comparison = results.shared().get(key, lambda: _compare(now, layer, head))
+    st.html(fills_sentence(found))
+    st.html(fills_table(found) + f'<p class="key">{_about(now, found, layer, head)}</p>')
+    st.html(order_sentence(found) + order_table(found))
+    with st.expander("Why"):
+        st.markdown(HOW)
+
+
+def _compare(now: RunView, layer: int, head: int) -> Comparison:
+    stages = now.trace.stages(layer, head, now.row, now.masks)
+    sinks = now.trace.layers[layer].terms.sinks
+    allowed = now.trace.allowed(layer, now.row, now.masks, head=head)
+    return compare(stages.scaled, allowed, None if sinks is None else float(sinks[head]))
+
+
+def _about(now: RunView, found: Comparison, layer: int, head: int) -> str:
+    parts = [f"The scores are those of L{layer} H{head} on this text; {_blocked(found)}."]
+    parts.append(
+        "No row is blocked as a whole, so a copy of the last one is, for the demonstration."
+        if found.empty_row is None
+        else f"The fully blocked row is that of query {found.empty_row}, which these masks leave nothing to look at."
+    )
+    parts.append(
+        "All other columns are about the rows that have a key to look at, the worst cell or the worst row of them all. "
+        "Exact is the same softmax in 64 bits. In 16 bits the scores are rounded: weights are off whatever is written."
+    )
+    if now.trace.layers[layer].terms.sinks is not None:
+        parts.append("This head has a sink, which takes what a fully blocked row does not give away.")
+    return " ".join(parts)
+
+
+def _blocked(found: Comparison) -> str:
+    if not found.rows:
+        return "none of its rows has a key to look at"
+    cells = found.rows * found.keys
+    return f"{found.blocked:,} of {cells:,} cells are blocked" if found.blocked else "no cell of it is blocked"

@@ -1,0 +1,74 @@
+"""The section of the Mask Lab about what a stack of layers can see."""
+
+import streamlit as st
+
+from model.heads.reach import Reach, layer_mask, reach_of
+from ui import page, query, results
+from ui.run_view import RunView
+from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
+
+HOW = """
+A token keeps its own state from layer to layer (the residual stream), and in each layer adds what the tokens it may
+look at know by then. So after n layers it can know of the tokens that a chain of at most n looks leads to: the boolean
+product of the n masks, each with the diagonal added. A window of W positions has become one of n · (W − 1) + 1.
+(Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this to n · W.) This is what can flow, not what does.
+"""
+
+
+def show(now: RunView, layer: int, head: int) -> None:
+    """After how many layers each token can know of each other, beside the masks of one layer."""
+    if len(now.trace.queries.pieces[now.row]) != len(now.trace.keys.pieces[now.row]) or now.trace.name == "cross":
+        st.info("Reach is about tokens that look at their own text: choose another attention than “cross”.")
+        return
+    pick, words = st.columns([1, 2.6], vertical_alignment="center")
+    with pick:
+        chosen = query.choose(now)
+    with words, st.spinner("Following the looks from layer to layer …"):
+        view = _view(now, layer, head, chosen)
+    words.html(reach_sentence(view))
+    figure = reach_figure(view, dark=page.is_dark())
+    st.plotly_chart(figure, key="reach_figure", config=page.CHART, alt=_alt(view))
+    st.html(f'<p class="key">{_key(now, view)}</p>{reach_table(view)}')
+    with st.expander("How reach is computed"):
+        st.markdown(HOW)
+
+
+def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
+    key = ("reach", now.key, now.trace.name, now.masks, now.row)
+    found: Reach = results.shared().get(key, lambda: reach_of(now.trace, now.row, now.masks))
+    shut = ~layer_mask(now.trace, layer, now.row, now.masks)
+    blocked = now.trace.blocked_by(layer, now.row, now.masks, head=head)
+    return ReachView(
+        first=found.first.numpy(),
+        window=found.window.numpy(),
+        seen=found.seen().numpy(),
+        layer=layer,
+        blocked={name: (mask & shut).numpy() for name, mask in blocked.items()},
+        tokens=list(now.trace.keys.pieces[now.row]),
+        query=chosen,
+    )
+
+
+def _key(now: RunView, view: ReachView) -> str:
+    parts = ["Left, yellow: the query may look at the key. Right, colour: after how many layers it can know of it."]
+    if (view.first == 0).any():
+        parts.append("Grey: never.")
+    if now.masks != now.trace.spec:
+        parts.append("Every layer is taken under these masks, as in a re-run of the model.")
+    if now.masks.heads:
+        parts.append("The heads' masks differ: a cell of a layer is open when at least one head may look.")
+    if len(view.tokens) > MOST_CELLS:
+        step = -(-len(view.tokens) // MOST_CELLS)
+        parts.append(f"Each cell shows the soonest of {step} × {step} pairs of tokens.")
+    return " ".join(parts)
+
+
+def _alt(view: ReachView) -> str:
+    never = int((view.first == 0).sum())
+    most = int(view.first.max())
+    return (
+        f"Reach of {len(view.tokens)} tokens through {len(view.window)} layers. Information needs 1 to {most} layers "
+        f"from key to query; {never:,} of {view.first.size:,} pairs are never connected. Query {view.query} "
+        f"({view.tokens[view.query]}) knows of {', '.join(map(str, view.seen[:, view.query].tolist()))} tokens after "
+        f"1, 2, … layers. Beside it the masks of layer {view.layer} alone."
+    )

@@ -1,0 +1,148 @@
+"""The Mask Lab's own pieces: which picture stands beside the mask, and the sections below."""
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from ui import explain, page
+from ui.markdown import escaped
+from ui.mask_lab import compose
+from ui.run_view import RunView
+from viz.head import difference_figure, head_figure
+from viz.mask_lab.words import Effect, effect
+from viz.numbers import loss_figure, next_token_table
+from viz.view import HeadView
+
+SHOWN = ("now", "standard", "change")
+MOST_REASONS = 128  # positions
+SECTIONS = {
+    "effect": "What it does",
+    "reach": "Reach",
+    "steps": "Step through this head",
+    "fill": "The value that blocks",
+    "code": "Take the mask away",
+}
+
+
+def choose_shown() -> str:
+    """Which weights of the head stand beside the mask."""
+    labels = {"now": "this mask", "standard": "standard masks", "change": "change"}
+    st.segmented_control("The head under", SHOWN, format_func=labels.__getitem__, key="shown", required=True,
+                         label_visibility="collapsed")  # fmt: skip
+    return st.session_state.shown
+
+
+def warn_of_a_changed_text(batch: TokenBatch) -> None:
+    """A drawing stays where it was drawn; the tokens under it may be others now."""
+    if "mask_wrong" in st.session_state:
+        st.warning(f"The link's masks could not be read ({escaped(st.session_state.pop('mask_wrong'))}).")
+    text = compose.text_key(batch)
+    if not compose.text_changed(text):
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning("The text has changed under the drawn mask: its cells lie on other tokens now.")
+        st.button("Clear the drawing", on_click=compose.set_drawing, args=((),))
+        st.button("Keep it", on_click=compose.take_drawing,
+                  args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
+
+
+def sentence(now: RunView, standard: RunView, layer: int, head: int) -> str:
+    """What the masks do to the model, in HTML."""
+    predictions, others = now.predictions(), standard.predictions()
+    if now.masks == standard.masks:
+        return effect(None)
+    if predictions is None or others is None:
+        return effect(Effect((), np.full(1, np.nan), np.full(1, np.nan), (), leaks=False))
+    ahead = now.trace.allowed(layer, now.row, now.masks, head=head).diagonal(1)
+    real = now.trace.keys.keep[now.row]
+    return effect(
+        Effect(
+            now.trace.batch.pieces[now.row],
+            predictions.losses,
+            others.losses,
+            (others.candidates[0], predictions.candidates[0]),
+            leaks=now.model.standard.causal and bool((ahead & real[1:] & real[:-1]).any()),
+        )
+    )
+
+
+def notes(spec: MaskSpec, now: RunView, layer: int) -> None:
+    """What a reader may not expect of the masks as they are."""
+    if spec.layers and layer not in spec.layers:
+        chosen = ", ".join(f"L{one}" for one in spec.layers)
+        st.info(f"L{layer} is not among the layers chosen ({chosen}): it is under the standard masks, and what is "
+                "drawn does not hold in it.")  # fmt: skip
+    keys = now.trace.keys
+    if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
+        st.caption(f"“{escaped(spec.documents)}” does not split this row: it is one document.")
+
+
+def picture(shown: str, now: HeadView, standard: HeadView) -> go.Figure:
+    """The head under the masks that were chosen to be shown, as tall as the mask beside it."""
+    dark = page.is_dark()
+    if shown == "change":
+        figure = difference_figure(now, standard, dark=dark)
+    else:
+        figure = head_figure(now if shown == "now" else standard, dark=dark)
+    if max(now.weights.shape) > MOST_REASONS:
+        # tooltips of blocked cells are most of what is sent and drawn; the mask beside it gives the reasons, too
+        figure.data = [trace for trace in figure.data if not trace.name.startswith("blocked")]
+    return figure.update_layout(height=None, margin_t=24)
+
+
+def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
+    """What the heatmap beside the mask shows, in words."""
+    if shown != "change":
+        return explain.head_alt(name, now if shown == "now" else standard, False)
+    change = now.weights - standard.weights
+    query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
+    return (
+        f"How the weights of {name} change from the standard masks to these. The largest change, "
+        f"{change[query, key]:+.2f}, is that of query {now.first + query} ({now.queries[query]}) "
+        f"on key {now.first + key} ({now.keys[key]})."
+    )
+
+
+def show_section(now: RunView, standard: RunView, layer: int, head: int) -> None:
+    """One section, the one chosen; the others are not computed."""
+    if st.session_state.section not in SECTIONS:
+        st.session_state.section = "effect"
+    st.segmented_control("Section", list(SECTIONS), format_func=SECTIONS.__getitem__, key="section", required=True,
+                         label_visibility="collapsed")  # fmt: skip
+    section = st.session_state.section
+    if section == "effect":
+        _effect(now, standard)
+    elif section == "reach":
+        from ui.mask_lab import reach
+
+        reach.show(now, layer, head)
+    elif section == "steps":
+        from ui.mask_lab import steps
+
+        steps.show(now, layer, head)
+    elif section == "fill":
+        from ui.mask_lab import fills
+
+        fills.show(now, layer, head)
+    else:
+        from ui.mask_lab import take_away
+
+        take_away.show(now, layer, head, compose.load)
+
+
+def _effect(now: RunView, standard: RunView) -> None:
+    """The next token and the loss, now and under the standard masks."""
+    predictions, others = now.predictions(), standard.predictions()
+    if predictions is None or others is None:
+        st.info(explain.NO_PREDICTIONS.get(now.model.kind, explain.NO_PREDICTIONS["decoder"]))
+        return
+    changed = now.masks != standard.masks
+    curves = (predictions.losses, others.losses)
+    left, right = st.columns(2, gap="medium")
+    left.html(next_token_table(predictions.candidates, others.candidates, changed=changed))
+    with right:
+        st.caption(explain.loss_caption(*curves, changed=changed))
+        figure = loss_figure(*curves, now.trace.batch.pieces[now.row], changed=changed)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))

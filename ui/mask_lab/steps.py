@@ -1,0 +1,119 @@
+"""The section of the Mask Lab that goes through one head step by step."""
+
+import numpy as np
+import streamlit as st
+
+from model.heads.row_steps import Arithmetic, RowSteps
+from model.trace import LayerRecord
+from ui import page, query
+from ui.run_view import RunView
+from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
+from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
+from viz.view import HeadView
+
+
+def show(now: RunView, layer: int, head: int) -> None:
+    """Five steps for all queries, and all numbers of the one that the reader picks."""
+    pick, words = st.columns([1, 2.6], vertical_alignment="center")
+    with pick:
+        chosen = query.choose(now)
+    view, row = _views(now, layer, head, chosen)
+    words.html(steps_sentence(row))
+    alt = _alt(view, row, f"L{layer} H{head}")
+    st.plotly_chart(steps_figure(view, dark=page.is_dark()), key="steps_figure", config=page.CHART, alt=alt)
+    st.html(f'<p class="key">{_key(view)}</p>')
+    numbers, values = st.columns([1.7, 1], gap="medium")
+    numbers.html(steps_table(row) + f'<p class="key">{_about_the_table(row)}</p>')
+    with values:
+        st.html(f'<p class="key">{_about_the_values(row)}</p>')
+        st.plotly_chart(values_figure(row), key="values_figure", config=page.CHART, alt=_values_alt(row))
+
+
+def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView, RowSteps]:
+    """The whole head, and the chosen query's row."""
+    record, keys = now.trace.layers[layer], list(now.trace.keys.pieces[now.row])
+    stages = now.trace.stages(layer, head, now.row, now.masks)
+    blocked = {name: mask.numpy() for name, mask in now.trace.blocked_by(layer, now.row, now.masks, head=head).items()}
+    queries = list(now.trace.queries.pieces[now.row])
+    values = record.v[now.row, head * record.v.shape[1] // record.q.shape[1]].float().cpu().numpy()  # of its group
+    sinks, arithmetic = record.terms.sinks, _arithmetic(record)
+    view = HeadView(stages.weights.numpy(), stages.scaled.numpy(), blocked, queries, keys)
+    row = RowSteps(
+        raw=stages.raw[chosen].double().numpy(),
+        arithmetic=arithmetic,
+        blocked={name: mask[chosen] for name, mask in blocked.items()},
+        values=values,
+        query=queries[chosen],
+        keys=keys,
+        position=chosen,
+        bias=_bias(record, now.row, head, chosen),
+        sink=None if sinks is None else float(sinks[head]),
+    )
+    return StepsView(view, stages.raw.numpy(), values, stages.output.numpy(), arithmetic, chosen), row
+
+
+def _arithmetic(record: LayerRecord) -> Arithmetic:
+    scale = record.q.shape[-1] ** -0.5 if record.scale is None else record.scale
+    terms = record.terms
+    return Arithmetic(scale, record.q.shape[-1], terms.softcap, terms.bias is not None, terms.sinks is not None)
+
+
+def _bias(record: LayerRecord, row: int, head: int, query: int) -> np.ndarray | None:
+    """What the architecture adds to the scores of one row, [K], or None."""
+    if record.terms.bias is None:
+        return None
+    whole = (record.q.shape[0], record.q.shape[1], record.q.shape[2], record.k.shape[2])
+    return record.terms.bias.expand(whole)[row, head, query].double().cpu().numpy()
+
+
+def _key(view: StepsView) -> str:
+    parts = ["Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow."]
+    longest = max(view.raw.shape)
+    if longest > MOST_CELLS:
+        step = -(-longest // MOST_CELLS)
+        parts.append(f"{longest:,} tokens are too many for a screen: each cell is the largest of {step} × {step}.")
+    return " ".join(parts)
+
+
+def _about_the_table(row: RowSteps) -> str:
+    parts = ["The largest score that is left is taken off before the exponential, so that nothing overflows."]
+    parts.append("A weight is its e^… divided by the sum. Shown rounded, summed unrounded.")
+    if row.arithmetic.softcap is not None:
+        cap = f"{row.arithmetic.softcap:g}"
+        parts.append(f"This model caps its scores: {cap}·tanh(score / {cap}).")
+    if row.bias is not None:
+        parts.append("This model adds a bias to the scores, which depends on how far apart query and key are.")
+    if row.sink is not None:
+        parts.append("The sink takes part in the sum and has no value: the keys' weights sum to less than 1.")
+    if len(row.raw) > MOST_KEYS:
+        parts.append(f"Of {len(row.raw):,} keys the {MOST_KEYS} heaviest are listed.")
+    return " ".join(parts)
+
+
+def _about_the_values(row: RowSteps) -> str:
+    drawn = drawn_values(row)
+    if not drawn:
+        return "Nothing is added: the output is 0."
+    free = int(row.free.sum())
+    which = "every key that is not blocked"
+    if len(drawn) < free:
+        share = row.weights[drawn].sum()
+        which = f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({share:.4f} of the weight)"
+    return f"Pale: the value v of {which}. Red: weight × value, what it adds. Below: the sum over all keys."
+
+
+def _alt(view: StepsView, row: RowSteps, name: str) -> str:
+    queries, keys = view.raw.shape
+    raw, scaled = (f"from {scores.min():.2f} to {scores.max():.2f}" for scores in (view.raw, view.head.scaled))
+    return (
+        f"{name} step by step, {queries} queries by {keys} keys: q·k {raw}, scaled {scaled}, "
+        f"{int(view.head.any_blocked().sum()):,} cells blocked, weights up to {view.head.weights.max():.3f}, the keys' "
+        f"values, and for each query an output of {view.values.shape[1]} numbers. "
+        f"Query {row.position} ({row.query}) is framed."
+    )
+
+
+def _values_alt(row: RowSteps) -> str:
+    drawn = drawn_values(row)
+    heavy = ", ".join(f"{row.keys[place]} {row.weights[place]:.3f}" for place in drawn)
+    return f"Bars: the values of {len(drawn)} keys with their weights ({heavy}), and their weighted sum, the output."

@@ -1,0 +1,124 @@
+"""The mask to take away, as code and as files, and a file to load back."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import streamlit as st
+from torch import Tensor
+
+from model.mask_lab import mask_code, mask_files
+from model.masks import MaskSpec
+from model.spec import MOST_BYTES
+from ui.markdown import escaped
+from ui.run_view import RunView
+
+LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
+ABOUT = (
+    "The mask of the layer and head shown, as a program: paste it into a fresh Python with torch. "
+    "True means “may attend”, except where PyTorch has it the other way round."
+)
+NPY_HELP = "The mask of this head as numpy.load reads it: bool, queries by keys, True = may attend."
+JSON_HELP = "All masks as they are composed, with the layers and heads that they hold in, for any text."
+
+
+def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
+    """The mask of one head as PyTorch code, NPY and JSON; a file that the reader uploads goes to load, once.
+
+    load is called from a widget's callback, so that it may set the state of widgets.
+    """
+    code, files = st.columns([2.7, 1], gap="medium")
+    with code:
+        _show_code(now, layer, head)
+    with files:
+        _offer_files(now, layer, head)
+        _take_file(now, load)
+
+
+def _show_code(now: RunView, layer: int, head: int) -> None:
+    if "code_kind" not in st.session_state:  # the widget forgets its value while another section is shown
+        st.session_state.code_kind = st.session_state.get("code_kind_kept", mask_code.KINDS[0])
+    st.segmented_control("As PyTorch code", mask_code.KINDS, key="code_kind", required=True)
+    kind = st.session_state.code_kind_kept = st.session_state.code_kind
+    record = now.trace.layers[layer]
+    code = mask_code.code(kind, record.context, now.masks, row=now.row, head=head, width=record.q.shape[-1])
+    st.caption(ABOUT)
+    if len(code) <= LONGEST_SHOWN:
+        st.code(code, "python")
+    else:
+        st.info(f"The drawing is of so many pieces that the code has {len(code):,} characters: take it as a file.")
+        st.download_button("Python", code, "mask.py", "text/x-python", key="take_code", on_click="ignore",
+                           icon=":material/download:")  # fmt: skip
+
+
+def _offer_files(now: RunView, layer: int, head: int) -> None:
+    """Made when they are asked for."""
+
+    def npy() -> bytes:
+        return mask_files.to_npy(now.trace.allowed(layer, now.row, now.masks, head=head))
+
+    def json() -> bytes:
+        return now.masks.to_json().encode("utf-8", "backslashreplace")
+
+    with st.container(horizontal=True):
+        st.download_button("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", on_click="ignore",
+                           icon=":material/download:", help=NPY_HELP)  # fmt: skip
+        st.download_button("JSON", json, "mask.json", "application/json", key="take_json", on_click="ignore",
+                           icon=":material/download:", help=JSON_HELP)  # fmt: skip
+    if now.trace.keys.keep.shape[1] ** 2 > MOST_BYTES:
+        st.caption(f"The NPY of a text this long is more than the {MOST_BYTES:,} bytes that can be loaded back.")
+
+
+def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
+    """An uploader keeps its file from run to run; its callback, and the file's id, say when there is a new one."""
+
+    def taken() -> None:
+        file = st.session_state.take_file
+        if file is None or file.file_id == st.session_state.get("taken_file"):
+            return
+        st.session_state.taken_file = file.file_id
+        try:
+            spec, said = _read(Path(file.name).name, file.getvalue(), now)
+            load(spec)
+        except ValueError as error:
+            st.session_state.taken = False, f"{escaped(f'{file.name}: {error}')}."
+        else:
+            st.session_state.taken = True, said
+
+    file = st.file_uploader(
+        "Load a mask, NPY or JSON", ["npy", "json"], key="take_file", on_change=taken, max_upload_size=1
+    )
+    if file is not None and file.file_id == st.session_state.get("taken_file"):
+        well, said = st.session_state.taken
+        (st.success if well else st.error)(said)
+
+
+def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
+    """The masks in a file, and what they are, in a sentence.
+
+    Raises ValueError, saying what was expected and what to do.
+    """
+    if name.lower().endswith(".npy") or data.startswith(np.lib.format.MAGIC_PREFIX):
+        cells, keep = mask_files.read_npy(data), now.trace.keys.keep[now.row].cpu()
+        spec = mask_files.as_drawing(cells, keep)
+        return spec, f"Loaded {escaped(name)} as a drawing: {_drawing(spec, cells, keep)}"
+    try:
+        spec = MaskSpec.from_json(data)
+        spec.check_scope(now.trace.num_layers, now.trace.num_heads)
+    except ValueError as error:
+        raise ValueError(f"{error}; the JSON button saves a mask that can be loaded") from None
+    return spec, f"Loaded {escaped(name)}: its masks are on now, those that this model has."
+
+
+def _drawing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
+    """What became of a matrix."""
+    pieces = f"{len(spec.drawn):,} rectangle{'s' if len(spec.drawn) != 1 else ''}"
+    total, real = len(keep), int(keep.sum())
+    if total == real:
+        return f"{pieces} block its False cells, every other mask is off."
+    if len(cells) == real:
+        return f"{pieces} block its False cells between the row's {real:,} real tokens, and padding stays masked."
+    off = mask_files.differing(spec, cells, keep)
+    others = f"{off:,} cells there could not be kept." if off else "they are kept as they were."
+    return (f"{pieces} block its False cells between real tokens; the cells of padding, which cannot be drawn on, "
+            f"follow the padding mask, {'on' if spec.padding else 'off'} now: {others}")  # fmt: skip

@@ -1,0 +1,1 @@
+"""The Pixels page's pieces."""

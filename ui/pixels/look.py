@@ -1,0 +1,210 @@
+"""Look inside: one pixel of one picture, where every head looks from it, and what the mask does to its prediction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import streamlit as st
+
+from model.pixels import digits
+from model.pixels.digit_writing import Draw
+from model.pixels.digits import DigitsModel
+from ui import page, run_view
+from ui.controls import SCOPES
+from ui.pixels import pictures
+from ui.run_view import RunView
+from viz.numbers import percent
+from viz.pixels.numbers import level_table, loss_figure, share_table
+from viz.pixels.pictures import CELLS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
+from viz.pixels.words import Seen, sentence
+
+
+@dataclass(frozen=True, eq=False)
+class PixelLook:
+    """A picture under some masks, seen from one pixel.
+
+    chances: how likely the model finds each level of the pixel, [8]. losses: nats a pixel, [64]. leak, mean_leak: each
+    head's share of attention on later cells, of this query and on average over all, [L,H]. answer: the share of the
+    attention, mean of all heads, that the step which writes the pixel puts on that very pixel.
+    """
+
+    view: PixelView
+    chances: np.ndarray
+    losses: np.ndarray
+    leak: np.ndarray
+    mean_leak: np.ndarray
+    answer: float
+
+
+def choose_picture() -> tuple[np.ndarray, int]:
+    """The picture, levels [64], and the class that the model is told."""
+    st.selectbox("Picture", pictures.SOURCES, format_func=pictures.SOURCES.__getitem__, **pictures.bound("source"))
+    source = pictures.get("source")
+    if source == "drawn":
+        st.caption("Draw it under *Finish a drawing*.")
+        levels, own = pictures.drawing(), pictures.get("finish_class")
+        own = pictures.get("digit") if own == pictures.OWN else own
+    else:
+        first, second = st.columns(2)
+        first.selectbox("Digit", range(10), **pictures.bound("digit", told=pictures.OWN))
+        own = pictures.get("digit")
+        if source == "real":
+            count = int((pictures.the_digits().test.classes == own).sum())
+            pictures.put(nth=min(max(pictures.get("nth"), 1), count))
+            second.selectbox(
+                "Which", range(1, count + 1), **pictures.bound("nth"), help="Test digits: never trained on."
+            )
+            levels = pictures.real_digit(own, pictures.get("nth"))
+        else:
+            second.number_input("Seed", 0, 9999, **pictures.bound("seed"))
+            levels = pictures.written((own,), Draw(seed=pictures.get("seed")))[0]
+    st.selectbox(
+        "Class token",
+        [pictures.OWN, *range(10)],
+        **pictures.bound("told"),
+        format_func=lambda told: f"the picture's own, {own}" if told == pictures.OWN else str(told),
+        help="The first token: what the model is told to write. Another one shows what a wrong hint does to the loss.",
+    )
+    return levels, own if pictures.get("told") == pictures.OWN else pictures.get("told")
+
+
+def choose_head(model: DigitsModel) -> tuple[int, int]:
+    """The layer and head shown large, and from where it looks."""
+    for name, count in (("layer", model.num_layers), ("head", model.num_heads)):
+        pictures.put(**{name: min(pictures.get(name), count - 1)})
+    layer, head = st.columns(2)
+    layer.selectbox("Layer", range(model.num_layers), **pictures.bound("layer"))
+    head.selectbox("Head", range(model.num_heads), **pictures.bound("head"))
+    st.selectbox(
+        "Who looks",
+        pictures.LOOKERS,
+        format_func=pictures.LOOKERS.__getitem__,
+        **pictures.bound("looker"),
+        help="A pixel is written by the step before it: from there the model has seen everything but it.",
+    )
+    return pictures.get("layer"), pictures.get("head")
+
+
+def choose_mask() -> tuple[bool, str]:
+    """Whether the causal mask is on, and what lifting it redoes."""
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
+        st.toggle(
+            "Causal",
+            **pictures.bound("causal"),
+            help="On: no pixel sees a later one. Off: every pixel sees them all.",
+            width="content",
+        )
+        st.segmented_control(
+            "A lifted mask:",
+            list(SCOPES),
+            format_func=SCOPES.__getitem__,
+            **pictures.bound("scope"),
+            required=True,
+            disabled=pictures.get("causal"),
+            width="content",
+            help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
+            "standard run, the weights redone; predictions stay.",
+        )
+    return pictures.get("causal"), pictures.get("scope")
+
+
+def run_pair(
+    model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
+) -> tuple[PixelLook, PixelLook]:
+    """Now, and under the standard masks."""
+    batch = digits.encode(levels[None], [told])
+    both = run_view.run_pair(model, batch, replace(model.standard, causal=causal), scope, 0, "self")
+    pixel = pictures.get("pixel")
+    query = pixel + (pictures.get("looker") == "itself")
+    now, standard = (_seen(one, levels, told, pixel, query) for one in both)
+    return now, standard
+
+
+def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
+    weights = digits.attention(one.trace, query, one.masks).numpy()
+    writer = digits.attention(one.trace, pixel, one.masks).numpy()
+    blocked = ~one.trace.allowed(0, 0, one.masks).numpy()[query]
+    view = PixelView(levels, f"class {told}", weights, blocked, pixel, query)
+    chances = digits.level_chances(one.trace).numpy()[pixel]
+    losses = one.trace.losses().numpy()[1:]
+    leak = weights[..., query + 1 :].sum(-1)
+    return PixelLook(view, chances, losses, leak, one.survey().future, float(writer[..., pixel + 1].mean()))
+
+
+def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
+    """Every head, the chosen one on the picture, and the numbers."""
+    changed = not pictures.get("causal")
+    name, zmax = f"L{layer} H{head}", largest(now.view, standard.view, layer=layer, head=head)
+    left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
+    with left:
+        pictures.show(heads_packet(now.view, layer, head), "pixels_heads", picked_head)
+        if changed:
+            st.caption(f"**{name}** under the standard masks, the same colours")
+            pictures.show(head_packet(standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
+    with middle:
+        st.caption(f"**{name}**: where it looks")
+        pictures.show(head_packet(now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
+        st.html(scale_html(zmax))
+    with right:
+        st.html(_levels(now, standard, changed))
+        st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
+    with middle if changed else left:
+        st.caption("Loss of every pixel: how much each surprises the model")
+        figure = loss_figure(now.losses, standard.losses, now.view.levels, changed=changed)
+        alt = f"Loss of every pixel, as a picture; the largest is {now.losses.max():.2f} nats at {_worst(now)}."
+        st.plotly_chart(figure, key="pixels_losses", config=page.CHART, alt=alt)
+
+
+def _levels(now: PixelLook, standard: PixelLook, changed: bool) -> str:
+    pixel = now.view.pixel
+    what = f"{name_of(pixel + 1, '')}, before it is written"
+    return level_table(now.chances, standard.chances, int(now.view.levels[pixel]), what, changed=changed)
+
+
+def words(now: PixelLook, standard: PixelLook, layer: int, head: int, scope: str) -> str:
+    """The sentence above the pictures."""
+    view, pixel = now.view, now.view.pixel
+    scene = Seen(
+        name=f"L{layer} H{head}",
+        view=view,
+        weights=view.weights[layer, head],
+        leak=float(now.leak[layer, head]),
+        chance=(float(now.chances[view.levels[pixel]]), float(standard.chances[view.levels[pixel]])),
+        loss=(float(now.losses.mean()), float(standard.losses.mean())),
+        layer_only=scope == "layer",
+    )
+    return sentence(scene)
+
+
+def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:
+    both, pixel = (now, standard), now.view.pixel
+    here, true = name_of(pixel + 1, ""), int(now.view.levels[pixel])
+
+    def row(what: str, values: list[str]) -> tuple[str, str, str]:
+        return what, values[0], values[1]
+
+    return [
+        row(f"{name} from here: on later pixels", [percent(float(one.leak[layer, head])) for one in both]),
+        row(f"{name}, mean of all queries", [percent(float(one.mean_leak[layer, head])) for one in both]),
+        row("all heads, all queries", [percent(float(one.mean_leak.mean())) for one in both]),
+        row(f"writing {here}: on the answer", [percent(one.answer) for one in both]),
+        row(f"true level {true} of {here}", [percent(float(one.chances[true])) for one in both]),
+        row("loss, nats a pixel", [f"{one.losses.mean():.3f}" for one in both]),
+    ]
+
+
+def _worst(now: PixelLook) -> str:
+    return name_of(int(now.losses.argmax()) + 1, "")
+
+
+def _pick_pixel(pixel: int) -> None:
+    pictures.put(pixel=min(max(pixel, 0), CELLS - 2))
+
+
+def picker(heads: int) -> Callable[[int], None]:
+    """What a click on one of the small pictures does."""
+
+    def picked(number: int) -> None:
+        pictures.put(layer=number // heads, head=number % heads)
+
+    return picked

@@ -1,0 +1,186 @@
+"""Train it yourself: a small model that trains while the reader watches. It belongs to this session alone."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import streamlit as st
+
+from model.why_causal import live
+from model.why_causal.live import Progress, Training
+from ui import page
+from ui.markdown import escaped
+from viz.numbers import percent
+from viz.why_causal.charts import Line, loss_curves
+
+LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it waits for one
+MOST_KEPT = 4  # curves of earlier trainings
+STEPS = (100, 200, 300, 400, live.MOST_STEPS)
+MASKS = {False: "without the mask", True: "with the mask"}
+STATES = {
+    "starting": "Starting …",
+    "running": "Training",
+    "paused": "Paused",
+    "done": "Done",
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A training that is over, or was replaced by another."""
+
+    number: int
+    causal: bool
+    progress: Progress
+
+
+@cache
+def fables() -> str:
+    """A text to begin with: some of Aesop's fables (public domain)."""
+    return (Path(__file__).parent / "fables.txt").read_text(encoding="utf-8")
+
+
+def seed() -> None:
+    """Every choice where its widget finds it; kept apart too, for streamlit forgets those of a page that was left."""
+    state = st.session_state
+    kept = state.setdefault("live_choices", {"live_text": fables(), "live_causal": False, "live_steps": 300})
+    for name, value in kept.items():
+        kept[name] = state[name] = state.get(name, value)
+    state.setdefault("live_training", None)
+    state.setdefault("live_kept", [])
+    state.setdefault("live_problem", "")
+
+
+def show() -> None:
+    """The section: what to train on, the buttons, and the curve."""
+    training: Training | None = st.session_state.live_training
+    progress = training.watch() if training else None
+    going = progress is not None and not progress.over
+    left, right = st.columns([1, 2.2], gap="large")
+    with left:
+        _choose()
+        _buttons(progress or Progress(state="done"))
+    with right:
+        # looked at every so often while it goes; the looks are also what keeps it going
+        st.fragment(_look, run_every=LOOK_EVERY if going else None)(going)
+
+
+def _choose() -> None:
+    st.text_area("Text to train on; paste your own", key="live_text", height=170, max_chars=live.MOST_CHARACTERS)
+    st.segmented_control("Train", list(MASKS), format_func=MASKS.__getitem__, key="live_causal", required=True)
+    st.segmented_control("Steps", STEPS, key="live_steps", required=True)
+
+
+def _buttons(progress: Progress) -> None:
+    with st.container(horizontal=True, gap="small"):
+        st.button("Start", icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
+                  disabled=not progress.over)  # fmt: skip
+        if progress.state == "paused":
+            st.button("Go on", icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
+        else:
+            st.button("Pause", icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
+                      disabled=progress.over)  # fmt: skip
+        st.button("Stop", icon=":material/stop:", key="live_stop", on_click=_tell, args=("stop",),
+                  disabled=progress.over)  # fmt: skip
+        if progress.over and (st.session_state.live_training or st.session_state.live_kept):
+            st.button("Clear the chart", key="live_clear", on_click=_clear)
+    if st.session_state.live_problem:
+        st.error(escaped(st.session_state.live_problem))
+
+
+def _look(going: bool) -> None:
+    training: Training | None = st.session_state.live_training
+    if training is None and not st.session_state.live_kept:
+        chosen = st.session_state.live_causal
+        st.info(f"Press Start: a model of two layers learns these characters in front of you, {MASKS[chosen]}. "
+                f"Then train another {MASKS[not chosen]}, and compare the curves.")  # fmt: skip
+        return
+    now = training.watch() if training else None
+    if going and (now is None or now.over):
+        st.rerun()  # the whole page once: the buttons follow, and the looks end
+    lines = [_line(kept.number, kept.causal, kept.progress, old=True) for kept in st.session_state.live_kept]
+    if training and now:
+        with st.container(key="live_status"):
+            st.markdown(_status(training, now))
+        lines.append(_line(_next_number(), training.causal, now))
+    steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
+    figure = loss_curves(lines, unit="nats a character", height=300, steps=steps)
+    st.plotly_chart(figure, key="live_figure", config=page.CHART, alt=_alt(lines))
+    if training and now:
+        _results(training, now)
+
+
+def _line(number: int, causal: bool, progress: Progress, old: bool = False) -> Line:
+    name = f"{number}: {MASKS[causal]}"
+    return Line(name, progress.steps, progress.losses, causal, faint=old)
+
+
+def _status(training: Training, now: Progress) -> str:
+    state = STATES.get(now.state) or escaped(now.why)
+    loss = f" · loss {now.losses[-1]:.3f} nats a character" if now.losses else ""
+    return f"**{state}** · {MASKS[training.causal]} · step {now.step} of {training.total_steps}{loss}"
+
+
+def _results(training: Training, now: Progress) -> None:
+    """What it writes, and once it is done what the mask does to it."""
+    if now.texts:
+        step, text = now.texts[-1]
+        st.caption(f"After {step} steps it writes, given the text's first characters:")
+        st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
+    if now.with_mask is None or now.without_mask is None:
+        return
+    score, layer, head = max(
+        (score, layer, head) for layer, heads in enumerate(now.copy) for head, score in enumerate(heads)
+    )
+    copying = (
+        "The mask leaves no head the next character: all copy scores are exactly 0."
+        if score == 0
+        else f"Its best copy head, L{layer} H{head}, puts {percent(score)} of its attention on the next character."
+    )
+    st.markdown(
+        f"On rows of this text, run with the mask: **{now.with_mask:.2f}** nats a character; run without: "
+        f"**{now.without_mask:.2f}**. {copying}"
+    )
+
+
+def _alt(lines: list[Line]) -> str:
+    ends = [f"{line.name}, from {line.y[0]:.2f} to {line.y[-1]:.2f}" for line in lines if len(line.y)]
+    return "Training loss in nats a character over the steps. " + ("; ".join(ends) or "No step yet.")
+
+
+def _start() -> None:
+    _keep()
+    state = st.session_state
+    try:
+        state.live_training = Training(state.live_text, causal=state.live_causal, steps=state.live_steps)
+        state.live_problem = ""
+    except ValueError as error:
+        state.live_problem = str(error)
+
+
+def _keep() -> None:
+    """Put the training that is over with the earlier ones, if it came to anything."""
+    state = st.session_state
+    training: Training | None = state.live_training
+    state.live_training = None
+    if training and not training.watch().over:  # a second click that was quicker than the page
+        training.stop()
+    if training and training.watch().losses:
+        number = _next_number()
+        state.live_kept = [*state.live_kept, Kept(number, training.causal, training.watch())][-MOST_KEPT:]
+
+
+def _tell(what: str) -> None:
+    training: Training | None = st.session_state.live_training
+    if training:
+        getattr(training, what)()
+
+
+def _clear() -> None:
+    st.session_state.live_training, st.session_state.live_kept = None, []
+
+
+def _next_number() -> int:
+    """Of the next curve: the oldest ones leave the chart, their numbers are not used again."""
+    kept = st.session_state.live_kept
+    return kept[-1].number + 1 if kept else 1
