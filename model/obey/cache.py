@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.obey.findings import Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, difference_of, first_above, skipped
+from model.obey.trial import Trial, difference_of, first_above, say, skipped
 
 LAW, NAME = "cache", "Key-value cache"
 
@@ -38,13 +38,14 @@ def judge(trial: Trial) -> Finding:
     if static is not None:
         ways["in a static cache"] = static, whole
     if subject.takes_mask and subject.kind == "decoder" and _can_be_shifted(subject):
-        ways["after a prompt padded on the left"] = _after_left_padding(trial, prompt), whole
+        padded = _after_left_padding(trial, prompt)
+        ways["after a prompt padded on the left"] = padded, whole[: len(padded)]
     most, words = -1.0, ""
     for way, (found, expected) in ways.items():
         amount, each = difference_of(found, expected)
         if amount > most and (most <= trial.tolerance or amount == float("inf")):
             most, where = amount, first_above(each, trial.tolerance)
-            words = f"{way}, output {where} differs by {amount:.3g} from the same text all at once."
+            words = f"{way}, output {where} differs by {say(amount)} from the same text all at once."
     kept = f"the same as all at once: {', '.join(ways)}."
     return trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
 
@@ -64,14 +65,14 @@ def _stepped(trial: Trial, sizes: Iterable[int], cache: Any = None) -> Tensor:
 
 
 def _after_left_padding(trial: Trial, prompt: int) -> Tensor:
-    """[T,V]: a batch whose first row's prompt is padded on the left, in steps, without the pads."""
+    """[T',V]: the row's beginning in steps, in a batch whose first row's prompt is padded on the left."""
     pads = max(prompt // 2, 1)
-    keep = torch.ones(2, trial.length + pads, dtype=torch.bool, device=trial.ids.device)
+    many = trial.length - pads  # with its pads it is as long as the row, for a context may end there
+    keep = torch.ones(2, trial.length, dtype=torch.bool, device=trial.ids.device)
     keep[0, :pads] = False
-    row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids])
-    beside = torch.cat([trial.ids, trial.ids[:pads]])
-    sizes = [prompt + pads, *[1] * (trial.length - prompt)]
-    return _run(trial.subject, torch.stack([row, beside]), sizes, keep, None)[0, pads:]
+    row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids[:many]])
+    sizes = [prompt + pads, *[1] * (many - prompt)]
+    return _run(trial.subject, torch.stack([row, trial.ids]), sizes, keep, None)[0, pads:]
 
 
 def _run(subject: Subject, ids: Tensor, sizes: list[int], keep: Tensor | None, cache: Any) -> Tensor:

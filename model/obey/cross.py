@@ -3,7 +3,7 @@
 import torch
 
 from model.obey.findings import BROKEN, Finding
-from model.obey.trial import Trial, difference_of, first_above, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
 
 LAW, NAME = "cross", "The source's padding"
 PADS = 3
@@ -26,7 +26,7 @@ def judge(trial: Trial) -> Finding:
     amount, each = difference_of(padded, alone)
     where = first_above(each, trial.tolerance)
     if amount > trial.tolerance:
-        words = f"with {PADS} pads after its source, output {where} differs by {amount:.3g} from the source alone."
+        words = f"with {PADS} pads after its source, output {where} differs by {say(amount)} from the source alone."
         return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance, (where, length))
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
@@ -36,7 +36,7 @@ def judge(trial: Trial) -> Finding:
         LAW,
         NAME,
         amount=max(amount, moved),
-        broken=f"other ids in the source's pads move output {where} by {moved:.3g}.",
+        broken=f"other ids in the source's pads move output {where} by {say(moved)}.",
         kept=f"{PADS} pads after its source, whatever they contain, move nothing.",
         pair=(where, length),
     )

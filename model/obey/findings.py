@@ -138,6 +138,10 @@ class Report:
         decisive = [finding for finding in self.findings if finding.law == DECISIVE]
         return 0 if decisive and decisive[0].verdict == OBEYS else 2
 
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        return 10_000 + (0 if self.mask is None else self.mask.moved.nbytes + self.mask.declared.nbytes)
+
     def finding(self, law: str) -> Finding:
         """The finding of a law by its key. Raises KeyError where it was not asked."""
         for finding in self.findings:

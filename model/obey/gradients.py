@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, unknown
+from model.obey.trial import Trial, say, unknown
 
 LAW, NAME = "gradients", "Gradients behind the mask"
 MOST_WORK = 0.5  # of the rows that law 1 may take: a backward pass costs two forwards
@@ -43,7 +43,7 @@ def judge(trial: Trial) -> Finding:
     if amount > tolerance:
         row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
         size = float(gradients[row, column])
-        words = f"output {rows[row]} has a gradient of {size:.3g} by token {column}, which its mask closes."
+        words = f"output {rows[row]} has a gradient of {say(size)} by token {column}, which its mask closes."
         return Finding(LAW, NAME, BROKEN, words, amount, tolerance, (rows[row], column))
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.padding import padded, positions
-from model.obey.trial import Trial, difference_of, first_above, skipped
+from model.obey.trial import Trial, difference_of, first_above, say, skipped
 
 LAW, NAME = "kernels", "Attention kernels"
 BATCH, BATCH_NAME = "batch", "A batch of one"
@@ -49,7 +49,7 @@ def judge(trial: Trial) -> Finding:
             amount, each = difference_of(here, there)
             if amount > trial.tolerance:
                 where = first_above(each, trial.tolerance)
-                words = f"output {where}{what} differs by {amount:.3g} between {own} and {name}."
+                words = f"output {where}{what} differs by {say(amount)} between {own} and {name}."
                 return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
     if not tried:
         return skipped(
@@ -73,7 +73,7 @@ def judge_batch(trial: Trial) -> Finding:
         BATCH,
         BATCH_NAME,
         amount=amount,
-        broken=f"among {ROWS_BESIDE} other rows output {where} differs by {amount:.3g} from the row alone.",
+        broken=f"among {ROWS_BESIDE} other rows output {where} differs by {say(amount)} from the row alone.",
         kept=f"the row is the same among {ROWS_BESIDE} others.",
     )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.obey.findings import BROKEN, Finding
 from model.obey.subject import apart
-from model.obey.trial import Trial, difference_of, first_above, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
 
 LAW, NAME = "packing", "Packed documents"
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
@@ -38,7 +38,7 @@ def judge(trial: Trial) -> Finding:
         LAW,
         NAME,
         amount=amount,
-        broken=f"{words}: output {where} differs by {amount:.3g} from its document alone.",
+        broken=f"{words}: output {where} differs by {say(amount)} from its document alone.",
         kept=f"{words}: both documents are as they are alone.",
     )
     pair = _seen_across(trial, first, arguments)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, difference_of, first_above, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
 
 RIGHT, LEFT, CONTENT = "padding-right", "padding-left", "pad-content"
 NAMES = {RIGHT: "Padding on the right", LEFT: "Padding on the left", CONTENT: "What pads contain"}
@@ -28,11 +28,11 @@ def judge(trial: Trial, law: str) -> Finding:
     where = first_above(each, trial.tolerance)
     pad = int((~keep[0]).nonzero()[0])
     pads = trial.length - trial.part
-    broken = f"with {pads} pads on the {side}, output {where} of the row differs by {amount:.3g} from the row alone."
+    broken = f"with {pads} pads on the {side}, output {where} of the row differs by {say(amount)} from the row alone."
     if beside > amount:
         where = first_above(of_long, trial.tolerance)
         broken = (
-            f"in a batch with a mask, output {where} of an unpadded row differs by {beside:.3g} from the row alone."
+            f"in a batch with a mask, output {where} of an unpadded row differs by {say(beside)} from the row alone."
         )
     elif not bool(torch.isfinite(found[0, real]).all()):
         broken = f"with {pads} pads on the {side}, output {where} of the row is no number."
@@ -62,7 +62,7 @@ def judge_content(trial: Trial) -> Finding:
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
-            words = f"other ids in the pads on the {side} move output {where} of the row by {float(each[where]):.3g}."
+            words = f"other ids in the pads on the {side} move output {where} of the row by {say(float(each[where]))}."
     verdict = OBEYS if pair is None else BROKEN
     finding = Finding(CONTENT, NAMES[CONTENT], verdict, words, most, tolerance, pair)
     if verdict != BROKEN and not _unmasked_would_move(trial):

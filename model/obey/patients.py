@@ -173,18 +173,22 @@ class ReusesBlockedScores(SmallDecoder):
 
 @dataclass(frozen=True, kw_only=True)
 class Patient:
-    """A module to try. law: the law that names what is wrong with it. reported: where it was, in published software."""
+    """A module to try. law: the law that names what is wrong with it, "" for a sound one.
+
+    reported: where it was, in published software. said: what it is, where its class does not say.
+    """
 
     key: str
     title: str
     law: str
     make: Callable[[], nn.Module]
     reported: str = ""
+    said: str = ""
 
     @property
     def words(self) -> str:
         """What is wrong with it."""
-        return (getattr(self.make, "__doc__", None) or "").strip().splitlines()[0]
+        return self.said or (self.make.__doc__ or "").strip().splitlines()[0]
 
 
 def _leaking_under_sdpa() -> nn.Module:
@@ -245,4 +249,3 @@ PATIENTS = (
     Patient(key="hidden", title="A leak that no token shows", law="gradients", make=LeaksWhatFewTokensHave),
     Patient(key="rows", title="Rows of a batch mix", law="batch", make=MixesItsRows),
 )
-BY_KEY = {patient.key: patient for patient in PATIENTS}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model.obey.findings import BROKEN, OBEYS, Finding, MeasuredMask
 from model.obey.subject import apart
-from model.obey.trial import Trial, unknown
+from model.obey.trial import Trial, say, unknown
 
 LAW, NAME = "reach", "What reaches what"
 SUBSTITUTES = 3
@@ -50,7 +50,7 @@ def judge(trial: Trial, mask: MeasuredMask) -> Finding:
         more = "" if count == 1 else f", one of {count} pairs"
         where = "a later token" if column > row else "a token that its mask closes"
         size = float(mask.moved[row, column])
-        words = f"output {row} moves by {size:.3g} when token {column} is changed: it sees {where}{more}."
+        words = f"output {row} moves by {say(size)} when token {column} is changed: it sees {where}{more}."
         return Finding(LAW, NAME, BROKEN, words, amount, mask.tolerance, (row, column))
     finding = Finding(LAW, NAME, OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared

@@ -121,7 +121,7 @@ class SmallDecoder(nn.Module):
             documents = self.documents_of(position_ids)
         counted = self.positions_of(keep) if documents is None or position_ids is None else position_ids  # [B,K]
         positions = counted[:, past:] if position_ids is None else position_ids
-        x = self.dropout(self.embed(input_ids) + self.position_embedding(positions))
+        x = self.dropout(self.embed(input_ids) + self.position_embedding(positions.clamp(min=0)))
         made = SmallCache(length=past + many)
         for layer, block in enumerate(cast(Iterable[Block], self.blocks)):
             q, k, v = block.attention.project(*[block.attention_norm(x)] * 3)
@@ -141,8 +141,8 @@ class SmallDecoder(nn.Module):
         return self.embedding(ids)
 
     def positions_of(self, keep: Tensor) -> Tensor:
-        """[B,K]: counted over real tokens."""
-        return (keep.long().cumsum(-1) - 1).clamp(min=0)
+        """[B,K]: counted over real tokens, -1 before the first."""
+        return keep.long().cumsum(-1) - 1
 
     def documents_of(self, position_ids: Tensor) -> Tensor | None:
         """[B,Q]: a document begins where positions do not go on by one."""
@@ -224,10 +224,10 @@ class SmallPair(SmallDecoder):
         ids = input_ids if decoder_input_ids is None else decoder_input_ids
         source_keep = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
         keep = torch.ones_like(ids).bool() if decoder_attention_mask is None else decoder_attention_mask.bool()
-        source = self.embedding(input_ids) + self.position_embedding(self.positions_of(source_keep))
+        source = self.embedding(input_ids) + self.position_embedding(self.positions_of(source_keep).clamp(min=0))
         for block in self.encoder:
             source, _ = block(source, source_keep[:, None, None, :])
-        x = self.dropout(self.embedding(ids) + self.position_embedding(self.positions_of(keep)))
+        x = self.dropout(self.embedding(ids) + self.position_embedding(self.positions_of(keep).clamp(min=0)))
         row = torch.arange(ids.shape[1])[None]
         for layer, block in enumerate(self.blocks):
             allowed = self.allowed(layer, Places(row, row, keep))

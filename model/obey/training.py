@@ -8,7 +8,7 @@ from torch import nn
 
 from model.obey.findings import Finding
 from model.obey.subject import evaluating
-from model.obey.trial import Trial, difference_of, first_above, unknown
+from model.obey.trial import Trial, difference_of, first_above, say, unknown
 
 LAW, NAME = "training", "Training mode"
 RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
@@ -26,7 +26,7 @@ def judge(trial: Trial) -> Finding:
         LAW,
         NAME,
         amount=amount,
-        broken=f"output {where} differs by {amount:.3g} between training mode without dropout and eval mode.",
+        broken=f"output {where} differs by {say(amount)} between training mode without dropout and eval mode.",
         kept="training mode without dropout is as eval mode.",
     )
     if difference_of(found, again)[0] > trial.tolerance:

@@ -1,5 +1,6 @@
 """What every law is tried on: one module, one row of ids, and what counts as no change."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -90,6 +91,11 @@ class Trial:
         if amount > self.tolerance:
             return Finding(law, name, BROKEN, broken, amount, self.tolerance, pair)
         return Finding(law, name, OBEYS, kept, amount, self.tolerance)
+
+
+def say(amount: float) -> str:
+    """An amount in a sentence."""
+    return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
 
 
 def skipped(law: str, name: str, why: str) -> Finding:
