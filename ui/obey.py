@@ -1,13 +1,13 @@
 """The page Obey: what is checked, the check itself, and the words around it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import streamlit as st
 import torch
 
 from model import catalog
 from model.base import Model
-from model.huggingface import checkpoint_files, own_network
 from model.obey.check import check
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
@@ -23,14 +23,15 @@ MOST_TOKENS = 48  # of the text that is read
 MOST_MEGABYTES = 600  # of weights: more would take minutes here
 SECONDS = 90.0
 HOW = """
-Every token in turn is replaced by several others, and the change of every output is measured, in the module's own forward with its own kernels.
-What counts as no change is measured too: the same run twice, the row beside other rows, and one more rounding in the
-last place of every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
+Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
+forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
+and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
 A token whose change arrives nowhere proves nothing, so each must be seen to arrive somewhere; else the verdict is
 *cannot tell*. Gradients ask the same without a substitute: behind a mask they are exactly 0.
 
 The other laws compare two ways to the same number: a row alone and in a padded batch, packed documents and each alone,
-step by step through the cache and all at once, one attention kernel and another, training mode without dropout and eval mode.
+step by step through the cache and all at once, one attention kernel and another, training mode without dropout and
+eval mode.
 """
 
 
@@ -90,6 +91,8 @@ def read(model: Model, text: str) -> Reading:
 
 def of_model(name: str, reading: Reading, number_type: str) -> Report:
     """The check of a model as transformers runs it. Raises what loading and checking raise."""
+    from model.huggingface import checkpoint_files, own_network  # seconds to import, which a patient does without
+
     settings = Settings.from_environment()
     folder = catalog.fetch(name, None, settings)
     files = checkpoint_files.local_files(folder)
@@ -101,8 +104,8 @@ def of_model(name: str, reading: Reading, number_type: str) -> Report:
 
     def make() -> Report:
         network = own_network.load(name, folder, settings, getattr(torch, number_type))  # of this check alone
-        with_pieces = {"ids": reading.ids, "pieces": reading.pieces}
-        return check(network, name=f"{name} ({type(network).__name__})", seconds=SECONDS, **with_pieces)
+        title = f"{Path(name).name} ({type(network).__name__})"
+        return check(network, name=title, ids=reading.ids, pieces=reading.pieces, seconds=SECONDS)
 
     key = ("obey", catalog.files_key(name, folder), reading, number_type)
     return results.shared().get(key, make)
@@ -145,11 +148,11 @@ def key(report: Report) -> str:
 
 def numbers(report: Report) -> str:
     """The caption under the table."""
-    noise = report.noise
+    rows, runs = amount_text(report.noise.beside), amount_text(report.noise.across)
     return (
-        f"Most: the largest violation, in logits (of gradients, in their own units). Tolerated: what rounding may come to, "
-        f"{amount_text(noise.beside)} between rows of one run and {amount_text(noise.across)} between runs of other shapes. "
-        f"Seed {report.seed}, {report.forwards} forwards, {report.seconds:.1f} s."
+        "Most: the largest violation, in logits (of gradients, in their own units). Tolerated: what rounding may come "
+        f"to, {rows} between rows of one run and {runs} between runs of other shapes. Seed {report.seed}, "
+        f"{report.forwards} forwards, {report.seconds:.1f} s."
     )
 
 

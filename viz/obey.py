@@ -79,6 +79,8 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
         yaxis2={"matches": "y"},
     )
     figure.layout.yaxis.scaleanchor = None  # two pictures of one size fill the width
+    end = len(view.tokens) - 0.5
+    figure.update_layout(xaxis_range=[-0.5, end], yaxis_range=[end, -0.5], yaxis_autorange=False)
     for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True):
         figure.add_annotation(text=f"<b>{text}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
                               yanchor="bottom", showarrow=False)  # fmt: skip

@@ -4,15 +4,15 @@ One token a step, several a step, after a prompt padded on the left, and in tran
 than a sliding window takes the cache past it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from model.obey.findings import Finding
+from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, difference_of, first_above, say, skipped
+from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
 
 LAW, NAME = "cache", "Key-value cache"
 
@@ -30,24 +30,33 @@ def judge(trial: Trial) -> Finding:
     if not _gives_cache(trial, prompt):
         return skipped(LAW, NAME, "it returns no past_key_values when asked to use a cache.")
     whole = subject.outputs(trial.ids[None])[0]
-    ways: dict[str, tuple[Tensor, Tensor]] = {}
-    ways["one token a step"] = _stepped(trial, [1] * trial.length), whole
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
-    ways["several tokens a step"] = _stepped(trial, chunks), whole
-    static = _static(trial, prompt)
-    if static is not None:
-        ways["in a static cache"] = static, whole
-    if subject.takes_mask and subject.kind == "decoder" and _can_be_shifted(subject):
-        padded = _after_left_padding(trial, prompt)
-        ways["after a prompt padded on the left"] = padded, whole[: len(padded)]
-    most, words = -1.0, ""
-    for way, (found, expected) in ways.items():
-        amount, each = difference_of(found, expected)
-        if amount > most and (most <= trial.tolerance or amount == float("inf")):
-            most, where = amount, first_above(each, trial.tolerance)
+    ways: dict[str, Callable[[], Tensor | None]] = {
+        "one token a step": lambda: _stepped(trial, [1] * trial.length),
+        "several tokens a step": lambda: _stepped(trial, chunks),
+        "in a static cache": lambda: _static(trial, prompt),
+        "after a prompt padded on the left": lambda: _after_left_padding(trial, prompt),
+    }
+    most, words, gone, errors = 0.0, "", [], []
+    for way, run in ways.items():
+        try:
+            found = run()
+        except (CannotCheck, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
+            errors.append(f"{way}, it raised {type(error).__name__}: {str(error)[:100]}")
+            continue
+        if found is None:
+            continue
+        gone.append(way)
+        amount, each = difference_of(found, whole[: len(found)])
+        if amount > trial.tolerance and not words:
+            where = first_above(each, trial.tolerance)
             words = f"{way}, output {where} differs by {say(amount)} from the same text all at once."
-    kept = f"the same as all at once: {', '.join(ways)}."
-    return trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
+        most = max(most, amount)
+    kept = f"the same as all at once: {', '.join(gone)}."
+    finding = trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
+    return unknown(LAW, NAME, f"{errors[0]}.", finding) if errors and finding.verdict != BROKEN else finding
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
@@ -64,8 +73,14 @@ def _stepped(trial: Trial, sizes: Iterable[int], cache: Any = None) -> Tensor:
     return _run(trial.subject, trial.ids[None], list(sizes), None, cache)[0]
 
 
-def _after_left_padding(trial: Trial, prompt: int) -> Tensor:
-    """[T',V]: the row's beginning in steps, in a batch whose first row's prompt is padded on the left."""
+def _after_left_padding(trial: Trial, prompt: int) -> Tensor | None:
+    """[T',V]: the row's beginning in steps, in a batch whose first row's prompt is padded on the left.
+
+    None for a module that cannot be told of padding, or of the positions that go with it.
+    """
+    subject = trial.subject
+    if not subject.takes_mask or subject.kind != "decoder" or not _can_be_shifted(subject):
+        return None
     pads = max(prompt // 2, 1)
     many = trial.length - pads  # with its pads it is as long as the row, for a context may end there
     keep = torch.ones(2, trial.length, dtype=torch.bool, device=trial.ids.device)
@@ -78,7 +93,7 @@ def _after_left_padding(trial: Trial, prompt: int) -> Tensor:
 def _run(subject: Subject, ids: Tensor, sizes: list[int], keep: Tensor | None, cache: Any) -> Tensor:
     """ids [B,T] in steps -> outputs [B,T,V]. The mask grows with the cache, positions are counted over real tokens."""
     counted = None
-    if keep is not None and subject.takes("position_ids") and not subject.counts_positions_by_ids:
+    if keep is not None and subject.takes_positions:
         counted = (keep.long().cumsum(-1) - 1).clamp(min=0)
     found, done = [], 0
     encoded = None
@@ -119,9 +134,7 @@ def _gives_cache(trial: Trial, prompt: int) -> bool:
 
 def _can_be_shifted(subject: Subject) -> bool:
     """Whether positions can be told to it, or it is no model of transformers', which is held to the mask alone."""
-    if subject.counts_positions_by_ids:
-        return False
-    return subject.takes("position_ids") or not subject.is_transformers
+    return subject.takes_positions or not subject.is_transformers
 
 
 def _static(trial: Trial, prompt: int) -> Tensor | None:

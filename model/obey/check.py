@@ -124,6 +124,7 @@ def _prepared(
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
         raise CannotCheck("one more rounding in every part turns its outputs into NaN: nothing can be told apart")
+    subject.find_positions(row, noise.across)
     pad = getattr(config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
     return Trial(subject, row, pool, pad, declared, noise, seed, kernel_names)

@@ -101,8 +101,9 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
         return [LayerMask()]
     config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     causal = kind != "encoder"
-    if getattr(config, "is_causal", None) is False or getattr(config, "use_bidirectional_attention", None) is True:
-        causal = False
+    says_no = (getattr(config, name, None) is False for name in ("is_causal", "causal"))
+    both = getattr(config, "use_bidirectional_attention", None) is True or getattr(config, "attn_type", None) == "bi"
+    causal = causal and not both and not any(says_no)
     window = getattr(config, "sliding_window", None) or None
     if getattr(config, "use_sliding_window", True) is False:
         window = None

@@ -65,7 +65,11 @@ def convention(trial: Trial, first: int) -> tuple[str, dict[str, Any]] | None:
             return f"by {name}", {name: lengths} | (
                 {"position_ids": restarted} if subject.takes("position_ids") else {}
             )
-    if subject.takes("position_ids") and (packs_by_positions(subject.module) or _says_so(subject.config)):
+    if (
+        subject.takes("position_ids")
+        and not _has_state(subject.config)
+        and (packs_by_positions(subject.module) or _says_so(subject.config))
+    ):
         return "by positions that start again", {"position_ids": restarted}
     return None
 
@@ -90,6 +94,12 @@ def _gives_positions(node: ast.AST) -> bool:
         named = any(isinstance(target, ast.Name) and "mask_kwargs" in target.id for target in node.targets)
         return named and any(isinstance(key, ast.Constant) and key.value == "position_ids" for key in node.value.keys)
     return False
+
+
+def _has_state(config: Any) -> bool:
+    """Whether some layers carry a state along instead of attending: positions do not tell them of documents."""
+    types = getattr(config, "layer_types", None) or []
+    return any("attention" not in str(one) or "linear" in str(one) for one in types)
 
 
 def _says_so(config: Any) -> bool:

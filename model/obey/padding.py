@@ -55,7 +55,7 @@ def judge_content(trial: Trial) -> Finding:
         return skipped(CONTENT, NAMES[CONTENT], why)
     most, pair, words = 0.0, None, "other ids in the pads move nothing."
     tolerance = trial.noise.beside  # the same shapes twice
-    for side in ["right"] if trial.subject.counts_positions_by_ids else ["right", "left"]:
+    for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         amount, each, cells = _content(trial, side)
         if amount > most:
             most = amount
@@ -85,7 +85,7 @@ def padded(trial: Trial, side: str, fill: Tensor | None = None) -> tuple[Tensor,
 
 def positions(subject: Subject, keep: Tensor, side: str) -> dict[str, Any]:
     """The position ids that go with a batch padded on the left, counted over its real tokens."""
-    if side == "right" or not subject.takes("position_ids") or subject.counts_positions_by_ids:
+    if side == "right" or not subject.takes_positions:
         return {}
     return {"position_ids": (keep.long().cumsum(-1) - 1).clamp(min=0)}
 

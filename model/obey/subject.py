@@ -48,6 +48,7 @@ class Subject:
         self.ids_name = found[0]
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
+        self.takes_positions = False  # until find_positions was called
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -64,14 +65,21 @@ class Subject:
         return self.takes("attention_mask")
 
     @property
-    def counts_positions_by_ids(self) -> bool:
-        """Whether it finds positions by which ids are padding, RoBERTa's way: position ids are then its own."""
-        return any(hasattr(one, "create_position_ids_from_input_ids") for one in self.module.modules())
+    def counts_by_itself(self) -> bool:
+        """Whether it takes position ids, and has a numbering of its own: RoBERTa's kind counts by which ids are pads."""
+        return self.takes("position_ids") and not self.takes_positions
 
     @property
     def is_transformers(self) -> bool:
         """Whether it is a model class of transformers', whose conventions are known."""
         return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
+
+    def find_positions(self, ids: Tensor, tolerance: float) -> None:
+        """See whether it can be told positions: those from 0 on change nothing for ids [T]."""
+        if self.takes("position_ids"):
+            counted = torch.arange(len(ids), device=ids.device)[None]
+            told = self.outputs(ids[None], position_ids=counted)
+            self.takes_positions = float(apart(told, self.outputs(ids[None])).max()) <= tolerance
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
