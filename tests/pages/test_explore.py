@@ -26,11 +26,6 @@ from viz.overview import BLOCKED
 LINES = "Once upon a time\nThe little girl ran down the hill, over the bridge and through the wood."
 
 
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
 def same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and np.allclose(one, other, equal_nan=True)
 
