@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import escaped
+from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
 TOP = 10

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Unpack, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
@@ -170,8 +169,7 @@ def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[
         q, k, v = block.attention.project(read, read, read)
         allowed = trace.allowed(layer, row)[None, None]
         case = Case(q, k, v, allowed, keep, inputs=_cut(read, network.config.heads))
-        x = x + block.attention.merge(case.run(attention_of(layer)).output)
-        x = x + block.mlp_out(F.gelu(block.mlp_in(block.mlp_norm(x)), approximate="tanh"))
+        x = block.feed_forward(x + block.attention.merge(case.run(attention_of(layer)).output))
     return Rerun(network.norm(x), inputs)
 
 

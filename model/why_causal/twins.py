@@ -18,9 +18,9 @@ from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer
 from model.masks import MaskSpec
-from model.text import BatchTokenizer, TokenBatch
+from model.sampling import Sampling, draw
+from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, TokenBatch
 from model.trace import Trace
-from model.training.tokenizer import FIRST_ID, PAD_ID, START_ID
 
 FOLDER = CHECKPOINTS / "twins"
 FOLDERS = {True: "with_mask", False: "without_mask"}
@@ -211,17 +211,14 @@ def write(model: Model, ids: list[int], *, causal: bool, seed: int | None = None
     The likeliest each time, or drawn with a seed. With the mask or without, the last token has nothing to its right:
     without, the tokens before it see what was written after them.
     """
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):
         batch = _row(written)
         trace = model.run(batch, under(causal))
         logits = model.readout(trace.states[0, -1])
         logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
-        if generator is None:
-            written.append(int(logits.argmax()))
-        else:
-            written.append(int(torch.multinomial((logits / WARMTH).softmax(-1), 1, generator=generator)))
+        written.append(draw(logits, how, len(written)).token)
     return written
 
 

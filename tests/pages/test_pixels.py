@@ -16,8 +16,7 @@ from streamlit.testing.v1 import AppTest
 from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digit_writing import Draw, class_chances, write
-from model.pixels.real_digits import real_digits
-from model.pixels.recogniser import recogniser
+from model.pixels.real_digits import real_digits, recogniser
 from tests.pages.explore import array
 from viz.numbers import tenths
 

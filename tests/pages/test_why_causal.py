@@ -307,7 +307,7 @@ def test_the_choices_outlast_a_visit_to_another_page(page: WhyCausal) -> None:
 # the live training
 
 
-def test_a_training_from_start_to_end(page: WhyCausal) -> None:
+def test_a_training_from_start_to_end_and_a_second_one_beside_it(page: WhyCausal) -> None:
     page.pick(live_steps=100).press("live_start")
     assert page.app.button(key="live_start").disabled
     assert not page.app.button(key="live_stop").disabled
@@ -322,12 +322,9 @@ def test_a_training_from_start_to_end(page: WhyCausal) -> None:
     assert f"**{progress.without_mask:.2f}**" in said
     assert page.app.code[-1].value == progress.texts[-1][1].replace("\n", "⏎")
 
-
-def test_a_second_training_is_drawn_beside_the_first(page: WhyCausal) -> None:
-    for causal in (False, True):
-        page.pick(live_steps=100, live_causal=causal).press("live_start")
-        page.until_over()
-        page.run()
+    page.pick(live_causal=True).press("live_start")
+    page.until_over()
+    page.run()
     names = [trace["name"] for trace in page.figures()["live_figure"]["data"]]
     assert names == ["1: without the mask", "2: with the mask"]
     said = " ".join(one.value for one in page.app.markdown)

@@ -2,7 +2,7 @@
 
     python -m pytest tests/viz/test_overview.py
 
-The packet is read as viz/components/overview.js reads it (tests/viz/packet.py).
+The packet is read as viz/components/packet.js reads it (tests/viz/packet.py).
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from model.base import Model
 from model.masks import MaskSpec
 from tests.viz.packet import read
 from viz.components import OVERVIEW_HTML, source
+from viz.hatch import ink
 from viz.overview import BLOCKED, blocked_thumbnail, overview_packet, thumbnail_size
 from viz.palette import table
 
@@ -24,6 +25,7 @@ class TestPacket:
     def test_its_header_says_the_sizes_and_the_chosen_head(self) -> None:
         packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
         header, palette, _ = read(packet)
+        assert header.pop("hatch")["lines"] == ink("causal")["lines"]
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2}
         assert palette.tobytes() == table(255)
 
@@ -86,11 +88,11 @@ class TestComponent:
         script = source("overview.js")
         assert f"BLOCKED = {BLOCKED};" in script
         assert "subarray(0, 3 * 255)" in script
-        assert "getUint32(0, true)" in script
+        assert "getUint32(0, true)" in source("packet.js")
 
     def test_it_fetches_nothing_and_names_itself_before_its_data_comes(self) -> None:
-        for text in (source("overview.js"), source("overview.css"), OVERVIEW_HTML):
+        for text in (source("packet.js", "overview.js"), source("overview.css"), OVERVIEW_HTML):
             assert "http" not in text
-            assert "import" not in text
+            assert "import " not in text
         assert 'aria-label="' in OVERVIEW_HTML
         assert 'tabindex="0"' in OVERVIEW_HTML

@@ -9,8 +9,7 @@ import streamlit as st
 from model.pixels import digits
 from model.pixels.digit_writing import Draw, Progress, write
 from model.pixels.digits import DigitsModel
-from model.pixels.real_digits import RealDigits, real_digits
-from model.pixels.recogniser import Recogniser, recogniser
+from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import results
 from viz.components import source
 from viz.pixels.pictures import LEVELS, PICTURE_HTML, PIXELS, drawing_packet

@@ -4,7 +4,7 @@ import numpy as np
 import streamlit as st
 
 from model.pixels.digit_writing import Draw, class_chances
-from model.pixels.recogniser import TITLES
+from model.pixels.real_digits import TITLES
 from ui.guard import guarded
 from ui.pixels import choices, pictures
 from viz.numbers import tenths

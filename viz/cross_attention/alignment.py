@@ -11,7 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.heatmap import LONGEST_TICK, escaped
+from viz.heatmap import LONGEST_TICK
+from viz.html import escaped
 from viz.numbers import tenths
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from model import masks
-from model.text import TokenBatch
+from model.optimization import token_losses
+from model.text import START_ID, TokenBatch
 from model.training import twins as training
 from model.training.corpus import read_books
-from model.training.tokenizer import START_ID
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Combination, Pair
 from tests.near import assert_near
@@ -240,7 +240,7 @@ def test_the_losses_are_those_under_the_mask() -> None:
         states, _ = model(ids, torch.arange(4), masks.causal(4, 4)[None, None] if causal else None)
         chances = model.logits(states)[0].log_softmax(-1)
         by_hand = torch.stack([-chances[place, token] for place, token in enumerate([3, 5, 7, 9])])[None]
-        assert_near(training.token_losses(model, ids, targets, causal), by_hand, 1e-5)
+        assert_near(token_losses(model, ids, targets, causal), by_hand, 1e-5)
 
 
 def test_held_out_rows_begin_with_the_start_token(pair: Pair) -> None:
