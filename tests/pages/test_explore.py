@@ -301,10 +301,13 @@ class TestTexts:
 
 
 class TestModels:
-    def test_gpt2_without_a_network_says_within_two_seconds_how_to_get_it(
+    def test_gpt2_without_a_network_says_at_once_how_to_get_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(*_: object, **__: object) -> None:
+        asked: list[object] = []
+
+        def refuse(*address: object, **__: object) -> None:
+            asked.append(address)
             raise socket.gaierror(-3, "Temporary failure in name resolution")
 
         page = Explore()
@@ -313,12 +316,11 @@ class TestModels:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         close_session()
-        begin = time.monotonic()
         page.choose(model="gpt2")
         assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
         page.app.button(key="download").click()
         page.run()
-        assert time.monotonic() - begin < 2
+        assert len(asked) <= 2, "one short request; the hub's own client would try again for 25 seconds"
         (error,) = page.said("error")
         assert "hf download" in error
         assert "gpt2" in error
