@@ -23,7 +23,7 @@ batch = reading.batch
 title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
-sentence_place = st.container()
+sentence_place, lesson_place = st.empty(), st.container()
 left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
@@ -36,7 +36,8 @@ changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
-sentence_place.html(f'<p class="sentence">{sentence(explain.scene(now, scope, name, views[0]))}</p>')
+seen = sentence(explain.scene(now, scope, name, views[0]))
+sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
     picture_place, below = st.container(), st.container()
@@ -69,6 +70,10 @@ else:
         figure = loss_figure(*curves, batch.pieces[row], changed=changed)
         st.caption(explain.loss_caption(*curves, changed=changed))
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+    if now.masks != standard.masks and scope == "model":
+        sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
+        if explain.lifts_the_causal_mask(now):
+            lesson_place.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(leak_table(one, every, name, changed=changed))
 controls.share(link.View, model, masks=None)

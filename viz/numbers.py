@@ -13,11 +13,11 @@ from viz.html import bar, escaped, join, table, tag
 from viz.palette import NOW, STANDARD
 
 TOP = 10
-LOSS = {  # of every chart of losses, beside its tokens
+LOSS_LAYOUT = {
     "height": 290,
     "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
     "hovermode": "x unified",
-    "yaxis": {"title": {"text": "loss, nats"}, "rangemode": "tozero"},
+    "yaxis": {"title": {"text": "loss, nats a token"}, "rangemode": "tozero"},
     "legend": {"orientation": "h", "y": 1.12, "x": 0},
 }
 
@@ -67,7 +67,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *,
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
     names = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
     series = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("standard", standard, STANDARD)]
-    traces = [
+    curves = [
         {
             "type": "scatter",
             "x": names,
@@ -81,7 +81,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *,
         for name, values, colour in series
     ]
     every = math.ceil(len(pieces) / 30)
-    x = {
+    places = {
         "type": "category",
         "tickmode": "array",
         "tickvals": list(range(0, len(pieces), every)),
@@ -90,8 +90,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *,
         "tickfont": {"size": 10},
         "range": [-0.5, len(pieces) - 0.5],
     }
-    layout = LOSS | {"xaxis": x, "showlegend": changed}
-    return figure(traces, layout)
+    return figure(curves, LOSS_LAYOUT | {"xaxis": places, "showlegend": changed})
 
 
 def number(value: float) -> str:
@@ -119,11 +118,25 @@ def percent(share: float) -> str:
     return f"{share * 100:.3f} %" if share < 0.001 else f"{share * 100:.1f} %"
 
 
+def tenths(share: float) -> str:
+    """A share to a tenth of a percent, as in tables: 0.4132 -> "41.3 %"; NaN -> "–".
+
+    What is not exactly 0 or 1 never says so: 0.0004 -> "< 0.1 %", 0.9996 -> "> 99.9 %".
+    """
+    if math.isnan(share):
+        return "–"
+    if share <= 0 or share >= 1:
+        return "0 %" if share <= 0 else "100 %"
+    if share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.1f} %" if share < 0.9995 else "> 99.9 %"
+
+
 def _candidate(one: Candidate, colour: str) -> Markup:
     return join(
         (
             tag("td", one.label, class_="token"),
-            tag("td", percent(one.probability), class_="number"),
+            tag("td", tenths(one.probability), class_="number"),
             tag("td", bar(one.probability, colour), class_="track"),
         )
     )

@@ -19,7 +19,7 @@ _component = st.components.v2.component(
 
 
 def drawable(begin: int, end: int) -> tuple[int, int]:
-    """Of positions begin up to, without, end those that there is room to draw on; says what is left out."""
+    """Of positions begin up to, without, end those that can be drawn on, a cell each; says what is left out."""
     if end - begin > MOST_CELLS:
         st.caption(
             f"Positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
