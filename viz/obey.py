@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from viz import heatmap
 from viz.hatch import data_uri, hatch_png
-from viz.heatmap import add_hatching, axis_names, colour_bar, style_axes
+from viz.heatmap import axis_names, colour_bar, hatching
 from viz.palette import ALLOWED, table
 from viz.view import HeadView
 
@@ -70,8 +71,7 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
     _add_measured(figure, view, axes, dark=dark)
     _add_declared(figure, view, axes, dark=dark)
-    style_axes(figure, axes)
-    style_axes(figure, axes, "2", tokens=False)
+    figure.update_layout(heatmap.axes(axes) | heatmap.axes(axes, "2", tokens=False))
     figure.update_layout(
         xaxis={"domain": LEFT, "title": {"text": KEY}},
         yaxis={"title": {"text": QUERY}},
@@ -165,7 +165,8 @@ def _add_declared(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
     _add_flat(figure, view.declared, axes, ALLOWED, "open", words, "2")
     if closed.any():
         later = np.triu(np.ones_like(closed), 1)
-        add_hatching(figure, {"causal": closed & later, "window": closed & ~later}, dark=dark, place="2")
+        for image in hatching({"causal": closed & later, "window": closed & ~later}, dark=dark, place="2"):
+            figure.add_layout_image(image)
         words = "<b>%{y}</b> is declared not to see <b>%{x}</b><extra></extra>"
         _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, "2")
 
