@@ -168,7 +168,7 @@ class TestRoom:
         assert compared == pytest.approx(alone, abs=1)
         _, top, wide, tall = alone
         assert wide == pytest.approx(tall, abs=1)
-        assert wide >= 0.45 * height
+        assert wide >= min(0.45 * height, 0.27 * width)
         assert top + tall <= height
         small = page.chart.evaluate("chart => [2, 3].flatMap(n => [chart._fullLayout['xaxis' + n]._length, "
                                     "chart._fullLayout['yaxis' + n]._length])")  # fmt: skip
