@@ -53,6 +53,7 @@ else:
         layer, head = controls.choose_head(model, now.trace.num_layers, now.trace.num_heads)
     with right:
         st.html(words.sentence(bug))
+        words.say_what_is_seen(found)
         on = choose.choose_side(found)
         drawing.show(now, bug, found, layer, head, on=on)
     said, laws = st.columns([1, 1.25], gap="large")
