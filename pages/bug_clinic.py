@@ -12,6 +12,7 @@ from ui.bug_clinic import choose, drawing, spot, words
 from ui.examples import FIRST
 from ui.guard import guarded
 
+st.html(choose.STYLE)
 model, text = controls.open_page(choose.restore)
 if not text.strip():
     st.info("Type a text on the left, one sequence a line, or take one of the examples.")

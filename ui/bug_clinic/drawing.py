@@ -99,7 +99,7 @@ def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None
     if parts:
         st.html(
             f'<p class="key">“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each '
-            "head..</p>"
+            "head.</p>"
         )
 
 

@@ -214,7 +214,7 @@ class TestEvidence:
 
     def test_the_first_feature_that_differs_plainly_else_the_cell_that_differs_most(self) -> None:
         other = self.weights.clone()
-        other[1, 2], other[1, 1] = 0.1, 0.65
+        other[1, 2], other[1, 1] = 0.15, 0.65
         found = difference(self.weights, other, self.keep, ("padding", "itself", "later"))
         assert (found.feature, found.one) == ("itself", pytest.approx(0.375))
         assert found.other == pytest.approx(0.575)
