@@ -40,10 +40,16 @@ seen = sentence(explain.scene(now, scope, name, views[0]))
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
+    picture_place, below = st.container(), st.container()
+    if attention != "cross":
+        with below:
+            keep = now.trace.keys.keep[row].numpy()
+            part = head_picture.without_padding(part, keep, masked=spec.padding)
     views = [cropped(view, *part) for view in views]
     dark = page.is_dark()
     figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
-    head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
+    with picture_place:
+        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)

@@ -16,6 +16,7 @@ PAGES = {  # in the order in which they are read
     "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
+    "pages/obey.py": ("Obey", ":material/rule:"),
     "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
     "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
@@ -29,8 +30,9 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 
 ROOM = """
   [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
+  [class*="st-key-ROOM_"] > * {
+    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
-    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem);
     width: calc(var(--side) * WIDE + ACROSSpx) !important; height: calc(var(--side) + DOWNpx) !important; }
 """
 STYLE = """

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -46,6 +47,12 @@ def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -
     file = io.BytesIO()
     picture.save(file, "PNG", transparency=bytes(colour[3] for colour in colours), compress_level=4)
     return file.getvalue()
+
+
+def ink(name: str, colour: str | None = None) -> dict[str, Any]:
+    """A mask's hatching for components/packet.js: its lines, a number for each row whose bits are the inked pixels."""
+    lines = (LINES[name] << np.arange(PERIOD)).sum(1).tolist()
+    return {"name": name, "colour": colour or MASK_COLOURS[name], "lines": lines}
 
 
 def data_uri(png: bytes) -> str:

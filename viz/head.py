@@ -35,7 +35,7 @@ def head_figure(now: HeadView, *, dark: bool, wide: float = 1) -> go.Figure:
     layout = _layout(view, dark) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
     layout["xaxis"]["domain"] = [0, 1 / wide]
     weights = weights_trace(view, head_range(now), **_at_picture(view, wide))
-    return figure([weights, *blocked_traces(view)], layout)
+    return figure([*blocked_traces(view), weights], layout)
 
 
 def comparison_figure(
@@ -46,11 +46,11 @@ def comparison_figure(
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
     traces = [
+        *blocked_traces(view),
+        *blocked_traces(other, "2"),
         weights_trace(view, zmax, **_beside(1, 1, SMALL)),
         weights_trace(other, zmax, "2"),
         _difference_trace(view, change, dark, "3", **_beside(1, SMALL, SMALL)),
-        *blocked_traces(view),
-        *blocked_traces(other, "2"),
     ]
     layout = _layout(view, dark) | axes(view) | axes(other, "2", tokens=False) | axes(view, "3", tokens=False)
     layout["xaxis"]["domain"] = [0, 1 / WIDE]

@@ -40,7 +40,6 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
     return cells(view, np.where(view.any_blocked(), np.nan, view.weights), place) | {
         "zmin": 0,
         "zmax": zmax,
-        "zorder": 1,
         "colorscale": SEQUENTIAL_SCALE,
         "showscale": bool(bar),
         "colorbar": colour_bar("weight", **bar),
@@ -53,7 +52,8 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
 def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
     """Where masks block cells, one trace with nothing to see: its tooltips say what blocks a cell.
 
-    It lies beneath those that have gaps at these cells. Empty where nothing is blocked.
+    It has to come before those that have gaps at these cells: the last one has the tooltip. Empty where nothing is
+    blocked.
     """
     if not view.any_blocked().any():
         return []

@@ -20,7 +20,7 @@ from torch import Tensor
 from model import masks
 from model.attention import attention_stages
 from model.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
-from model.sampling import choose
+from model.sampling import Sampling, choose
 from model.transformer import Transformer, TransformerConfig
 
 CONTEXT, ROWS = 64, 16  # characters a row, and rows a step
@@ -30,7 +30,8 @@ LAYERS, HEADS, WIDTH = 2, 4, 64  # small enough for hundreds of steps in seconds
 RATES = Rates(matrix_rate=1e-2, other_rate=6e-3)
 LOUDER = 5.0  # times the usual initial positions: "the next place" is then found in tens of steps, not in thousands
 REPORT_EVERY, WRITE_EVERY = 5, 100  # steps
-PROMPT, WRITTEN, TEMPERATURE = 20, 120, 0.8  # characters of the text it is given, and what it writes on
+PROMPT, WRITTEN = 20, 120  # characters: the beginning of the text, and what it writes on
+WARMTH = Sampling(temperature=0.8)  # what it is written with
 
 
 class Alphabet:
@@ -112,7 +113,7 @@ def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Gen
         length = seen.shape[1]
         allowed = masks.causal(length, length)[None, None] if causal else None
         states, _ = model(seen, torch.arange(length), allowed)
-        written.append(choose(model.logits(states[0, -1]), TEMPERATURE, generator=generator).token)
+        written.append(choose(model.logits(states[0, -1]), WARMTH, generator).token)
     return written
 
 

@@ -24,7 +24,7 @@ LAYER, HEAD = 5, 1
 HEAD_BAR, ALL_BAR = 1.4, 1.6
 MOST_TOKENS, TURNS = 4096, 3
 OVERVIEW_BAR, MEMORY_BAR = 1.5, 1.25
-LLAMA = SHAPE | {"num_key_value_heads": 12, "max_position_embeddings": MOST_TOKENS}
+LLAMA = SHAPE | {"max_position_embeddings": MOST_TOKENS}
 UNMASKED = MaskSpec(causal=False)
 
 
@@ -39,7 +39,7 @@ def _flips() -> list[Ratio]:
     forwards, both, heads, alls = [], [], [], []
     for turn in range(FLIPS):
         batch = random_batch(TOKENS, turn)
-        run_pair(model, batch, model.standard, "model", 0, "self")[0].predictions()
+        run_pair(model, batch, model.standard, 0, "self")[0].predictions()
         began = time.perf_counter()
         trace = model.run(batch, UNMASKED)
         forwards.append(time.perf_counter() - began)
@@ -47,7 +47,7 @@ def _flips() -> list[Ratio]:
         both.append(time.perf_counter() - began)
 
         began = time.perf_counter()
-        now, standard = run_pair(model, batch, UNMASKED, "model", 0, "self")
+        now, standard = run_pair(model, batch, UNMASKED, 0, "self")
         comparison_figure(now.head(LAYER, HEAD), standard.head(LAYER, HEAD), dark=False).to_json()
         heads.append(time.perf_counter() - began)
         survey = now.survey()
@@ -98,7 +98,7 @@ def _overview_of(folder: Path) -> tuple[Times, float]:
     for turn in range(TURNS):
         batch = random_batch(MOST_TOKENS, turn, LLAMA["vocab_size"])
         began = time.perf_counter()
-        now, _ = run_pair(model, batch, model.standard, "model", 0, "self")
+        now, _ = run_pair(model, batch, model.standard, 0, "self")
         ran = time.perf_counter()
         now.survey()
         times.append((ran - began, time.perf_counter() - ran))

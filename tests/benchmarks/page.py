@@ -10,9 +10,10 @@ import numpy as np
 from playwright.sync_api import Browser, Page
 
 from model import catalog
+from model.heads.survey import thumbnail_size
 from tests.benchmarks.report import Ratio
 from tests.browser.running import ROOT, chromium, running
-from viz.overview import overview_packet, thumbnail_size
+from viz.overview import overview_packet
 
 EMPTY_PAGE = "import streamlit as st\nimport torch\nst.write('ready', torch.__version__)\n"
 STARTS, FLIPS, TURNS = 5, 7, 3

@@ -5,11 +5,9 @@ python -m pytest tests/model/test_story.py
 
 from pathlib import Path
 
-import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model import catalog
 from model.base import CHECKPOINTS, Model
 from model.heads import measures
 from model.text import FIRST_ID, START_ID, TokenBatch
@@ -18,11 +16,6 @@ from model.training.evaluate import held_out_bits
 
 FOLDER = CHECKPOINTS / "story"
 SPAN = 50
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 def test_it_is_small_enough_to_ship() -> None:

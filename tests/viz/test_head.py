@@ -148,7 +148,7 @@ class TestWhatBlocksACell:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=np.zeros((TOKENS, TOKENS), bool))
         figure = head_figure(view, dark=False)
         weights, blocked = trace_of(figure, "weights"), trace_of(figure, "blocked")
-        assert weights.zorder > (blocked.zorder or 0)
+        assert figure.data.index(weights) > figure.data.index(blocked), "the last one has the tooltip"
         assert not weights.hoverongaps
         np.testing.assert_array_equal(blocked.z, view.scaled)
         assert {colour for _, colour in blocked.colorscale} == {"rgba(0,0,0,0)"}

@@ -18,7 +18,9 @@ from ui.run_view import RunView
 
 STYLE = """
 <style>
-  @media (max-width: 640px) { .st-key-bugs [role="radiogroup"] { max-height: 9.5rem; overflow-y: auto; flex-wrap: nowrap; } }
+  @media (max-width: 640px) {
+    .st-key-bugs [role="radiogroup"] { max-height: 9.5rem; overflow-y: auto; flex-wrap: nowrap; }
+  }
 </style>
 """  # on a phone the list would push the picture off the screen
 MODES = {"all": "All bugs", "spot": "Spot the bug"}

@@ -159,9 +159,10 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
 
 
 def _mask_traces(mask: HeadView) -> list[Part]:
-    blocked = mask.any_blocked()
-    free = _flat(~blocked, mask, _colours(1)[0], "may look", "<b>%{y}</b> may look at <b>%{x}</b><extra></extra>")
-    return [free | {"zorder": 1}, *blocked_traces(mask)]
+    free = _flat(
+        ~mask.any_blocked(), mask, _colours(1)[0], "may look", "<b>%{y}</b> may look at <b>%{x}</b><extra></extra>"
+    )
+    return [*blocked_traces(mask), free]
 
 
 def _flat(shown: np.ndarray, mask: HeadView, colour: str, name: str, words: str, place: str = "") -> Part:

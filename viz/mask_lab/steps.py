@@ -55,9 +55,9 @@ def steps_figure(view: StepsView, *, dark: bool) -> go.Figure:
         + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],
         "images": [image for place in (MASKED, WEIGHTS) for image in hatching(head.blocked, dark=dark, place=place)],
     }
-    weights = [weights_trace(head, colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))]
-    weights += blocked_traces(head, WEIGHTS)
-    figure = heatmap.figure([*_scores(view, head, dark), *weights, *_values(view, head, dark)], layout)
+    weights = weights_trace(head, colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
+    pictures = [*_scores(view, head, dark), *blocked_traces(head, WEIGHTS), weights, *_values(view, head, dark)]
+    figure = heatmap.figure(pictures, layout)
     mark_row(figure, view.query // head.step, (RAW, SCALED, MASKED, WEIGHTS, OUTPUT))
     return figure
 
@@ -72,8 +72,8 @@ def _scores(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
     return [
         _signed(raw, names, RAW, "q·k", _reach_of(raw), dark),
         _signed(head.scaled, names, SCALED, "score", reach, dark),
-        masked | {"zorder": 1},
         *blocked_traces(head, MASKED),
+        masked,
     ]
 
 

@@ -34,11 +34,6 @@ UNSEEN = {"in-place", "targets"}  # their outputs are right
 
 
 @pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
-@pytest.fixture(scope="module")
 def trace(story: Model) -> Trace:
     return read(story, TEXT)
 

@@ -66,7 +66,7 @@ class TestFigure:
         shut = np.any(list(view.blocked.values()), axis=0)
         np.testing.assert_array_equal(np.isnan(trace_of(figure, "may look").z), shut)
         blocked = trace_of(figure, "blocked")
-        assert trace_of(figure, "may look").zorder > (blocked.zorder or 0)
+        assert [trace.name for trace in figure.data][:2] == ["blocked", "may look"], "the last one has the tooltip"
         assert "%{text}" in blocked.hovertemplate
         text = np.array(blocked.text)
         for name, mask in view.blocked.items():
