@@ -311,7 +311,7 @@ class TestSpotTheBug:
         assert BY_KEY[first].wrong.splitlines()[0] in page.app.code[0].value
         assert "1 of 1 right" in page.words()
         assert "Why not" not in page.words()
-        assert re.search(r"What gives it away: .*\d.* right, and .*\d.* here\.", page.words())
+        assert re.search(r"What gives it away: .*\d.* in the right version, and .*\d.* here\.", page.words())
         assert all(page.app.button(key=f"candidate_{place}").disabled for place in range(4))
 
         page.press("another")
