@@ -5,7 +5,8 @@ from functools import partial
 import torch
 
 from model.base import CHECKPOINTS
-from model.bug_clinic.bugs import BUGS, Bug
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.bugs import BUGS
 from model.gpt2 import load_transformer
 from model.obey import patients
 from model.obey.bugged import OwnDecoder, bugged
@@ -41,7 +42,7 @@ def of_bug(bug: Bug) -> Patient:
         first_layer=bug.first_layer,
         half=bug.dtype == torch.float16,
         raises=bug.key in RAISES,
-        second_use=bug.second_use,
+        second_use=bug.key == "in-place",
     )
     return Patient(key=bug.key, title=bug.name, law=LAWS[bug.key], make=make, reported="the Bug clinic", said=bug.wrong)
 
@@ -90,4 +91,4 @@ SOUND = (
     ),
     Patient(key="sound-pair", title="Sound: encoder-decoder", law="", make=SmallPair, said="With a source."),
 )
-ALL = {one.key: one for one in (*SOUND, *patients.PATIENTS, *map(of_bug, BUGS), TWIN)}
+ALL = {one.key: one for one in (*SOUND, *patients.PATIENTS, *(of_bug(bug) for bug in BUGS if bug.key in LAWS), TWIN)}

@@ -41,9 +41,8 @@ def test_a_patient_that_breaks_one_law_breaks_no_other() -> None:
         assert [finding.law for finding in check(ALL[key].make()).broken] == [ALL[key].law]
 
 
-def test_all_of_the_clinics_bugs_are_patients() -> None:
-    assert set(LAWS) == {bug.key for bug in BUGS}
-    assert len({bug.number for bug in BUGS}) == 12
+def test_all_patients_of_the_clinic_are_among_its_bugs() -> None:
+    assert set(LAWS) <= {bug.key for bug in BUGS}
 
 
 def test_each_says_what_it_is() -> None:
