@@ -37,6 +37,7 @@ with said:
     sections.notes(spec, now, layer)
 part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
+part = canvas.drawable(*part)
 left, right = st.columns(2, gap="medium")
 with left:
     canvas.show(mask, *part, compose.text_key(reading.batch))

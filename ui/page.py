@@ -30,8 +30,9 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 
 ROOM = """
   [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
+  [class*="st-key-ROOM_"] > * {
+    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
-    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem);
     width: calc(var(--side) * WIDE + ACROSSpx) !important; height: calc(var(--side) + DOWNpx) !important; }
 """
 STYLE = """

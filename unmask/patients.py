@@ -13,7 +13,7 @@ from model.obey.patients import Patient
 from model.obey.small import SmallConfig, SmallDecoder, SmallPair
 
 LAWS = {  # of the clinic's bugs: the law of a whole module that names the mistake
-    "view": "gradients",
+    "view": "kernels",
     "unprojected": "kernels",
     "scale-width": "kernels",
     "scale-divided": "kernels",

@@ -66,7 +66,7 @@ class Subject:
 
     @property
     def counts_by_itself(self) -> bool:
-        """Whether it takes position ids, and has a numbering of its own: RoBERTa's kind counts by which ids are pads."""
+        """Whether it takes position ids but numbers otherwise: RoBERTa's kind counts by which ids are pads."""
         return self.takes("position_ids") and not self.takes_positions
 
     @property

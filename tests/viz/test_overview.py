@@ -7,14 +7,14 @@ The packet is read as viz/components/packet.js reads it (tests/viz/packet.py).
 
 import numpy as np
 import pytest
-import torch
 
 from model.base import Model
+from model.heads.survey import blocked_thumbnail, thumbnail_size
 from model.masks import MaskSpec
 from tests.viz.packet import read
 from viz.components import OVERVIEW_HTML, source
 from viz.hatch import ink
-from viz.overview import BLOCKED, blocked_thumbnail, overview_packet, thumbnail_size
+from viz.overview import BLOCKED, overview_packet
 from viz.palette import table
 
 MOST_BYTES = 600_000
@@ -57,18 +57,8 @@ class TestSize:
         packet = overview_packet(weights, np.zeros((layers, size, size), bool), layer=0, head=0)
         assert len(packet) <= MOST_BYTES
 
-    def test_twelve_by_twelve_heads_get_64_pixels_a_side(self) -> None:
-        assert thumbnail_size(12, 12) == 64
-
 
 class TestBlocked:
-    @pytest.mark.parametrize(("tall", "wide"), [(5, 7), (16, 16), (11, 3), (1, 1), (4, 16)])
-    def test_a_pixel_is_blocked_where_torchs_patch_has_no_free_cell(self, tall: int, wide: int) -> None:
-        blocked = np.random.default_rng(tall).random((16, 16)) < 0.8
-        free = torch.from_numpy(~blocked).float()[None]
-        pooled = torch.nn.functional.adaptive_max_pool2d(free, (tall, wide))[0]
-        np.testing.assert_array_equal(blocked_thumbnail(blocked, tall, wide), pooled.numpy() == 0)
-
     @pytest.mark.parametrize("size", [3, 5, 8, 64])
     @pytest.mark.parametrize("spec", [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False)])
     def test_in_a_run_only_blocked_pixels_lack_weight(self, tiny: Model, spec: MaskSpec, size: int) -> None:

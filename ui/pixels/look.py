@@ -108,10 +108,10 @@ def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -
 def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
     """Every head, the chosen one on the picture, and the numbers."""
     changed = not st.session_state.pixels_causal
-    name, zmax = f"L{layer} H{head}", largest(now.view, standard.view, layer=layer, head=head)
+    name, zmax = f"L{layer} H{head}", largest(now.view, standard.view)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        pictures.show(heads_packet(now.view, layer, head), "pixels_heads", picked_head)
+        pictures.show(heads_packet(now.view, layer, head, zmax), "pixels_heads", picked_head)
         if changed:
             st.caption(f"**{name}** under the standard masks, the same colours")
             pictures.show(head_packet(standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)

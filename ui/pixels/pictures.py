@@ -15,7 +15,7 @@ from viz.components import source
 from viz.pixels.pictures import LEVELS, PICTURE_HTML, PIXELS, drawing_packet
 
 _component = st.components.v2.component(
-    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("pixels.js")
+    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("packet.js", "pixels.js")
 )
 
 
