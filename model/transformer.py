@@ -4,6 +4,7 @@ decoder with cross-attention (Vaswani et al. 2017), blocks.py their layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from torch import Tensor, nn
 
@@ -77,7 +78,7 @@ class Transformer(nn.Module):
         x = self.token_embedding(ids) + self.position_embedding(positions)  # [B,T,W]
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         qkvs = []
-        for block, mask, kept in zip(self.blocks, masks, past or [None] * len(self.blocks), strict=True):
+        for block, mask, kept in zip(self.blocks, masks, past or repeat(None, len(self.blocks)), strict=True):
             x, qkv = block(x, mask, kept)
             qkvs.append(qkv)
         return self.norm(x), qkvs

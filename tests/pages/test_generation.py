@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
@@ -23,6 +22,7 @@ from model.kv_cache import batch_of, network_of
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, draw
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
+from tests.viz.packet import Growing, read_growing
 from ui.examples import EXAMPLES, FIRST
 from ui.generation.writing import NEXT, Writing
 from viz.numbers import percent
@@ -92,9 +92,12 @@ class Page:
         return {chart.proto.id.rpartition("-")[2]: json.loads(chart.proto.spec) for chart in charts}
 
     def weights(self) -> np.ndarray:
-        """float [Q,K] of the heatmap, NaN where blocked."""
-        (trace,) = [one for one in self.figures()["head_figure"]["data"] if one["name"] == "weights"]
-        return array(trace["z"])
+        """float [Q,K] of the heatmap."""
+        return self.heatmap().weights
+
+    def heatmap(self) -> Growing:
+        (component,) = self.app.get("bidi_component")
+        return read_growing(component.proto.bytes)
 
     def table(self) -> list[list[str]]:
         """The cells of the table of differences, the head left out."""
@@ -137,7 +140,7 @@ class TestTheFirstView:
         page = Page(text=None)
         assert page.text() == "<start>" + FIRST
         trace = story.run(story.encode([FIRST]))
-        np.testing.assert_allclose(np.nan_to_num(page.weights()), trace.weights(4, 0).numpy(), atol=1e-6)
+        np.testing.assert_allclose(page.weights(), trace.weights(4, 0).numpy(), atol=1e-6)
         choice = draw(trace.logits[0, -1], SAMPLING, trace.logits.shape[1])
         top = choice.before.topk(10).indices.tolist()
         after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "out" for token in top]
@@ -151,7 +154,8 @@ class TestTheFirstView:
     def test_says_where_the_newest_row_looks(self, story: Model) -> None:
         page = Page(layer="2", head="3")
         row = story.run(story.encode([PROMPT])).weights(2, 3)[-1]
-        assert f"puts {percent(float(row.max()))} of L2 H3's attention" in page.sentences()[0]
+        assert "The newest row of L2 H3" in page.sentences()[0]
+        assert f"puts {percent(float(row.max()))} of its attention" in page.sentences()[0]
         assert f"(position {int(row.argmax())})" in page.sentences()[0]
 
     def test_of_several_lines_the_first_is_the_prompt(self) -> None:
@@ -174,7 +178,7 @@ class TestWriting:
             assert page.path == written_by(story, steps)
             assert len(page.weights()) == rows + steps
         trace = story.run(batch_of(story, page.path.ids))
-        np.testing.assert_allclose(np.nan_to_num(page.weights()), trace.weights(4, 0).numpy(), atol=1e-5)
+        np.testing.assert_allclose(page.weights(), trace.weights(4, 0).numpy(), atol=1e-5)
 
     @pytest.mark.parametrize("cache", ["true", "false"])
     def test_the_text_is_the_same_with_the_cache_and_without(self, story: Model, cache: str) -> None:
@@ -225,7 +229,7 @@ class TestWriting:
     def test_is_drawn_as_the_link_says(self, story: Model, query: dict, sampling: Sampling) -> None:
         page = Page(**query).press("step", 4)
         assert page.path == written_by(story, 4, sampling)
-        assert {name: page.app.query_params[name] for name in query} in (query, {n: [v] for n, v in query.items()})
+        assert {name: float(*page.app.query_params[name]) for name in query} == {n: float(v) for n, v in query.items()}
 
     @pytest.mark.parametrize(
         "query", [{"temperature": "nan"}, {"top_k": "-3"}, {"top_p": "<b>"}, {"seed": "1e99"}, {"cache": "perhaps"}]
@@ -296,7 +300,8 @@ class TestPlaying:
         full = written_by(story, 0)
         for _ in range(MOST_WRITTEN - 1):
             full = full.plus(300)
-        page.app.session_state.writing = replace(page.app.session_state.writing, path=full)
+        before = page.app.session_state.writing
+        page.app.session_state.writing = replace(before, path=full, chances=(0.5,) * len(full.written))
         page.run().press("play")
         assert len(page.path.written) == MOST_WRITTEN
         page.run()
@@ -375,10 +380,13 @@ class TestTheCache:
         page = Page().press("step")
         count = len(page.path.ids)
         full, one = (step_cost.multiply_adds(network.config, queries, count) / 1e6 for queries in (count, 1))
-        assert f"took {one:,.1f} million multiply-adds, with the cache off it takes {full:,.1f}" in page.said("caption")
+        words = f"A step to token {count} takes {one:,.1f} million multiply-adds with the cache"
+        assert words in page.said("caption")
+        assert f"{full:,.1f} million without. The switch above is on." in page.said("caption")
         page.app.toggle(key="cache").set_value(False)
         page.run()
-        assert f"took {full:,.1f} million multiply-adds, with the cache on it takes {one:,.1f}" in page.said("caption")
+        assert words in page.said("caption")
+        assert f"{full:,.1f} million without. The switch above is off." in page.said("caption")
 
     def test_cost_of_every_step_is_counted_and_measured(self, story: Model) -> None:
         network = network_of(story)
@@ -407,7 +415,7 @@ class TestTheCache:
     def test_measuring_can_be_stopped(self) -> None:
         page = Page().press("step", 2).section("cost")
         page.app.session_state.measured = replace(
-            page.app.session_state.measured, costs=page.app.session_state.measured.costs[:2], stopped=True
+            page.app.session_state.measured, tries=page.app.session_state.measured.tries[:2], stopped=True
         )
         page.run()
         assert "stopped early" in page.said("caption")
@@ -462,4 +470,3 @@ class TestOtherModels:
     def test_our_own_kind_of_folder_has_a_cache(self, tiny_folder: Path) -> None:
         page = Page("the cat sat", model=str(tiny_folder)).press("step", 2)
         assert number_of(page.table()[0][1]) <= 1e-5
-        assert torch.is_tensor(page.app.session_state.grown.states)
