@@ -6,6 +6,7 @@ python -m pytest tests/pages/test_generation.py
 import html
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +16,20 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import catalog
+from model import catalog, kv_cache
 from model.base import Model
 from model.generation import step_cost
+from model.gpt2 import save_transformer
 from model.kv_cache import batch_of, network_of
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, draw
+from model.trace import Trace
+from model.transformer import Transformer, TransformerConfig
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.viz.packet import Growing, read_growing
+from ui import models, results
 from ui.examples import EXAMPLES, FIRST
+from ui.generation import run
 from ui.generation.writing import NEXT, Writing
 from viz.numbers import percent
 
@@ -325,6 +331,12 @@ class TestPlaying:
         assert isinstance(one.app.session_state.writing, Writing)
         assert one.path.prompt != other.path.prompt
 
+    def test_a_slow_machine_writes_no_two_tokens_at_one_press(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(run, "SECONDS", 0.0)  # as where a token takes longer to write than the time between two
+        page = Page().press("play")
+        assert len(page.path.written) == 1
+        assert len(page.run().path.written) == 2
+
 
 class TestTheContext:
     def test_full_of_a_long_prompt_is_said(self, tiny_folder: Path) -> None:
@@ -466,6 +478,28 @@ class TestOtherModels:
         page = Page(model="/no/such/folder")
         assert "story" in page.said("error")
         assert page.press("step").path.written
+
+    def test_a_cached_step_of_a_long_text_stays_one_step(
+        self, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Many layers on a long text: a trace of more than 64 MiB, which was dropped once, and every token redone."""
+        config = TransformerConfig(vocabulary=283, context=1024, layers=40, heads=4, width=144, mlp_width=8)
+        save_transformer(Transformer(config), tmp_path)
+        shutil.copy(tiny_folder / "tokenizer.json", tmp_path)
+        page = Page("abcdefgh" * 124, model=str(tmp_path)).press("play")
+        model = models.get(str(tmp_path))
+        (trace,) = [results.shared().find(page.app.session_state.grown)]
+        assert trace.nbytes() > 64 * 2**20
+        steps, runs = [], []
+        step, whole = kv_cache.step, type(model).run
+        monkeypatch.setattr(kv_cache, "step", lambda *given: (steps.append(given), step(*given))[1])
+        monkeypatch.setattr(type(model), "run", lambda *given: (runs.append(given), whole(*given))[1])
+        for written in (2, 3):
+            time.sleep(0.45)
+            assert len(page.run().path.written) == written
+        assert (len(steps), len(runs)) == (2, 0)
+        kept = [one for one in page.app.session_state.filtered_state.values() if isinstance(one, Trace)]
+        assert not kept, "a reader's session holds no tensors"
 
     def test_our_own_kind_of_folder_has_a_cache(self, tiny_folder: Path) -> None:
         page = Page("the cat sat", model=str(tiny_folder)).press("step", 2)

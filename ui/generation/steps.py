@@ -31,8 +31,8 @@ MOST_ROWS = 64  # of the heatmap
 # what changes at every token has its height from the first, so that nothing below it moves
 STYLE = f"""
 <style>
-  .st-key-generation_scene p.sentence {{ animation: none; height: 6em; overflow-y: auto; }}
-  .writing-box {{ display: flex; flex-direction: column-reverse; height: 6.6rem; overflow-y: auto; }}
+  .st-key-generation_scene p.sentence {{ animation: none; height: 4.6em; overflow-y: auto; }}
+  .writing-box {{ display: flex; flex-direction: column-reverse; height: 5.6rem; overflow-y: auto; }}
   p.writing {{ font-size: 1.05rem; line-height: 1.7; margin: 0 0 auto; white-space: pre-wrap;
     overflow-wrap: anywhere; }}
   p.writing .prompt {{ opacity: .7; }}

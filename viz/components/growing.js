@@ -3,6 +3,7 @@
 
 const EDGE = { wide: [104, 96], narrow: [70, 74] }; // css pixels for the tokens beside and below the cells
 const BAR = 52; // css pixels beside the cells, for the colour bar
+const ABOVE = 470; // css pixels of the page over the cells
 const LINE = 12; // css pixels that a token's name needs
 const LONGEST = 12; // characters of a name
 const COLOURS = 255;
@@ -23,10 +24,11 @@ async function unpack(data) {
   return { ...header, palette, blocked, weights, scores, hatching };
 }
 
-// Where the cells are: a square as large as the column and the window have room for, whatever the text's length.
+// Where the cells are: a square as large as the column has room for, its newest row in sight where the window is tall;
+// whatever the text's length.
 function layout(width, size) {
   const [left, below] = width < 480 ? EDGE.narrow : EDGE.wide;
-  const side = Math.max(Math.min(width - left - BAR, window.innerHeight - below - 150), 160);
+  const side = Math.max(Math.min(width - left - BAR, Math.max(window.innerHeight - ABOVE, 420)), 160);
   return { left, top: 6, side, height: side + below + 6, cell: side / size };
 }
 
