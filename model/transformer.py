@@ -4,7 +4,6 @@ decoder with cross-attention (Vaswani et al. 2017), blocks.py their layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 from torch import Tensor, nn
 
@@ -78,7 +77,8 @@ class Transformer(nn.Module):
         x = self.token_embedding(ids) + self.position_embedding(positions)  # [B,T,W]
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         qkvs = []
-        for block, mask, kept in zip(self.blocks, masks, past or repeat(None, len(self.blocks)), strict=True):
+        every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
+        for block, mask, kept in zip(self.blocks, masks, every, strict=True):
             x, qkv = block(x, mask, kept)
             qkvs.append(qkv)
         return self.norm(x), qkvs

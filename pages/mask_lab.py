@@ -8,6 +8,7 @@ page.set_up("Mask Lab")  # first, so that the browser has something to fetch whi
 
 from model.masks import NATIVE
 from ui import controls, explain, link, run_view
+from ui import head as head_picture
 from ui.guard import guarded
 from ui.mask_lab import canvas, compose, sections
 from viz.mask_lab.words import counts, formula
@@ -35,6 +36,8 @@ said.html(sections.sentence(now, standard, layer, head) + formula(mask) + counts
 with said:
     sections.notes(spec, now, layer)
 part = controls.choose_positions(*views[0].weights.shape)
+part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
+part = canvas.drawable(*part)
 left, right = st.columns(2, gap="medium")
 with left:
     canvas.show(mask, *part, compose.text_key(reading.batch))
@@ -43,7 +46,7 @@ with right:
     now_view, standard_view = (cropped(view, *part) for view in views)
     figure = sections.picture(shown, now_view, standard_view)
     alt = sections.alt(name, shown, now_view, standard_view)
-    st.plotly_chart(figure, key="head_figure", config=page.CHART, height="stretch", alt=alt)
+    head_picture.show(figure, alt, room="one")
 
 sections.show_section(now, standard, layer, head)
 controls.share(link.View, model, masks=compose.for_link(spec), **dict.fromkeys(NATIVE))

@@ -34,11 +34,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
 def ids_of(model: Model, text: str) -> tuple[int, ...]:
     return tuple(model.encode([text]).ids[0].tolist())
 

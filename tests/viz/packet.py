@@ -1,4 +1,4 @@
-"""The packets of bytes for the components, read as those in viz/components read them."""
+"""A packet, read as viz/components/packet.js reads it."""
 
 import json
 import struct
@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 
-def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """The header, the palette uint8 [255,3] and the pixels uint8 [L,H,tall,wide]."""
+def unpacked(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
+    """The header, and the bytes after it uint8 [N]."""
     (length,) = struct.unpack_from("<I", packet)
-    header = json.loads(packet[4 : 4 + length])
-    body = np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
+    return json.loads(packet[4 : 4 + length]), np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
+
+
+def read(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """The overview's: the header, the palette uint8 [255,3] and the pixels uint8 [L,H,tall,wide]."""
+    header, body = unpacked(packet)
     shape = (header["layers"], header["heads"], header["tall"], header["wide"])
     assert len(body) == 3 * 255 + np.prod(shape)
     return header, body[: 3 * 255].reshape(255, 3), body[3 * 255 :].reshape(shape)
@@ -33,9 +37,8 @@ class Growing:
 
 
 def read_growing(packet: bytes) -> Growing:
-    (length,) = struct.unpack_from("<I", packet)
-    header = json.loads(packet[4 : 4 + length])
-    body, size = zlib.decompress(packet[4 + length :]), header["size"]
+    header, every = unpacked(packet)
+    body, size = every.tobytes(), header["size"]
     cells, begin = size * size, 3 * 255
     palette = np.frombuffer(body, np.uint8, begin).reshape(255, 3)
     reasons = np.frombuffer(body, np.uint8, cells, begin).reshape(size, size)

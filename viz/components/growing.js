@@ -8,19 +8,14 @@ const LINE = 12; // css pixels that a token's name needs
 const LONGEST = 12; // characters of a name
 const COLOURS = 255;
 
-async function unpack(data) {
-  const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
-  const length = new DataView(bytes.buffer).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
-  const stream = new Blob([bytes.subarray(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const body = await new Response(stream).arrayBuffer();
+async function read(data) {
+  const { header, body } = await unpack(data);
   const cells = header.size * header.size;
   let at = 0;
   const take = (count) => body.slice(at, (at += count));
-  const palette = new Uint8Array(take(3 * COLOURS));
-  const blocked = new Uint8Array(take(cells));
-  const [weights, scores] = [new Float32Array(take(4 * cells)), new Float32Array(take(4 * cells))];
-  const hatching = at < body.byteLength ? await createImageBitmap(new Blob([body.slice(at)], { type: "image/png" })) : null;
+  const [palette, blocked] = [take(3 * COLOURS), take(cells)];
+  const [weights, scores] = [new Float32Array(take(4 * cells).buffer), new Float32Array(take(4 * cells).buffer)];
+  const hatching = at < body.length ? await createImageBitmap(new Blob([body.slice(at)], { type: "image/png" })) : null;
   return { ...header, palette, blocked, weights, scores, hatching };
 }
 
@@ -36,8 +31,7 @@ function layout(width, size) {
 const colourOf = (head, weight) => Math.round(Math.sqrt(Math.min(Math.max(weight / head.most, 0), 1)) * (COLOURS - 1));
 
 function cells(head) {
-  const sheet = document.createElement("canvas");
-  sheet.width = sheet.height = head.size;
+  const picture = sheet(head.size, head.size, 1);
   const image = new ImageData(head.size, head.size);
   head.weights.forEach((weight, at) => {
     if (head.blocked[at]) return; // stays transparent: the hatching behind it shows
@@ -45,8 +39,8 @@ function cells(head) {
     image.data.set(head.palette.subarray(colour, colour + 3), 4 * at);
     image.data[4 * at + 3] = 255;
   });
-  sheet.getContext("2d").putImageData(image, 0, 0);
-  return sheet;
+  picture.getContext("2d").putImageData(image, 0, 0);
+  return picture;
 }
 
 const shortened = (label) => (label.length > LONGEST ? `${label.slice(0, LONGEST - 1)}…` : label);
@@ -97,7 +91,7 @@ function draw(canvas, head, cursor) {
   pen.scale(ratio, ratio);
   if (head.hatching) pen.drawImage(head.hatching, left, top, side, side);
   pen.imageSmoothingEnabled = false;
-  pen.drawImage(head.sheet, left, top, side, side);
+  pen.drawImage(head.picture, left, top, side, side);
   pen.strokeStyle = head.mark;
   pen.lineWidth = 2;
   pen.strokeRect(left, top + head.row * cell, side, cell);
@@ -127,8 +121,6 @@ function reading(head, { query, key }) {
   return `${name(query)} looks at ${name(key)} · ${what} · scaled score ${head.scores[at].toFixed(3)}`;
 }
 
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-
 export default function (component) {
   const { data, parentElement } = component;
   const canvas = parentElement.querySelector("canvas");
@@ -147,18 +139,17 @@ export default function (component) {
   canvas.onpointerleave = () => point(null);
   canvas.onkeydown = (event) => {
     if (!head || !(event.key in STEPS)) return;
-    const [down, right] = STEPS[event.key];
-    const inside = (place) => Math.min(Math.max(place, 0), head.size - 1);
     const from = cursor || { query: head.row, key: head.row };
-    point({ query: inside(from.query + down), key: inside(from.key + right) });
+    const [query, key] = stepped(event.key, from.query, from.key, head.size, head.size);
+    point({ query, key });
     event.preventDefault();
   };
   const resized = new ResizeObserver(() => head && draw(canvas, head, cursor));
 
   canvas.latest = data; // packets unpack one after another, but may not finish in that order
-  unpack(data).then((unpacked) => {
+  read(data).then((found) => {
     if (left || canvas.latest !== data) return;
-    head = { ...unpacked, sheet: cells(unpacked) };
+    head = { ...found, picture: cells(found) };
     canvas.setAttribute("aria-label", head.alt);
     canvas.dataset.rows = head.size;
     point(null);

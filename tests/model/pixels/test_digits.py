@@ -19,8 +19,7 @@ from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digit_writing import TEMPERATURE, TOP_P, Draw, class_chances, read_on, write
 from model.pixels.digits import CLASSES, PIXELS, POSITIONS, DigitsModel
-from model.pixels.real_digits import real_digits
-from model.pixels.recogniser import TITLES, recogniser
+from model.pixels.real_digits import TITLES, real_digits, recogniser
 from model.training import digits as training
 from model.training import measure_digits
 from model.transformer import Transformer, TransformerConfig
