@@ -1,11 +1,13 @@
 """The Generation page as a reader's eyes and hands have it."""
 
+import io
 from collections.abc import Callable
 
 import numpy as np
+from PIL import Image
 from playwright.sync_api import Locator
 
-from tests.browser.explore import TIMEOUT, Explore, picture_of
+from tests.browser.explore import TIMEOUT, Explore
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -67,5 +69,6 @@ class Generation(Explore):
         return int(self.heatmap.get_attribute("data-rows") or 0)
 
     def colours(self) -> int:
-        """How many different colours there are where the heatmap is, on a screenshot of that part of the page."""
-        return len(np.unique(picture_of(self.heatmap).reshape(-1, 3), axis=0))
+        """How many different colours there are where the heatmap is, on a screenshot of what is on the screen now."""
+        picture = Image.open(io.BytesIO(self.page.screenshot(clip=self.heatmap.bounding_box()))).convert("RGB")
+        return len(np.unique(np.asarray(picture).reshape(-1, 3), axis=0))
