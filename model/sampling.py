@@ -51,7 +51,7 @@ class Choice:
 
     @property
     def left(self) -> int:
-        """How many tokens the filters leave."""
+        """How many tokens may be drawn."""
         return int((self.after > 0).sum())
 
 

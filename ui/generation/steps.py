@@ -51,7 +51,9 @@ STYLE = f"""
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
   .st-key-candidates [data-testid="stVerticalBlock"], .st-key-candidates {{ gap: .25rem; }}
   .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 6em; overflow-y: auto; }}
-  @media (max-width: 700px) {{ .st-key-generation_scene p.sentence {{ height: 12em; }} }}
+  @media (max-width: 700px) {{
+    .st-key-generation_scene p.sentence, .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 12em; }}
+  }}
 </style>
 """
 

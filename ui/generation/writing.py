@@ -130,7 +130,7 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     """How a token is drawn, and whether the cache is on; off for a model that has none here."""
     state = st.session_state
     temperature, top_k, top_p, number, cache = st.columns([1.2, 0.8, 1.2, 0.8, 1], vertical_alignment="bottom")
-    temperature.slider("Temperature", 0., 2., step=0.05, key="temperature",
+    temperature.slider("Temperature", 0.0, 2.0, step=0.05, key="temperature",
                        help="Logits are divided by it: below 1 the likely get likelier. 0: the likeliest.")  # fmt: skip
     top_k.number_input("Top-k", 0, MOST_K, step=1, key="top_k",
                        help="Only so many likeliest tokens are left. 0: all. After the temperature.")  # fmt: skip
