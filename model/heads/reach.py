@@ -15,6 +15,23 @@ from model.masks import MaskSpec
 from model.trace import Trace
 
 
+@dataclass(frozen=True)
+class Look:
+    """One look of a path: in `layer`, `query` looks at `key`, and takes over what that one knows by then."""
+
+    layer: int
+    query: int
+    key: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A token that the one that predicts it can know of, and a shortest path by which: the last look first."""
+
+    token: int
+    path: tuple[Look, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Reach:
     """Of one row of a run with T positions.
@@ -68,6 +85,38 @@ def reach_of(trace: Trace, row: int, masks: MaskSpec) -> Reach:
     """
     layers = [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
     return Reach(reach(layers), torch.stack([mask.sum(-1) for mask in layers]))
+
+
+def known_answers(trace: Trace, row: int, masks: MaskSpec) -> list[Answer]:
+    """The row's real tokens that the position which predicts them, the one before, can know of; [] as it should be.
+
+    The paths go through every layer of the trace's attention, each under `masks` where they hold.
+    """
+    layers = [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
+    first, real = reach(layers), trace.queries.real(row)
+    known = [token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0]
+    return [Answer(token, path(layers, token - 1, token)) for token in known]
+
+
+def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
+    """A path that brings `query` to know of `key` after as few layers as can be: its looks, the last one first.
+
+    allowed: as `reach` takes it. Raises ValueError where there is no path.
+    """
+    holders = [torch.zeros(len(allowed[0]), dtype=torch.bool)]  # after n layers: who knows of key
+    holders[0][key] = True
+    for mask in allowed:
+        holders.append(holders[-1] | (mask & holders[-1]).any(-1))
+    looks: list[Look] = []
+    layers = len(allowed)
+    while query != key:
+        layers = next((n for n in range(1, layers + 1) if holders[n][query]), 0)
+        if not layers:
+            raise ValueError(f"expected a query that can know of the key, got query {query} and key {key}")
+        layers -= 1
+        told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
+        looks.append(Look(layers, query, query := int(told[0])))
+    return tuple(looks)
 
 
 def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:

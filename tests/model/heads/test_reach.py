@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import counts, layer_mask, reach, reach_of
+from model.heads.reach import Answer, Look, counts, known_answers, layer_mask, path, reach, reach_of
 from model.masks import MaskSpec, Stroke, causal, window
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
@@ -78,6 +78,26 @@ def test_a_token_keeps_its_own_state_where_its_mask_blocks_everything() -> None:
     assert torch.equal(reach([shut, shut]), torch.eye(5, dtype=torch.int16))
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("layers", "size"), [(1, 7), (3, 11), (5, 13)])
+def test_a_path_takes_looks_that_its_layers_allow_and_as_few_layers_as_reach_says(
+    layers: int, size: int, seed: int
+) -> None:
+    masks = random_masks(layers, size, 0.15, seed)
+    first = reach(masks)
+    for query, key in torch.cartesian_prod(torch.arange(size), torch.arange(size)).tolist():
+        if not first[query, key]:
+            with pytest.raises(ValueError, match="expected a query that can know"):
+                path(masks, query, key)
+            continue
+        looks = path(masks, query, key)
+        assert all(masks[look.layer][look.query, look.key] for look in looks)
+        assert [look.query for look in looks] == [query, *(look.key for look in looks)][:-1]
+        assert [look.layer for look in looks] == sorted({look.layer for look in looks}, reverse=True)
+        if query != key:
+            assert (looks[-1].key, looks[0].layer + 1) == (key, first[query, key])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [[], [torch.ones(3, 4, dtype=torch.bool)], [torch.ones(3, 3)], [torch.tensor(True)],
@@ -123,3 +143,29 @@ class TestOfARun:
             ids[0, key] = (ids[0, key] + 5) % 200
             changed = tiny.run(replace(batch, ids=ids), spec).logits[0] - logits
             assert torch.equal(changed.abs().amax(-1) > 1e-6, first[:, key] > 0), key
+
+    def test_no_token_knows_its_own_answer_under_the_masks_of_training(self, tiny: Model) -> None:
+        trace = tiny.run(tiny.encode(TEXTS), MaskSpec())
+        assert known_answers(trace, 0, trace.spec) == []
+
+    def test_one_opened_cell_gives_answers_away_by_a_second_layer(self, tiny: Model) -> None:
+        spec = MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),))
+        trace = tiny.run(tiny.encode([TEXTS[0]]), spec)
+        found = {answer.token: answer.path for answer in known_answers(trace, 0, spec)}
+        assert sorted(found) == [3, 5], "3 would need a third layer to hear of 4, from 2 by way of 5"
+        assert found[3] == (Look(1, 2, 5), Look(0, 5, 3)), "5 looks at 3, then 2 looks at 5"
+        assert found[5] == (Look(1, 4, 2), Look(0, 2, 5))
+
+    def test_where_the_cell_is_open_in_the_first_layer_alone_only_what_is_looked_at_itself_gets_out(
+        self, tiny: Model
+    ) -> None:
+        spec = MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),), layers=(0,))
+        trace = tiny.run(tiny.encode([TEXTS[0]]), spec)
+        assert known_answers(trace, 0, spec) == [Answer(5, (Look(1, 4, 2), Look(0, 2, 5)))]
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_a_text_without_a_causal_mask_knows_every_answer_but_its_first_token(self, tiny: Model, side: str) -> None:
+        trace = tiny.run(tiny.encode(TEXTS, side), MaskSpec(causal=False))
+        real = trace.queries.real(1)
+        answers = known_answers(trace, 1, trace.spec)
+        assert answers == [Answer(token, (Look(0, token - 1, token),)) for token in range(real.start + 1, real.stop)]
