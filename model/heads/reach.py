@@ -24,14 +24,6 @@ class Look:
     key: int
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A token that the one that predicts it can know of, and a shortest path by which: the last look first."""
-
-    token: int
-    path: tuple[Look, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Reach:
     """Of one row of a run with T positions.
@@ -64,9 +56,9 @@ def reach(allowed: list[Tensor]) -> Tensor:
     first = known.to(torch.int16)
     settled = None  # a mask that adds nothing to what is known
     for layers, mask in enumerate(allowed, 1):
-        if settled is not None and torch.equal(mask, settled):
+        if known.all() or (settled is not None and torch.equal(mask, settled)):
             continue
-        before, known = known, known | _through(mask, known)
+        before, known = known, known | (mask if layers == 1 else _through(mask, known))
         new = known & ~before
         first[new] = layers
         settled = None if new.any() else mask
@@ -83,19 +75,19 @@ def reach_of(trace: Trace, row: int, masks: MaskSpec) -> Reach:
 
     Raises ValueError for a target that looks at its source: a product needs queries and keys to be the same tokens.
     """
-    layers = [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
+    layers = layer_masks(trace, row, masks)
     return Reach(reach(layers), torch.stack([mask.sum(-1) for mask in layers]))
 
 
-def known_answers(trace: Trace, row: int, masks: MaskSpec) -> list[Answer]:
-    """The row's real tokens that the position which predicts them, the one before, can know of; [] as it should be.
+def looks_ahead(trace: Trace, row: int, masks: MaskSpec) -> bool:
+    """Whether some token may look at a later one in some layer: without that none can know its own answer."""
+    return any(bool(layer_mask(trace, layer, row, masks).triu(1).any()) for layer in range(trace.num_layers))
 
-    The paths go through every layer of the trace's attention, each under `masks` where they hold.
-    """
-    layers = [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
-    first, real = reach(layers), trace.queries.real(row)
-    known = [token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0]
-    return [Answer(token, path(layers, token - 1, token)) for token in known]
+
+def known_answers(first: Tensor, real: slice) -> list[int]:
+    """Among the real tokens, those that the position which predicts them, the one before, can know of after all layers;
+    none under a causal mask. first: as `reach` gives it."""
+    return [token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0]
 
 
 def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
@@ -117,6 +109,11 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
         told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
         looks.append(Look(layers, query, query := int(told[0])))
     return tuple(looks)
+
+
+def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
+    """`layer_mask` of every layer."""
+    return [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
 
 
 def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import Answer, Look, counts, known_answers, layer_mask, path, reach, reach_of
+from model.heads.reach import Look, counts, known_answers, layer_mask, layer_masks, looks_ahead, path, reach, reach_of
 from model.masks import MaskSpec, Stroke, causal, window
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
@@ -145,27 +145,28 @@ class TestOfARun:
             assert torch.equal(changed.abs().amax(-1) > 1e-6, first[:, key] > 0), key
 
     def test_no_token_knows_its_own_answer_under_the_masks_of_training(self, tiny: Model) -> None:
-        trace = tiny.run(tiny.encode(TEXTS), MaskSpec())
-        assert known_answers(trace, 0, trace.spec) == []
+        assert answers(tiny, MaskSpec()) == {}
 
     def test_one_opened_cell_gives_answers_away_by_a_second_layer(self, tiny: Model) -> None:
-        spec = MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),))
-        trace = tiny.run(tiny.encode([TEXTS[0]]), spec)
-        found = {answer.token: answer.path for answer in known_answers(trace, 0, spec)}
-        assert sorted(found) == [3, 5], "3 would need a third layer to hear of 4, from 2 by way of 5"
-        assert found[3] == (Look(1, 2, 5), Look(0, 5, 3)), "5 looks at 3, then 2 looks at 5"
-        assert found[5] == (Look(1, 4, 2), Look(0, 2, 5))
+        found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),)))
+        assert found == {3: (Look(1, 2, 5), Look(0, 5, 3)), 5: (Look(1, 4, 2), Look(0, 2, 5))}
+        # 3 would need a third layer to hear of 4, from 2 by way of 5
 
-    def test_where_the_cell_is_open_in_the_first_layer_alone_only_what_is_looked_at_itself_gets_out(
-        self, tiny: Model
-    ) -> None:
-        spec = MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),), layers=(0,))
-        trace = tiny.run(tiny.encode([TEXTS[0]]), spec)
-        assert known_answers(trace, 0, spec) == [Answer(5, (Look(1, 4, 2), Look(0, 2, 5)))]
+    def test_open_in_the_first_layer_alone_only_what_is_looked_at_itself_gets_out(self, tiny: Model) -> None:
+        found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),), layers=(0,)))
+        assert found == {5: (Look(1, 4, 2), Look(0, 2, 5))}
 
     @pytest.mark.parametrize("side", ["left", "right"])
-    def test_a_text_without_a_causal_mask_knows_every_answer_but_its_first_token(self, tiny: Model, side: str) -> None:
-        trace = tiny.run(tiny.encode(TEXTS, side), MaskSpec(causal=False))
-        real = trace.queries.real(1)
-        answers = known_answers(trace, 1, trace.spec)
-        assert answers == [Answer(token, (Look(0, token - 1, token),)) for token in range(real.start + 1, real.stop)]
+    def test_without_a_causal_mask_every_answer_but_the_first_tokens_is_looked_at(self, tiny: Model, side: str) -> None:
+        real = tiny.encode(TEXTS, side).real(1)
+        found = answers(tiny, MaskSpec(causal=False), 1, side)
+        assert found == {token: (Look(0, token - 1, token),) for token in range(real.start + 1, real.stop)}
+
+
+def answers(model: Model, spec: MaskSpec, row: int = 0, side: str = "right") -> dict[int, tuple[Look, ...]]:
+    """The tokens that can know their own answer, and how."""
+    trace = model.run(model.encode(TEXTS, side), spec)
+    assert looks_ahead(trace, row, spec) == (spec != MaskSpec())
+    layers = layer_masks(trace, row, spec)
+    found = known_answers(reach_of(trace, row, spec).first, trace.queries.real(row))
+    return {token: path(layers, token - 1, token) for token in found}
