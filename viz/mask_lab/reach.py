@@ -1,11 +1,11 @@
 """Reach: after how many layers a token can know of another, beside what one layer lets it look at."""
 
-import html
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import escape
 
 from viz.heatmap import add_hatching, axis_names, blocked_groups, colour_bar, style_axes
 from viz.palette import table
@@ -82,7 +82,7 @@ def reach_table(view: ReachView) -> str:
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    who = f"<b>{html.escape(view.tokens[view.query])}</b> (position {view.query})"
+    who = f"<b>{escape(view.tokens[view.query])}</b> (position {view.query})"
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     leak = f" {ahead} of them {'comes' if ahead == 1 else 'come'} later in the text." if ahead else ""
     begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
@@ -120,7 +120,7 @@ def _table_row(view: ReachView, begin: int, end: int) -> str:
     after = _layers(begin + 1) if begin == end else f"{begin + 1} to {_layers(end + 1)}"
     where = f"L{begin}" if begin == end else f"L{begin} to L{end}"
     bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
-    farthest = f"{back} back: {html.escape(view.tokens[view.query - back])}" if back > 0 else "–"
+    farthest = f"{back} back: {escape(view.tokens[view.query - back])}" if back > 0 else "–"
     return (
         f'<tr><td>{after} ({where})</td><td class="number">{int(view.window[begin, view.query]):,}</td>'
         f'<td class="number">{seen:,}</td><td class="track">{bar}</td><td class="token">{farthest}</td></tr>'

@@ -20,6 +20,7 @@ from model.masks import MaskSpec, Stroke
 from model.trace import Trace
 from tests.model.huggingface import families
 from tests.pages.explore import array
+from tests.viz.spelled import number
 from ui.examples import FIRST
 from viz.mask_lab.row import MOST_KEYS
 from viz.numbers import percent
@@ -78,7 +79,7 @@ class Section:
     def rows(self) -> list[list[str]]:
         """The cells of all tables, without their heads."""
         rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", self.words())]
-        return [[html.unescape(re.sub("<(?!/?sup).*?>", "", cell)) for cell in row] for row in rows if row]
+        return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in rows if row]
 
 
 def story_trace(spec: MaskSpec) -> Trace:
@@ -192,7 +193,3 @@ class TestOtherArchitectures:
         for section in ("fills", "reach"):
             other = Section(section, model.standard, **given)
             assert bool(other.app.info) == (section == "reach" and part == "cross")
-
-
-def number(text: str) -> float:
-    return float(re.sub(r"·10<sup>(.*?)</sup>", r"e\1", text).replace("−", "-"))

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from viz.formats import amount
 from viz.numbers import Candidate
 from viz.padding import words
-from viz.padding.grid import PaddedText, alt, amount, grid
-from viz.padding.tables import Way, position_words, texts_table, ways_table
+from viz.padding.grid import PaddedText, alt, grid
+from viz.padding.tables import Way, position_words, texts_table, way_label, way_name, ways_style
 
 EVIL = "<script>alert(1)</script>"
 NAN = math.nan
@@ -169,7 +170,7 @@ class TestWords:
             "Masking queries too changes no sentence",
         ]
         rotary = all_ways(APART | {("left", "cells"): (20.0, 3e-6, 3e-6)})
-        assert "Left padding minds no position ids here" in dict(words.reasons(rotary, causal=True, cells=3))
+        assert "Left padding works with any position ids here" in dict(words.reasons(rotary, causal=True, cells=3))
         uncausal = all_ways(APART | {("right", "counted"): (9.0, 1e-6, 1e-6), ("right", "cells"): (9.0, 1e-6, 1e-6)})
         assert "Right padding needs the padding mask" in dict(words.reasons(uncausal, causal=False, cells=3))
 
