@@ -7,10 +7,12 @@ from ui import page
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, link, overview, run_view
+from ui import head as head_picture
 from ui.guard import guarded
 from viz.head import comparison_figure, head_figure, head_range
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
+from viz.room import WIDE
 from viz.sentence import sentence
 from viz.view import cropped
 
@@ -21,8 +23,8 @@ batch = reading.batch
 title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
-sentence_place = st.container()
-left, right = st.columns([1, 2.6])
+sentence_place, lesson_place = st.empty(), st.container()
+left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
@@ -34,13 +36,20 @@ changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
-sentence_place.html(f'<p class="sentence">{sentence(explain.scene(now, scope, name, views[0]))}</p>')
+seen = sentence(explain.scene(now, scope, name, views[0]))
+sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
+    picture_place, below = st.container(), st.container()
+    if attention != "cross":
+        with below:
+            keep = now.trace.keys.keep[row].numpy()
+            part = head_picture.without_padding(part, keep, masked=spec.padding)
     views = [cropped(view, *part) for view in views]
-    draw = comparison_figure if changed else head_figure
-    figure = draw(*views, dark=page.is_dark())
-    st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, views[0], changed))
+    dark = page.is_dark()
+    figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
+    with picture_place:
+        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
@@ -61,6 +70,10 @@ else:
         figure = loss_figure(*curves, batch.pieces[row], changed=changed)
         st.caption(explain.loss_caption(*curves, changed=changed))
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+    if now.masks != standard.masks and scope == "model":
+        sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
+        if explain.lifts_the_causal_mask(now):
+            lesson_place.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(leak_table(one, every, name, changed=changed))
 controls.share(link.View, model, masks=None)

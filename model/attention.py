@@ -189,11 +189,20 @@ class MultiHeadAttention(nn.Module):
         return self.output(heads_output.transpose(1, 2).flatten(2))
 
     def forward(
-        self, x: Tensor, allowed: Tensor | None, source: Tensor | None = None
+        self,
+        x: Tensor,
+        allowed: Tensor | None,
+        source: Tensor | None = None,
+        past: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace."""
+        """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace.
+
+        past: k and v [B,H,P,D] of the positions before x (a key-value cache); they stand first in what is returned.
+        """
         keys = x if source is None else source
         q, k, v = self.project(x, keys, keys)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)  # [B,H,P+Q,D]
         return self.merge(attend(q, k, v, allowed)), (q, k, v)
 
     def _split(self, x: Tensor) -> Tensor:

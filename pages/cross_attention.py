@@ -8,11 +8,11 @@ page.set_up("Cross-attention")  # first, so that the browser has something to fe
 
 from model.cross_attention.dates import DatesModel
 from ui import controls, explain
-from ui.cross_attention import drawing
+from ui.cross_attention import drawing, runs
 from ui.cross_attention import lines as ours
 from ui.guard import guarded
 
-chosen = controls.open_model(ours.seed)
+chosen = controls.open_model(ours.restore)
 with guarded():
     model = ours.model_of(chosen)
 if model is not chosen and chosen.name != "story":
@@ -35,20 +35,21 @@ with sentence_place, guarded(f"Reading and writing with {explain.title_of(model)
     lines = ours.read(model, text, targets, beside)
     with st.sidebar:
         row = ours.choose_row(lines)
-    parts = ours.run(model, lines, spec, row)
+    parts = runs.run(model, lines, spec, row)
 source = parts["cross"].now.trace.keys
 title.markdown(f"### Cross-attention\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
 for note in drawing.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
-if isinstance(model, DatesModel):
-    sentence_place.html(drawing.verdict(model, lines, spec, row))
 drawing.alignment(model, parts["cross"], changed=changed)
-shown = ours.choose_shown(changed)
-drawing.heatmaps(model, parts, shown)
 if isinstance(model, DatesModel):
-    drawing.what_breaks(model, lines, spec, row)
+    with sentence_place, guarded("Writing …"):
+        st.html(drawing.verdict(model, lines, spec, row))
+drawing.heatmaps(model, parts, ours.choose_shown(changed))
+if isinstance(model, DatesModel):
+    with guarded():
+        drawing.what_breaks(model, lines, spec, row)
 else:
     drawing.losses(parts["decoder"], changed=changed)
-ours.keep(controls.wanted())
+ours.share(model, text)

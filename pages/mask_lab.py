@@ -8,6 +8,7 @@ page.set_up("Mask Lab")  # first, so that the browser has something to fetch whi
 
 from model.masks import NATIVE
 from ui import controls, explain, link, notes, query, run_view
+from ui import head as head_picture
 from ui.guard import guarded
 from ui.mask_lab import canvas, compose, effect, sections
 from viz.mask_lab.words import counts, formula
@@ -31,9 +32,11 @@ with guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
     mask = now.mask(layer, head)
+part = controls.choose_positions(*views[0].weights.shape)
+part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
+part = canvas.drawable(*part)
 left, right = st.columns(2, gap="medium")
 with left:
-    part = controls.choose_positions(*views[0].weights.shape)
     canvas.show(mask, *part, compose.text_key(reading.batch))
 with right:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -42,7 +45,7 @@ with right:
     now_view, standard_view = (cropped(view, *part) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = sections.alt(name, shown, now_view, standard_view)
-    st.plotly_chart(figure, key="head_figure", config=page.CHART, height="stretch", alt=alt)
+    head_picture.show(figure, alt, room="one")
 with said, guarded("Following what each token can know …"):
     said.html(effect.sentence(now, standard, chosen))
 st.html(formula(mask) + counts(views[0].blocked, mask))

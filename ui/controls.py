@@ -192,12 +192,14 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
 
 
 def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
-    """Keep the URL true to the page's choices, and offer links in the sidebar; a mask as it was trained is left out.
+    """Keep the URL true to the page's choices, and offer links in the sidebar; what the model begins with is left out.
 
     kind: the page's link. others: what stands in the link otherwise than in the choices.
     """
     instead: dict[str, Any] = {"model": wanted() or "story"}
     instead |= {name: None for name in NATIVE if st.session_state.get(name) == getattr(model.standard, name)}
+    if (st.session_state.get("layer"), st.session_state.get("head")) == catalog.first_head(model):
+        instead |= {"layer": None, "head": None}
     if len(model.attentions) == 1:
         instead["attention"] = None
     with st.sidebar:

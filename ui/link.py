@@ -1,9 +1,10 @@
 """A page's choices as a URL: every choice but the text, which is there only in a link that was asked for with it.
 
-Each page's link is a model of its own, a subclass of Link: its fields are the keys of choices, with their defaults.
+Each page's link is a model of its own, a subclass of Link: its fields are the keys of choices, with their defaults. In
+the URL a field goes by its alias where it has one: a page's own choices carry its name in the session alone.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -36,12 +37,13 @@ Whole = Annotated[int, BeforeValidator(_rounded)]
 class Link(BaseModel):
     """What every page's link holds; a field that makes no sense gets its default."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
+    TEXT: ClassVar[str] = ""  # the field of the reader's text, None in it where there is none; "" where no field is
 
     @classmethod
     def read(cls) -> Self:
         """The choices that the page's URL asks for."""
-        given = {name: value for name, value in st.query_params.to_dict().items() if name in cls.model_fields}
+        given = st.query_params.to_dict()
         try:
             return cls.model_validate(given)
         except ValidationError as error:
@@ -58,7 +60,7 @@ class Link(BaseModel):
         """What differs from the defaults."""
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in self.model_dump(exclude_defaults=True).items()
+            for name, value in self.model_dump(exclude_defaults=True, by_alias=True).items()
             if value is not None
         }
 
@@ -74,10 +76,19 @@ class Link(BaseModel):
         base = (st.context.url or "").split("?")[0]
         return f"{base}?{urlencode(self.parameters())}"
 
+    def fits(self) -> bool:
+        """Whether browsers and servers take a link this long."""
+        return len(urlencode(self.parameters())) <= LONGEST_LINK
+
+    def with_text(self, text: str | None) -> Self:
+        """The same choices and this text."""
+        return self.model_copy(update={self.TEXT: text}) if self.TEXT else self
+
 
 class TextLink(Link):
     """The link of a page that shows a model and a text. target: an encoder-decoder's."""
 
+    TEXT: ClassVar[str] = "text"
     model: Annotated[str, at_most(300)] = "story"
     target: Annotated[str, at_most(100_000)] = ""
     text: Annotated[str | None, at_most(100_000)] = None
@@ -86,13 +97,6 @@ class TextLink(Link):
         """What differs from the defaults; of the texts both or neither."""
         shared = self if self.text is not None else self.model_copy(update={"target": ""})
         return super(TextLink, shared).parameters()
-
-    def fits(self) -> bool:
-        """Whether browsers and servers take a link this long."""
-        return len(urlencode(self.parameters())) <= LONGEST_LINK
-
-    def without_text(self) -> Self:
-        return self.model_copy(update={"text": None})
 
 
 class View(TextLink):
@@ -114,15 +118,17 @@ class View(TextLink):
     query: Whole | None = None  # the query that is looked at
 
 
-def share(view: TextLink) -> None:
+def share(view: Link) -> None:
     """Keep the URL true to the view, the text only where the link brought it; offer links in a popover."""
-    text = st.session_state.text
-    linked = view.model_copy(update={"text": text if text == st.session_state.linked_text else None})
-    (linked if linked.fits() else linked.without_text()).write()
+    text = st.session_state[view.TEXT] if view.TEXT else None
+    bare, whole = view.with_text(None), view.with_text(text)
+    linked = text is not None and text == st.session_state.get("linked_" + view.TEXT)
+    (whole if linked and whole.fits() else bare).write()
     with st.popover("Link to this view", icon=":material/link:", width="stretch"):
-        st.caption("Without the text: model, masks and every other choice of this page.")
-        st.code(view.without_text().address(), language=None, wrap_lines=True)
-        whole = view.model_copy(update={"text": text})
+        st.caption("Every choice of this page" + (", without the text." if view.TEXT else "."))
+        st.code(bare.address(), language=None, wrap_lines=True)
+        if not view.TEXT:
+            return
         if whole.fits():
             st.caption("With the text, readable by whoever gets the link.")
             st.code(whole.address(), language=None, wrap_lines=True)

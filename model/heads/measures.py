@@ -16,11 +16,6 @@ def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     return _mean_over_rows(-(weights * weights.clamp(min=1e-45).log2()).sum(-1), weights, queries)
 
 
-def mean_distance(weights: Tensor, queries: Tensor | None = None) -> Tensor:
-    """How far away a row looks, in positions: sum of weight · |query - key|: [.., Q, K] -> [..]."""
-    return _mean_over_rows((weights * _offsets(weights).abs()).sum(-1), weights, queries)
-
-
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The shares of attention, 0 to 1, on later real tokens and on padding: [.., Q, K], keep bool [K] -> [..], [..].
 
@@ -47,19 +42,11 @@ def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tenso
     return _mean_over_rows(weights[..., key], weights, queries)
 
 
-def induction(weights: Tensor, period: int, queries: Tensor | None = None) -> Tensor:
-    """Mean weight, 0 to 1, on the token after the previous occurrence: [.., T, T] -> [..].
+def induction(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on the token after the last time the query's token came up before.
 
-    For text that repeats with the given period, and rows whose token was seen one period ago: query t should look at
-    t - period + 1 (Olsson et al. 2022, "In-context Learning and Induction Heads"; "prefix matching").
-    """
-    return _mean_over_rows(_on(weights, period - 1), weights, _and(queries, _positions(weights) >= period))
-
-
-def induction_in(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
-    """`induction` on any text: the weight on the token after the last time the query's token came up before.
-
-    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before.
+    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before (Olsson et al. 2022, "In-context
+    Learning and Induction Heads": prefix matching).
     """
     position = torch.arange(len(ids), device=weights.device)
     same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,K]

@@ -181,7 +181,16 @@ def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) 
 
     in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
     """
-    wanted = needed(name, local_files(folder))
+    needed(name, local_files(folder))
+    return check_network_files(name, folder, settings, in_root=in_root)
+
+
+def check_network_files(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
+    """check_folder without asking for a tokenizer: what a network alone is loaded from."""
+    files = local_files(folder)
+    if CONFIG not in files:
+        raise CheckpointError(f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout.")
+    wanted = weight_files(name, files)
     check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder)
     _check_index(name, folder, wanted)

@@ -67,7 +67,7 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, list[str]]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
-        network, report = _class_for(name, config).from_pretrained(
+        network, report = class_for(name, config).from_pretrained(
             folder,
             config=config,
             dtype=_type_on(device),
@@ -150,7 +150,8 @@ def _type_on(device: str) -> torch.dtype | str:
     return torch.float32 if device == "cpu" else "auto"
 
 
-def _class_for(name: str, config: PreTrainedConfig) -> Any:
+def class_for(name: str, config: PreTrainedConfig) -> Any:
+    """The class of transformers' that makes a language model of it. Raises NotSupported where there is none."""
     choices = (
         (AutoModelForSeq2SeqLM, config.is_encoder_decoder),
         (AutoModelForMaskedLM, not getattr(config, "is_decoder", False)),

@@ -99,11 +99,6 @@ def page() -> Clinic:
     return Clinic()
 
 
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
 class TestAllBugs:
     def test_the_first_view_shows_a_bug_on_a_padded_row(self) -> None:
         page = Clinic()

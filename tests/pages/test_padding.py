@@ -6,12 +6,12 @@ python -m pytest tests/pages/test_padding.py
 import html
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Button
 
-from model import catalog, padding
+from model import padding
 from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
@@ -65,7 +65,7 @@ class Padding:
         (found,) = re.findall(r'<p class="sentence">(.*?)</p>', self.pieces())
         return html.unescape(re.sub("<.*?>", "", found))
 
-    def ways(self) -> list[Any]:
+    def ways(self) -> list[Button]:
         """The table of ways: its buttons, in its order."""
         return [button for button in self.app.button if (button.key or "").startswith("way_")]
 
@@ -91,11 +91,6 @@ class Padding:
 
     def said(self, kind: str) -> str:
         return " ".join(re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in getattr(self.app, kind))
-
-
-@pytest.fixture(scope="module")
-def story() -> Any:
-    return catalog.load("story")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from viz.mask_lab.reach import mark_row
 from viz.view import HeadView, coarser
 
 SHOWN = ("now", "standard", "change")
-MOST_REASONS = 128  # positions
 SECTIONS = {
     "effect": "What it does",
     "reach": "Reach",
@@ -69,13 +68,9 @@ def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Fig
         figure = difference_figure(now, standard, dark=dark)
     else:
         figure = head_figure(now if shown == "now" else standard, dark=dark)
-    if max(now.weights.shape) > MOST_REASONS:
-        # tooltips of blocked cells are most of what is sent and drawn; the mask beside it gives the reasons, too
-        figure.data = [trace for trace in figure.data if not trace.name.startswith("blocked")]
-    small = coarser(now)
-    if 0 <= query - small.first < len(now.queries):
-        mark_row(figure, (query - small.first) // small.step, ("",))
-    return figure.update_layout(height=None, margin_t=24)
+    if 0 <= query - now.first < len(now.queries):
+        mark_row(figure, (query - now.first) // coarser(now).step, ("",))
+    return figure
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

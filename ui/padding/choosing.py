@@ -37,16 +37,14 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         _segments("Pad side", SIDES, "pad", "Where the shorter sentences are filled up to the length of the longest.")
         _segments("Padding mask", MASKS, "padding_mask",
-                  "On keys: no token looks at padding. On keys and queries: padding looks at no token either.")  # fmt: skip
+                  "On keys: no token looks at padding. On queries too: padding looks at no token either.")  # fmt: skip
         if not own:
             _segments("Position ids", POSITIONS, "position_ids",
-                      "From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T is the "
-                      "number of cells.")  # fmt: skip
+                      "From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T is "
+                      "the number of cells.")  # fmt: skip
         controls.mask_switch(model, "causal")
     if own:
-        st.caption(
-            f"{explain.title_of(model)} works out its position ids by itself, so there are none to choose."
-        )
+        st.caption(f"{explain.title_of(model)} works out its position ids by itself, so there are none to choose.")
     positions = "counted" if own else st.session_state.position_ids
     choice = Choice(
         cast(Side, st.session_state.pad),

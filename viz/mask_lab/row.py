@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from model.heads.row_steps import RowSteps
 from viz.formats import power_of_ten
-from viz.heatmap import escaped
+from viz.html import escaped
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 
 MOST_KEYS = 48  # rows of the table

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
-from viz.numbers import Candidate, percent
 from viz.formats import amount
+from viz.numbers import Candidate, percent
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 

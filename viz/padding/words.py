@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from markupsafe import escape
 
-from viz.numbers import percent
 from viz.formats import amount
+from viz.numbers import percent
 from viz.padding.grid import PaddedText
 from viz.padding.tables import MASKS, Way, position_words, way_name
 
@@ -53,8 +53,8 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     if side == "left":
         return (
             "The next token is read at a sentence's last real token. With padding on the left all of those stand in "
-            "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left when a "
-            "model is to write on from them."
+            "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left when "
+            "a model is to write on from them."
         )
     begin = (
         "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a padding "
@@ -177,8 +177,8 @@ def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
             f"positions apart by their number, as one with learned positions does. {numbers}"
         )
     return "Left padding works with any position ids here", (
-        f"Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the distance between "
-        f"tokens matters, as one with rotary or relative positions does. {numbers}"
+        f"Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the "
+        f"distance between tokens matters, as one with rotary or relative positions does. {numbers}"
     )
 
 

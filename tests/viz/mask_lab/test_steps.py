@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 import pytest
 
 from model.heads.row_steps import Arithmetic, RowSteps
-from tests.viz.views import causal, padded
 from tests.viz.spelled import number
+from tests.viz.views import causal, padded
 from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import (
     MASKED,
@@ -72,7 +72,6 @@ def panel(figure: go.Figure, place: str, names: tuple[str, ...]) -> Any:
 def cells_of(table: str) -> list[list[str]]:
     rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
     return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in rows if row]
-
 
 
 class TestRow:
@@ -219,8 +218,14 @@ class TestFigure:
     def test_what_the_mask_wrote_is_hatched_and_says_what_blocks(self) -> None:
         figure = steps_figure(steps_of(**MASKS), dark=False)
         assert {image.xref for image in figure.layout.images} == {"x" + MASKED, "x" + WEIGHTS}
-        assert "blocked by causal and padding" in {trace.name for trace in figure.data}
+        for place in (MASKED, WEIGHTS):
+            blocked = panel(figure, place, ("blocked",))
+            assert "%{text}" in blocked.hovertemplate
+            assert "blocked by causal and padding" in np.array(blocked.text)
         assert not steps_figure(steps_of(), dark=False).layout.images
+
+    def test_every_property_is_one_that_plotly_knows(self) -> None:
+        go.Figure(steps_figure(steps_of(**MASKS), dark=True).to_dict())  # raises ValueError
 
     def test_panels_of_queries_by_keys_zoom_together(self) -> None:
         layout = steps_figure(steps_of(**MASKS), dark=False).layout
