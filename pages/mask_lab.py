@@ -17,14 +17,15 @@ from viz.view import cropped
 model, text = controls.open_page(compose.seed)
 reading, row = controls.open_text(model, text)
 
-title, where = st.columns([1, 1.9], vertical_alignment="bottom", gap="medium")
+title, where = st.columns([1, 2.4], vertical_alignment="bottom", gap="medium")
 with where, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     with st.container(width=190):
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+    query_place = st.container(width=150)
     held = compose.choose_where(run_view.shape(model, attention)[0], layer)
 name = f"L{layer} H{head}"
-title.markdown(f"### Mask Lab\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)} · {name}]")
+title.markdown(f"### Mask Lab\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
 spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
@@ -32,6 +33,8 @@ with guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
     mask = now.mask(layer, head)
+with query_place:
+    chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
 part = canvas.drawable(*part)
@@ -39,9 +42,7 @@ left, right = st.columns(2, gap="medium")
 with left:
     canvas.show(mask, *part, compose.text_key(reading.batch))
 with right:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        shown = sections.choose_shown()
-        chosen = query.choose(now)
+    shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, *part) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = sections.alt(name, shown, now_view, standard_view)

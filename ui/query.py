@@ -4,6 +4,8 @@ import streamlit as st
 
 from ui.run_view import RunView
 
+HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
+
 
 def choose(now: RunView) -> int:
     """The position of the query that the reader picks, the row's last real token until then.
@@ -16,8 +18,8 @@ def choose(now: RunView) -> int:
         chosen = st.session_state.query = None
     last = now.trace.queries.real(now.row).stop - 1
     st.session_state.query_row = last if chosen is None else chosen
-    st.selectbox("Query: the token that looks", range(len(pieces)), key="query_row", label_visibility="collapsed",
-                 format_func=lambda place: f"query {place}: {pieces[place]}", on_change=_take)  # fmt: skip
+    st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
+                 format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
     return st.session_state.query_row
 
 

@@ -209,13 +209,13 @@ class TestTexts:
 
     def test_a_long_text_is_said_to_be_cut(self) -> None:
         page = Padding(text="the cat " * 3000 + "\nshort")
-        assert "Sentence 1 is cut to its first 128 tokens" in page.said("warning")
+        assert "Sentence 1 is cut to its first 128 tokens" in page.said("caption")
         assert len(page.tokens()) == 256
 
     def test_of_many_lines_the_first_eight(self) -> None:
         page = Padding(text="\n".join("word " * number for number in range(1, 30)))
         assert len(page.texts()) == 8
-        assert "Shown are the first 8 lines, 21 more are left out" in page.said("warning")
+        assert "Shown are the first 8 lines, 21 more are left out" in page.said("caption")
 
     def test_of_many_lines_of_one_length_none_is_lost_by_taking_ours(self) -> None:
         page = Padding(text="\n".join(["a cat"] * 11))

@@ -101,9 +101,11 @@ WAYS = """
   .st-key-ways [data-testid="stColumn"] { min-width: 0 !important; }
   .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }
+  .st-key-ways button div, .st-key-ways button p { white-space: normal; overflow: visible; }
   .st-key-ways button p { font-size: .875rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
   .st-key-ways button strong { display: block; }
   .st-key-ways button[kind="primary"] { outline: 2px solid currentColor; outline-offset: -2px; }
+  .st-key-ways [data-testid="stCaptionContainer"] { margin-bottom: 0; }
   .st-key-ways [data-testid="stCaptionContainer"] p { line-height: 1.25; margin: 0; }
 """
 STYLE = f"""

@@ -53,8 +53,8 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     if side == "left":
         return (
             "The next token is read at a sentence's last real token. With padding on the left all of those stand in "
-            "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left when "
-            "a model is to write on from them."
+            "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left "
+            "when a model is to write on from them."
         )
     begin = (
         "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a padding "
@@ -63,7 +63,7 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
             wrong, right = _quoted(text.at_end.label), _quoted(text.padded.label)
-            return f"{begin}: of sentence {text.number} it names {wrong} instead of {right}."
+            return f"{begin}: for sentence {text.number} it names {wrong} instead of {right}."
     return f"{begin}, although here it names the same token."
 
 
@@ -147,7 +147,7 @@ def _could_do_without(ways: Sequence[Way], shown: Way, cells: int) -> str:
 
 def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["right", "off"], found["right", "keys"]
-    numbers = f"Without a padding mask {amount(without.apart)}, with one {amount(masked.apart)}."
+    numbers = _differences(("without a padding mask", without), ("with one", masked))
     if causal and without.correct:
         return "Right padding needs no padding mask", (
             "It stands behind the sentence, and the causal mask already hides from every token whatever comes later. "
@@ -162,7 +162,7 @@ def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
 
 def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["left", "off"], found["left", "keys"]
-    numbers = f"Without a padding mask {amount(without.apart)}, with one {amount(masked.apart)}."
+    numbers = _differences(("without a padding mask", without), ("with one", masked))
     if without.correct:
         return "Left padding", f"It stands before the sentence. {numbers}"
     where = "where the causal mask lets every token look" if causal else "where every token looks"
@@ -170,7 +170,7 @@ def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
 
 
 def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
-    numbers = f"With 0…{cells - 1} {amount(naive.apart)}, from the mask {amount(counted.apart)}."
+    numbers = _differences((f"with ids 0…{cells - 1}", naive), ("from the mask", counted))
     if not naive.correct:
         return "Left padding needs position ids too", (
             "Counted from cell 0, a sentence begins at a later position than it has alone, and this model tells "
@@ -180,6 +180,11 @@ def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
         f"Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the "
         f"distance between tokens matters, as one with rotary or relative positions does. {numbers}"
     )
+
+
+def _differences(*ways: tuple[str, Way]) -> str:
+    """The ways' largest differences, after their names."""
+    return f"Largest difference {'; '.join(f'{words}: {amount(way.apart)}' for words, way in ways)}."
 
 
 def _queries(ways: Sequence[Way]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from viz.formats import amount
 from viz.numbers import Candidate
 from viz.padding import words
 from viz.padding.grid import PaddedText, alt, grid
-from viz.padding.tables import Way, position_words, texts_table
+from viz.padding.tables import Way, texts_table, way_label, way_name, ways_style
 
 EVIL = "<script>alert(1)</script>"
 NAN = math.nan
@@ -151,7 +151,7 @@ class TestWords:
         right = words.advice(ways, one(ways, "right", "keys", "counted"), 3)
         assert right == "It is as correct without the padding mask or with position ids 0…2."
         nothing = words.advice(ways, one(ways, "right", "off", "cells"), 3)
-        assert "takes nothing else" in nothing
+        assert nothing == "It needs neither a padding mask nor position ids."
 
     def test_no_way_at_all(self) -> None:
         ways = [replace(way, correct=False) for way in all_ways()]
@@ -185,5 +185,5 @@ class TestWords:
 
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
-        assert "sentence 2 would go on with “·y”" in words.reading([LONG, text], "right")
+        assert "for sentence 2 it names “·y”" in words.reading([LONG, text], "right")
         assert "right for every sentence" in words.reading(TEXTS, "left")
