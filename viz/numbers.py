@@ -8,10 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from viz.heatmap import figure
 from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
 TOP = 10
+LOSS_LAYOUT = {
+    "height": 290,
+    "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+    "hovermode": "x unified",
+    "yaxis": {"title": {"text": "loss, nats a token"}, "rangemode": "tozero"},
+    "legend": {"orientation": "h", "y": 1.12, "x": 0},
+}
 
 
 @dataclass(frozen=True)
@@ -61,31 +69,31 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, 
 def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
     names = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
-    figure = go.Figure(layout={"height": 290, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
     series = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("standard", standard, STANDARD)]
-    for name, values, colour in series:
-        figure.add_scatter(
-            x=names,
-            y=values.astype(np.float32),
-            name=name,
-            mode="lines+markers" if len(pieces) <= 128 else "lines",
-            line={"color": colour, "width": 1.5},
-            marker={"size": 4},
-            hovertemplate="%{y:.2f} nats",
-        )
+    curves = [
+        {
+            "type": "scatter",
+            "x": names,
+            "y": values.astype(np.float32),
+            "name": name,
+            "mode": "lines+markers" if len(pieces) <= 128 else "lines",
+            "line": {"color": colour, "width": 1.5},
+            "marker": {"size": 4},
+            "hovertemplate": "%{y:.2f} nats",
+        }
+        for name, values, colour in series
+    ]
     every = math.ceil(len(pieces) / 30)
-    figure.update_xaxes(
-        type="category",
-        tickmode="array",
-        tickvals=list(range(0, len(pieces), every)),
-        ticktext=[escaped(piece[:12]) for piece in pieces[::every]],
-        tickangle=-90,
-        tickfont={"size": 10},
-        range=[-0.5, len(pieces) - 0.5],
-    )
-    figure.update_yaxes(title={"text": "loss, nats"}, rangemode="tozero")
-    figure.update_layout(legend={"orientation": "h", "y": 1.12, "x": 0}, showlegend=changed)
-    return figure
+    places = {
+        "type": "category",
+        "tickmode": "array",
+        "tickvals": list(range(0, len(pieces), every)),
+        "ticktext": [escaped(piece[:12]) for piece in pieces[::every]],
+        "tickangle": -90,
+        "tickfont": {"size": 10},
+        "range": [-0.5, len(pieces) - 0.5],
+    }
+    return figure(curves, LOSS_LAYOUT | {"xaxis": places, "showlegend": changed})
 
 
 def number(value: float) -> str:
