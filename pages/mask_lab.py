@@ -18,7 +18,7 @@ model, text = controls.open_page(compose.seed)
 reading, row = controls.open_text(model, text)
 
 title, where = st.columns([1, 2.4], vertical_alignment="bottom", gap="medium")
-with where, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom", gap="small"):
+with where, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     with st.container(width=190):
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))

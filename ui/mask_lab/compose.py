@@ -7,6 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import streamlit as st
 
@@ -42,6 +43,7 @@ ROWS = (
     Row("sinks", "Sinks", 1, "Opens cells. With 1, every token may look at the first one, whatever else blocks it."),
 )  # fmt: skip
 MOST = 10_000  # positions
+LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
 WIDTHS = (0.9, 1.2, 1.1, 1.1)  # of the columns that the switches stand in
 DRAWN = "What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
@@ -199,8 +201,9 @@ def for_link(spec: MaskSpec) -> str | None:
     plain = json.loads(MaskSpec().to_json())
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
-    if text is not None and len(text) > link.LONGEST_MASKS:
-        st.caption("The drawing is too long for a link; *Take the mask away* as JSON keeps it.")
+    if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
+        st.caption("The drawing has too many pieces for a link, so the link leaves it out. *Take the mask away* saves "
+                   "it as a file.")  # fmt: skip
         return for_link(replace(spec, drawn=()))
     return text
 
