@@ -24,7 +24,7 @@ PAGES = {  # in the order in which they are read
 }
 
 NATIVE_SWITCHES = ("causal", "padding", "window")
-COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks")  # compose.ROWS, known here before torch is
+COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
