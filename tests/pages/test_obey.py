@@ -3,6 +3,7 @@
 python -m pytest tests/pages/test_obey.py
 """
 
+import html
 import json
 import re
 from pathlib import Path
@@ -48,7 +49,7 @@ class Obey:
         """All sentences, without tags and without markdown's backslashes."""
         text = " ".join(one.value for kind in ("markdown", "caption", "info", "error") for one in self.app.get(kind))
         shown = " ".join(one.proto.body for one in self.app.get("html") if "<style" not in one.proto.body)
-        return re.sub("<.*?>", "", shown) + re.sub(r"\\([^A-Za-z0-9])", r"\1", text)
+        return html.unescape(re.sub("<.*?>", "", shown)) + re.sub(r"\\([^A-Za-z0-9])", r"\1", text)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,6 @@ def test_the_first_view_is_a_model_that_obeys() -> None:
     assert "story (GPT2LMHeadModel) · decoder · float32 · sdpa" in page.words()
     np.testing.assert_array_equal(page.cells("measured"), np.tri(len(page.cells("measured")), dtype=bool))
     np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))
-    assert "Nothing" not in page.words()
 
 
 @pytest.mark.parametrize("key", ALL)
@@ -78,7 +78,7 @@ def test_every_patient_is_shown_as_it_was_measured(patients: Obey, key: str) -> 
     for finding in report.broken:
         assert finding.name in patients.words()
     assert ("reaches, though declared closed" in patients.words()) == bool(report.mask.leaks.any())
-    assert dict(patients.app.query_params)["patient"] == [key]
+    assert dict(patients.app.query_params)["patient"] == key
 
 
 def test_a_link_brings_a_patient_back_and_nonsense_does_no_harm() -> None:
