@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 
+from model import machine
 from model.errors import CheckpointError, TooLarge
 from model.huggingface import hub
 from model.settings import Settings
@@ -42,6 +42,19 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """
     if is_path(name):
         return allowed_folder(name, settings)
+    return _cached(name) or hub.download(name, tuple(_to_download(name, settings)), progress)
+
+
+def download_size(name: str, settings: Settings) -> int:
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises."""
+    if is_path(name):
+        allowed_folder(name, settings)
+        return 0
+    return 0 if _cached(name) else sum(_to_download(name, settings).values())
+
+
+def _cached(name: str) -> Path | None:
+    """The folder of the local cache that holds all of a repository's model. Uses no network."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -49,12 +62,15 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
             f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
         ) from None
     folder = hub.cached_folder(name)
-    if folder is not None and is_complete(folder):
-        return folder
+    return folder if folder is not None and is_complete(folder) else None
+
+
+def _to_download(name: str, settings: Settings) -> dict[str, int]:
+    """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
     files = hub.listing(name)
     wanted = needed(name, files)
     check_size(name, files, settings)
-    return hub.download(name, wanted, progress)
+    return {file: files[file] for file in wanted}
 
 
 def is_path(name: str) -> bool:
@@ -124,7 +140,7 @@ def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
 
 def check_memory(name: str, size: float) -> None:
     """Raises TooLarge when `size` bytes are more than the memory that is free."""
-    free = psutil.virtual_memory().available
+    free = machine.free_bytes()
     if size > free:
         raise TooLarge(
             f"{name} needs {_gigabytes(size)} of memory for its weights, and {_gigabytes(free)} are free. "

@@ -15,6 +15,6 @@ def random_model() -> DecoderModel:
     return DecoderModel("random", network, BatchTokenizer(Tokenizer(models.BPE()), CONFIG.context, pad=0))
 
 
-def random_batch(tokens: int) -> TokenBatch:
-    ids = torch.randint(CONFIG.vocabulary, (1, tokens), generator=torch.Generator().manual_seed(0))
+def random_batch(tokens: int, seed: int = 0, vocabulary: int = CONFIG.vocabulary) -> TokenBatch:
+    ids = torch.randint(vocabulary, (1, tokens), generator=torch.Generator().manual_seed(seed))
     return TokenBatch(ids, torch.ones(1, tokens, dtype=torch.bool), (("",) * tokens,))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from model.why_causal.live_worker import REPORT_EVERY
 from tests.browser.why_causal import WhyCausal
 
 Visit = Callable[..., WhyCausal]
@@ -20,37 +21,28 @@ def started(visit: Visit, **choices: bool) -> WhyCausal:
     return page
 
 
-def test_the_curve_grows_a_pause_stands_still_and_stop_stops(visit: Visit) -> None:
+def test_the_curve_grows_a_pause_stands_still_and_without_the_mask_it_falls_to_nearly_nothing(visit: Visit) -> None:
     page = started(visit)
     first = len(page.curve()[0])
     page.until(lambda: len(page.curve()[0]) >= first + 3)
 
     page.press("Pause")
     page.until(lambda: "Paused" in page.status())
+    seen = paused = page.step()
     page.page.wait_for_timeout(1500)
-    paused = page.step()
-    page.page.wait_for_timeout(1500)
-    assert page.step() == paused
+    while page.step() > paused:  # the report under way still comes; on a busy machine it takes its time
+        paused = page.step()
+        page.page.wait_for_timeout(1500)
+    assert paused <= seen + REPORT_EVERY
 
     page.press("Go on")
     page.until(lambda: page.step() > paused)
-    page.press("Stop")
-    page.until(lambda: "Stopped" in page.status())
-    stopped = page.step(), page.curve()
-    page.page.wait_for_timeout(1500)
-    assert (page.step(), page.curve()) == stopped
-    assert stopped[0] < 300
-
-
-def test_without_the_mask_the_loss_falls_to_nearly_nothing(visit: Visit) -> None:
-    page = visit(kind=WhyCausal)
-    page.press("Start")
     page.until(lambda: "Done" in page.status(), 240)  # seconds; on two free cores it takes about ten
     (losses,) = page.curve()
     assert losses[-1] < 0.2 < 2 < losses[0]
 
 
-def test_a_second_reader_is_answered_while_another_trains(visit: Visit) -> None:
+def test_a_second_reader_is_answered_while_another_trains_and_stop_stops(visit: Visit) -> None:
     other = visit(kind=WhyCausal, fresh=True)
     page = visit(kind=WhyCausal)
     page.pick("600")
@@ -62,6 +54,10 @@ def test_a_second_reader_is_answered_while_another_trains(visit: Visit) -> None:
         assert before <= page.step() < 600, "answered only once the training had ended"
     page.press("Stop")
     page.until(lambda: "Stopped" in page.status())
+    stopped = page.step(), page.curve()
+    page.page.wait_for_timeout(1500)
+    assert (page.step(), page.curve()) == stopped
+    assert stopped[0] < 600
 
 
 def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:

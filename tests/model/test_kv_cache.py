@@ -33,11 +33,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
 def ids_of(model: Model, text: str) -> tuple[int, ...]:
     return tuple(model.encode([text]).ids[0].tolist())
 
@@ -105,7 +100,7 @@ class TestAStep:
         full = (7,) * tiny.context
         with pytest.raises(ValueError, match="expected at most 151 tokens"):
             step(tiny, cache_of(tiny.run(batch_of(tiny, full))), 7)
-        with pytest.raises(ValueError, match="expected an id from 0 to 282, got 283"):
+        with pytest.raises(ValueError, match="expected ids from 0 to 282, got 283"):
             step(tiny, cache_of(tiny.run(batch_of(tiny, (7, 8)))), 283)
         for start in (0, 2):
             with pytest.raises(ValueError, match="expected a start from 1 to 1"):

@@ -45,11 +45,6 @@ MOST = 1e-4  # of a logit
 
 
 @pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
-@pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     root = tmp_path_factory.mktemp("families")
     return {name: catalog.load(str(save(name, root / name))) for name in ("llama", "bert", "roberta", "distilbert")}

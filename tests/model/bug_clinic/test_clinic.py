@@ -27,11 +27,6 @@ QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask 
 
 
 @pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
-@pytest.fixture(scope="module")
 def trace(story: Model) -> Trace:
     return read(story, TEXT)
 
