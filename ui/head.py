@@ -5,14 +5,28 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from ui import page
+from viz.components import source
+
+_listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("pick.js"))
 
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 
 def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure") -> None:
-    """Draw one of viz.head's figures. room: "pair" for one that a comparison may take the place of, else "one"."""
+    """Draw one of viz.head's figures; a click on a cell chooses its query, the choice "query".
+
+    room: "pair" for a figure that a comparison may take the place of, else "one".
+    """
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
+
+    def picked() -> None:
+        query = st.session_state[f"{key}_pick"].get("pick")
+        if isinstance(query, int):
+            st.session_state.query = query
+
+    with st.container(key=f"listening_{key}"):
+        _listener(data={"chart": f"st-key-{room}_{key}"}, key=f"{key}_pick", on_pick_change=picked)
 
 
 def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) -> tuple[int, int]:

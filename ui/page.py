@@ -38,7 +38,7 @@ ROOM = """
 STYLE = """
 <style>
   .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
-  div:has(> .st-key-early) { display: none; }
+  div:has(> .st-key-early), div:has(> [class*="st-key-listening_"]) { display: none; }
   [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }

@@ -1,8 +1,11 @@
 """Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token."""
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from ui.run_view import RunView
+from viz.heatmap import mark_row
+from viz.view import HeadView, coarser
 
 HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
 
@@ -21,6 +24,13 @@ def choose(now: RunView) -> int:
     st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
     return st.session_state.query_row
+
+
+def mark(figure: go.Figure, view: HeadView) -> None:
+    """A frame around the row that the reader picked, where it is in sight."""
+    chosen = st.session_state.get("query")
+    if isinstance(chosen, int) and view.first <= chosen < view.first + len(view.queries):
+        mark_row(figure, (chosen - view.first) // coarser(view).step, ("",))
 
 
 def predicting(now: RunView, query: int) -> int | None:

@@ -11,7 +11,7 @@ from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
 from ui.run_view import RunView
 from viz.head import difference_figure, head_figure
-from viz.mask_lab.reach import mark_row
+from viz.heatmap import mark_row
 from viz.view import HeadView, coarser
 
 SHOWN = ("now", "standard", "change")

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from markupsafe import escape
 
 from viz import heatmap
-from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
+from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching, mark_row
 from viz.palette import table
 from viz.view import HeadView, coarser, reduced
 
@@ -58,13 +58,6 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     figure = heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
     mark_row(figure, view.query // mask.step, ("", "2"))
     return figure
-
-
-def mark_row(figure: go.Figure, row: int, places: tuple[str, ...]) -> None:
-    """A frame around one row of the pictures on these axes."""
-    for place in places:
-        figure.add_shape(type="rect", xref=f"x{place} domain", yref=f"y{place}", x0=0, x1=1, y0=row - 0.5, y1=row + 0.5,
-                         line={"color": MARK, "width": 1.5})  # fmt: skip
 
 
 def reach_table(view: ReachView) -> str:
