@@ -12,13 +12,12 @@ from model.obey.formats import VERDICTS
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import axes as axes_of
 from viz.heatmap import axis_names, colour_bar, hatching
-from viz.palette import ALLOWED, table
+from viz.palette import ALLOWED, MARK, table
 from viz.view import HeadView
 
 HEIGHT = 540  # pixels
 LEFT, RIGHT = (0.0, 0.46), (0.54, 1.0)
 NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
-MARK = "#e6399b"  # a cell that disagrees
 COLOURS = {"obeys": "#009E73", "broken": "#D55E00", "cannot tell": "#E69F00", "does not apply": "#8a8f98"}
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")
 TITLES = "measured: what moves what", "declared"

@@ -25,6 +25,7 @@ OPENER_COLOURS = {"prefix": "#F0E442", "sinks": "#B8A1E3", "drawn": "#912DF5"}
 ALLOWED = "#6E86A8"  # a cell of a mask that may be seen, on either ground
 
 NOW, STANDARD = "#C0504D", "#4A90C2"  # series under the current and under the standard masks
+MARK = "#e6399b"  # what the reader picked, and what disagrees
 
 
 def diverging(dark: bool) -> list[list[float | str]]:

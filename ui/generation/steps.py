@@ -25,6 +25,7 @@ from viz.generation.writing import (
     text_html,
 )
 from viz.numbers import TOP
+from viz.palette import MARK
 from viz.view import HeadView, cropped
 
 MOST_ROWS = 64  # of the heatmap

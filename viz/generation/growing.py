@@ -3,12 +3,11 @@ changes in place, where a new plotly figure would be an empty page for a moment.
 
 import numpy as np
 
-from viz.generation.writing import MARK
 from viz.hatch import hatch_png
 from viz.head import head_range
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.packet import packed
-from viz.palette import table
+from viz.palette import MARK, table
 from viz.reasons import blocked_groups
 from viz.view import HeadView
 

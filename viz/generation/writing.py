@@ -8,7 +8,6 @@ from markupsafe import Markup
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
-MARK = "#e6399b"  # the row and the token that are looked at, as in the Mask Lab
 SIGNS = {
     "·": "· begins a token that has a space before its first letter",
     "⏎": "⏎ is the end of a line",

@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.mask_lab.reach import MARK
 from viz.numbers import Candidate, percent
+from viz.palette import MARK
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.heads.reach import Look

@@ -15,7 +15,6 @@ from viz.view import HeadView, coarser, reduced
 HEIGHT = 540  # pixels
 LEFT, RIGHT = (0.0, 0.46), (0.52, 0.98)
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # in the dark and in the light
-MARK = "#e6399b"  # the picked row
 MOST_CELLS = 192  # a side: two pictures share the width
 
 
