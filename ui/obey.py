@@ -48,20 +48,16 @@ class Reading:
     cut: bool
 
 
-class ObeyLink(link.TextLink):
-    """This page's link. patient: the small module that is checked instead of a model."""
-
-    what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
-    patient: Literal[*ALL] = "future"  # type: ignore[valid-type]
-    number_type: Literal[*TYPES] = TYPES[0]  # type: ignore[valid-type]
-
-
 class PatientLink(link.Link):
-    """The same where no model is looked at."""
+    """This page's link where no model is looked at. patient: the small module that is checked instead."""
 
     what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
     patient: Literal[*ALL] = "future"  # type: ignore[valid-type]
     number_type: Literal[*TYPES] = TYPES[0]  # type: ignore[valid-type]
+
+
+class ObeyLink(PatientLink, link.TextLink):
+    """The same where a model reads a text."""
 
 
 def restore() -> None:

@@ -16,7 +16,7 @@ from viz.palette import ALLOWED, MARK, table
 from viz.view import HeadView
 
 HEIGHT = 540  # pixels
-LEFT, RIGHT = (0.0, 0.46), (0.54, 1.0)
+LEFT, RIGHT = (0.0, 0.44), (0.5, 0.94)
 NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 COLOURS = {"obeys": "#009E73", "broken": "#D55E00", "cannot tell": "#E69F00", "does not apply": "#8a8f98"}
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")
@@ -162,7 +162,7 @@ def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
         zmin=low,
         zmax=high,
         colorscale=_scale(),
-        colorbar=colour_bar("moves by", x=LEFT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0,
+        colorbar=colour_bar("moves by", x=RIGHT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0,
                             tickvals=ticks, ticktext=[f"1e{tick}" for tick in ticks]),
         customdata=view.moved,
         hovertemplate="<b>%{y}</b> moves by %{customdata:.3g}<br>when <b>%{x}</b> is changed<extra></extra>",

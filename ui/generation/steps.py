@@ -13,7 +13,6 @@ from ui.markdown import escaped
 from viz.components import GROWING_HTML, source
 from viz.generation.growing import growing_packet
 from viz.generation.writing import (
-    MARK,
     Chance,
     Scene,
     Token,
