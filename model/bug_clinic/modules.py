@@ -157,7 +157,7 @@ def _side_by_side(x: Tensor) -> Tensor:
 
 def _viewed(x: Tensor) -> Tensor:
     """Heads laid side by side, then cut wrongly: [B,H,T,D] -> [B,T,W] -> [B,H,T,D]."""
-    return _side_by_side(x).view(x.shape)
+    return _side_by_side(x).reshape(x.shape)
 
 
 def _viewed_back(x: Tensor) -> Tensor:

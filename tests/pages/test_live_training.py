@@ -106,8 +106,8 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
     page.run()
     said = " ".join(one.value for one in page.app.markdown)
     assert "No head copies yet**: the best, L0 H1, puts 7.0 % of its attention on the next character" in said
-    page.press("live_longer")
-    assert page["live_steps"] == page["live_training"].total_steps == 200
+    page.pick(live_steps=100).press("live_longer")
+    assert page["live_steps"] == page["live_training"].total_steps == 300
     assert page["live_kept"][0].progress.losses == (1.266,)
 
 

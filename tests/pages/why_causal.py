@@ -16,7 +16,7 @@ TEXT = "The king said to his son, and the old man went into the wood."
 class WhyCausal(Explore):
     """One reader's page. Every run of it has to end without an exception."""
 
-    def __init__(self, text: str | None = TEXT, **query: str) -> None:
+    def __init__(self, text: str | None = TEXT, /, **query: str) -> None:
         self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
         self.app.switch_page("pages/why_causal.py")
         self.app.query_params.update(query)
@@ -57,7 +57,7 @@ class WhyCausal(Explore):
 
     def until_over(self) -> live.Progress:
         """Watch the training as the page does, until it is over."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240  # on two free cores it takes about ten
         while not (progress := self["live_training"].watch()).over:
             assert time.monotonic() < deadline, progress
             time.sleep(0.1)

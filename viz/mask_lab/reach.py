@@ -1,11 +1,11 @@
 """Reach: after how many layers a token can know of another, beside what one layer lets it look at."""
 
-import html
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import escape
 
 from viz import heatmap
 from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
@@ -86,20 +86,27 @@ def reach_table(view: ReachView) -> str:
 
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
-    layers = len(view.window)
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    who = f"<b>{html.escape(view.tokens[view.query])}</b> (position {view.query})"
-    begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
-    settled = int((view.seen[:, view.query] < seen).sum()) + 1
-    after = f"after {'all ' if layers > 1 else ''}{_layers(layers)}"
-    if settled == 1:
-        end = f"no path goes farther: {after} it can know of {_tokens(seen)}, itself included, as after the first."
-    else:
-        end = f"stacked, the layers carry news on: {after} it can know of {_tokens(seen)}"
-        end += f"; {_layers(settled)} are enough." if settled < layers else "."
+    who = f"<b>{escape(view.tokens[view.query])}</b> (position {view.query})"
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     leak = f" {ahead} of them {'comes' if ahead == 1 else 'come'} later in the text." if ahead else ""
-    return f'<p class="sentence">{begin}; {end}{leak}</p>'
+    begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
+    return f'<p class="sentence">{begin}; {_stacked(view, alone, seen)}{leak}</p>'
+
+
+def _stacked(view: ReachView, alone: int, seen: int) -> str:
+    """What all layers together add to the one that is shown."""
+    layers = len(view.window)
+    all_of_them = f"after {'all ' if layers > 1 else ''}{_layers(layers)}"
+    if alone == seen:  # what a query may look at is among what it can know of
+        return f"{all_of_them} it can know of no other: no path goes farther."
+    if seen == 1:
+        return f"{all_of_them} it can know of itself alone, for its own state is carried on."
+    settled = int((view.seen[:, view.query] < seen).sum()) + 1
+    if settled < layers:
+        enough = "the first layer is" if settled == 1 else f"the first {settled} layers are"
+        return f"{all_of_them} it can know of {_tokens(seen)}; {enough} enough."
+    return f"{all_of_them} it can know of {_tokens(seen)}."
 
 
 def _layers(count: int) -> str:
@@ -118,7 +125,7 @@ def _table_row(view: ReachView, begin: int, end: int) -> str:
     after = _layers(begin + 1) if begin == end else f"{begin + 1} to {_layers(end + 1)}"
     where = f"L{begin}" if begin == end else f"L{begin} to L{end}"
     bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
-    farthest = f"{back} back: {html.escape(view.tokens[view.query - back])}" if back > 0 else "–"
+    farthest = f"{back} back: {escape(view.tokens[view.query - back])}" if back > 0 else "–"
     return (
         f'<tr><td>{after} ({where})</td><td class="number">{int(view.window[begin, view.query]):,}</td>'
         f'<td class="number">{seen:,}</td><td class="track">{bar}</td><td class="token">{farthest}</td></tr>'
