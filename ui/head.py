@@ -38,7 +38,7 @@ def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) ->
     own = np.flatnonzero(keep)
     if keep.all() or not len(own):
         return part
-    chosen = st.session_state.get("padding_chosen")
+    chosen = st.session_state.get("show_padding")
     st.session_state.padding_shown = bool(not masked or keep.mean() >= LEAST_OWN) if chosen is None else chosen
     st.toggle("Show padding", key="padding_shown", on_change=_take, help="The rows and columns of the padding tokens.")
     begin, end = max(part[0], int(own[0])), min(part[1], int(own[-1]) + 1)
@@ -46,4 +46,4 @@ def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) ->
 
 
 def _take() -> None:
-    st.session_state.padding_chosen = st.session_state.padding_shown
+    st.session_state.show_padding = st.session_state.padding_shown

@@ -54,9 +54,9 @@ class Link(BaseModel):
 
     @classmethod
     def of_choices(cls, **others: Any) -> Self:
-        """The choices as they are now, but for others."""
-        state = st.session_state
-        return cls.model_validate({name: state[name] for name in cls.model_fields if name in state} | others)
+        """The choices as they are now, but for others: those of them that are fields."""
+        chosen = dict(st.session_state) | others
+        return cls.model_validate({name: chosen[name] for name in cls.model_fields if name in chosen})
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults."""
@@ -116,6 +116,7 @@ class View(TextLink):
     window: bool | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
+    show_padding: bool | None = None  # None: unless there is much of it
     section: str | None = None  # of the Mask Lab
     query: Whole | None = None  # the query that is looked at
 

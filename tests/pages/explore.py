@@ -82,7 +82,7 @@ class Explore:
 
     def packet(self) -> tuple[dict[str, Any], np.ndarray]:
         """The overview's header and its pixels [L,H,S,S]."""
-        (component,) = self.app.get("bidi_component")
+        (component,) = [one for one in self.app.get("bidi_component") if one.proto.bytes]
         header, _, pixels = read(component.proto.bytes)
         return header, pixels
 

@@ -55,7 +55,7 @@ class TestFirstView:
 class TestMasks:
     @pytest.mark.parametrize("name", ["causal", "padding"])
     def test_a_switch_changes_the_heatmap_the_overview_and_the_next_tokens_and_back(self, name: str) -> None:
-        page = Explore(text=LINES)
+        page = Explore(text=LINES, show_padding="true")
         weights, (_, pixels), candidates = page.weights(), page.packet(), page.candidates()
         page.switch(name, False)
         assert np.isnan(weights).sum() > np.isnan(page.weights()).sum()
@@ -91,7 +91,7 @@ class TestMasks:
         np.testing.assert_allclose(array(trace["z"]), expected, atol=1e-6)
 
     def test_with_right_padding_the_padding_switch_changes_padding_rows_alone(self) -> None:
-        page = Explore(text=LINES, row="1", pad="right")
+        page = Explore(text=LINES, row="1", pad="right", show_padding="true")
         real = np.array([label != "<pad>" for label in page.labels()])
         before, candidates = page.weights(), page.candidates()
         page.switch("padding", False)
@@ -101,7 +101,7 @@ class TestMasks:
         assert "already hides" in page.sentence()
 
     def test_rows_with_nothing_to_attend_to_say_so_and_no_number_is_missing(self) -> None:
-        page = Explore(text=LINES, row="1", pad="left")
+        page = Explore(text=LINES, row="1", pad="left", show_padding="true")
         empty = np.isnan(page.weights()).all(1)
         assert [label == "<pad>" for label in page.labels()] == empty.tolist()
         notes = [note["text"] for note in page.figures()["head_figure"]["layout"]["annotations"]]
@@ -128,6 +128,10 @@ class TestChoices:
 
     def test_row_and_pad_side(self) -> None:
         page = Explore(text=LINES)
+        assert "<pad>" not in page.labels(), "of a row that is mostly padding its own tokens are shown"
+        page.app.toggle(key="padding_shown").set_value(True)
+        page.run()
+        assert page.url["show_padding"] == "true"
         assert page.labels()[0] == "<pad>"
         assert page.labels()[-1] == "·time"
         page.app.radio(key="pad").set_value("right")
