@@ -25,6 +25,9 @@ class Description:
     name; may be empty for a model that has one attention.
     context: the positions it was made for (a page may allow fewer). masks: those it has natively.
     window: its sliding window in positions, or None; windowed: how many layers have it.
+    layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
+    where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
+    of them is: "attention", "state space", "linear attention" …; else empty.
     """
 
     architecture: str
@@ -38,6 +41,13 @@ class Description:
     windowed: int = 0
     parameters: int = 0
     heads_by_part: dict[str, tuple[int, int]] = field(default_factory=dict)
+    layer_numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    layer_kinds: tuple[str, ...] = ()
+
+    def layer_name(self, attention: str, layer: int) -> int:
+        """The number in the network of the layer that a trace of this attention counts as `layer`."""
+        numbers = self.layer_numbers.get(attention, ())
+        return numbers[layer] if numbers else layer
 
 
 class Model(ABC):

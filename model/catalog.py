@@ -113,6 +113,7 @@ def _is_ours(folder: Path) -> bool:
     return (
         isinstance(config, dict)
         and "model_type" in config
+        and "GPT2LMHeadModel" in (config.get("architectures") or ["GPT2LMHeadModel"])  # not its body, no classifier
         and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
     )
 

@@ -84,7 +84,7 @@ def test_padding_hides_keys_from_every_query_of_its_row() -> None:
 def test_the_names_are_the_switches() -> None:
     names = {field.name for field in dataclasses.fields(MaskSpec)}
     assert names == {*masks.MASK_NAMES, "layers", "heads", "positions"}
-    assert set(masks.build(MaskSpec(), KEEP, 5, window_size=2)) == set(masks.NATIVE)
+    assert set(masks.build(MaskSpec(), KEEP, 5, window_size=2, chunk_size=3)) == set(masks.NATIVE)
 
 
 @pytest.mark.parametrize(("causal", "padding", "window"), list(product([True, False], repeat=3)))
@@ -93,7 +93,7 @@ def test_build_turns_on_what_the_spec_says_and_combine_asks_all_of_them(
 ) -> None:
     spec = MaskSpec(causal=causal, padding=padding, window=window)
     built = masks.build(spec, KEEP, 5, window_size=3)
-    assert set(built) == {name for name in masks.NATIVE if getattr(spec, name)}
+    assert set(built) == {name for name in ("causal", "padding", "window") if getattr(spec, name)}
     combined = masks.combine(built)
     if not built:
         assert combined is None
@@ -484,3 +484,12 @@ class TestAgainstTransformers:
         near = masking_utils.create_sliding_window_causal_mask(self.CONFIG, **given)
         assert_same(drawn_by(MaskSpec(documents=".")), whole[0, 0])
         assert_same(drawn_by(MaskSpec(documents=".", sliding=2)), near[0, 0])
+
+
+def test_a_chunk_counts_real_tokens_and_sees_itself_alone() -> None:
+    keep = torch.tensor([[False, True, True, True, True, True, True, True]])
+    allowed = masks.chunk(masks.places(keep), 8, 3)[0, 0]
+    chunks = [-1, 0, 0, 0, 1, 1, 1, 2]
+    assert allowed.tolist() == [[one == other for other in chunks] for one in chunks]
+    with pytest.raises(ValueError, match="expected chunks of at least 1 position, got 0"):
+        masks.chunk(masks.places(keep), 8, 0)
