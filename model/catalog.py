@@ -68,7 +68,11 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     from model.huggingface import checkpoint_files, hub
 
     if entry is None or entry.repo is None:
-        return checkpoint_files.fetch(name, progress, settings)
+        if checkpoint_files.is_path(name):
+            return checkpoint_files.allowed_folder(name, settings)
+        from model.huggingface import fetching  # transformers with it: it judges a model before its weights come
+
+        return fetching.fetch(name, progress, settings)
     # chosen here by name, so the limit for others is not theirs
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years

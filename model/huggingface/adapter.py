@@ -13,16 +13,15 @@ from torch import Tensor
 
 from model.base import TRACE_BYTES, Description, Model
 from model.errors import CheckpointError, NotSupported, first_line
-from model.huggingface import checkpoint_files, hub
+from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.loading import (
-    check_type,
     check_vocabulary,
     read_network,
     read_tokenizers,
-    refusal,
     tokens_of,
 )
 from model.huggingface.recording import Recording
+from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
 from model.huggingface.verify import Findings, examine
 from model.masks import MaskSpec
@@ -226,7 +225,7 @@ def load(name: str, progress: hub.Progress | None = None, settings: Settings | N
     NotSupported and folders.TooLarge being kinds of it.
     """
     settings = settings or Settings.from_environment()
-    return from_folder(name, checkpoint_files.fetch(name, progress, settings), settings)
+    return from_folder(name, fetching.fetch(name, progress, settings), settings)
 
 
 def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from transformers import (
-    CONFIG_MAPPING,
     AutoConfig,
     AutoTokenizer,
     PreTrainedConfig,
@@ -17,15 +16,12 @@ from transformers.utils import logging
 
 from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface import checkpoint_files
+from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
 from model.huggingface.weights import Head, check_report, class_for
 from model.text import BatchTokenizer, added_around
 
-SUPPORTED = (
-    "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, gptj, bloom, falcon, opt, phi3, olmo2, gpt_oss, "
-    "bert, roberta, deberta, distilbert, t5, bart, marian and most others"
-)
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 logging.disable_progress_bar()
@@ -42,19 +38,6 @@ class Tokens:
     targets: BatchTokenizer | None
     ends: frozenset[int]
     never_written: list[int]
-
-
-def refusal(name: str, model_type: str, why: str) -> NotSupported:
-    return NotSupported(f"{name} ({model_type}) cannot be shown: {why}. Supported are {SUPPORTED}.")
-
-
-def check_type(name: str, config: dict[str, Any]) -> None:
-    """Raises NotSupported for an architecture that transformers lacks, or that is known not to come through us."""
-    model_type = config["model_type"]
-    if model_type not in CONFIG_MAPPING and "auto_map" in config:
-        raise refusal(name, model_type, "it needs code of its own, which this program never runs")
-    if model_type not in CONFIG_MAPPING:
-        raise refusal(name, model_type, "the installed transformers does not know its architecture")
 
 
 def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, Head]:

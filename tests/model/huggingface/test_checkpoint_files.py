@@ -163,7 +163,9 @@ def test_a_term_that_our_core_does_not_know_is_found_by_the_proof(
 def test_more_weights_than_allowed(folder: Path) -> None:
     size = (folder / WEIGHTS).stat().st_size
     load(folder, Settings(max_weights_gb=size / 1e9))
-    with pytest.raises(TooLarge, match=rf"has {size / 1e9:.3g} GB of weights, and the limit is 1e-05 GB"):
+    with pytest.raises(
+        TooLarge, match=rf"needs {size / 1e9:.3g} GB of memory for its weights, and the limit is 1e-05 GB"
+    ):
         load(folder, Settings(max_weights_gb=1e-5))
 
 
