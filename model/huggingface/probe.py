@@ -113,6 +113,9 @@ class Probe:
                 raise NotSupported("its position bias and its mask are one number, so the mask cannot be lifted alone")
             if cells is not None:
                 blocked = blocked | cells
+        kinds = {native for _, native in self._given}
+        if asked is None and len(kinds) == 1 and not blocked.any():
+            asked = next(iter(kinds))  # it made something of its own of the mask that it was given
         if asked is None:
             return native_masks.of_cells(blocked, keep, real, self.edges), True
         known = ~asked.over(keep, call.q.shape[2])

@@ -82,8 +82,7 @@ class OneStack:
         body = _body(network, self.stack)
         self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
         # RoBERTa's kind works positions out by itself, from which ids are padding
-        by_ids = (module for module in self.stack.modules() if hasattr(module, "create_position_ids_from_input_ids"))
-        self._counts_by_ids = next(by_ids, None)
+        self._counts_by_ids = next(filter(_counts_by_ids, self.stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
 
     def states(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
@@ -114,6 +113,12 @@ class OneStack:
         config = self.stack.config.get_text_config()
         limit = min([_stated(config), *_before_it_changes(config)])
         return limit if self._counts_by_ids is None else limit - cast(int, self._counts_by_ids.padding_idx) - 1
+
+
+def _counts_by_ids(module: nn.Module) -> bool:
+    table = getattr(module, "position_embeddings", None)
+    numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
+    return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
 
 
 class TwoStacks:
