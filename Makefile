@@ -1,7 +1,9 @@
-# Each target makes its own virtual environment and installs what it needs.
+# Each target makes the virtual environment if there is none, and installs what it needs if that has changed. VENV=DIR keeps
+# it elsewhere: several clones may then share one.
 PYTHON ?= python3
 VENV ?= .venv
 TEXT ?= ../shared/data/text
+WORKERS ?= 2
 BIN := $(VENV)/bin
 
 .PHONY: run test bench train chromium
@@ -13,10 +15,10 @@ test: $(VENV)/.dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-bench: $(VENV)/.dev chromium
-	$(BIN)/python -m tests.benchmarks
+bench: $(VENV)/.bench chromium
+	$(BIN)/python -m tests.benchmarks $(BENCH)
 
 train: $(VENV)/.app
 	$(BIN)/python -m model.training story --text $(TEXT)
@@ -28,6 +30,12 @@ $(VENV)/.app: requirements.txt
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+# BertViz, and the scripts that its page would fetch from elsewhere
+$(VENV)/.bench: requirements-bench.txt $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/bertviz d3@5.16.0 jquery@2.2.4 requirejs@2.3.8
 	touch $@
 
 # Debian's package where there is apt and the right to use it, else playwright's own

@@ -67,8 +67,24 @@ def attention_stages(
     if terms.bias is not None:
         scaled = scaled + terms.bias
     masked = scaled if allowed is None else scaled.masked_fill(~allowed, fill)
-    weights = _softmax(masked, terms.sinks)
+    weights = _softmax(masked, allowed, terms)
     return AttentionStages(raw, scaled, masked, weights, weights @ v)
+
+
+def attention_weights(
+    q: Tensor, k: Tensor, allowed: Tensor | None, *, scale: float | None = None, terms: ScoreTerms = NO_TERMS
+) -> Tensor:
+    """The weights of `attention_stages` [.., H, Q, K], bit for bit, in one tensor: for whoever surveys many heads."""
+    _check(q, k, k, allowed)
+    scores = q @ _share_heads(q, k).transpose(-2, -1)  # [.., H, Q, D] @ [.., H, D, K] -> [.., H, Q, K]
+    scores.mul_(_scale(q, scale))
+    if terms.softcap is not None:
+        scores = terms.softcap * torch.tanh(scores / terms.softcap)
+    if terms.bias is not None:
+        scores = scores + terms.bias
+    if allowed is not None:
+        scores.masked_fill_(~allowed, float("-inf"))
+    return _softmax(scores, allowed, terms)
 
 
 def attend(
@@ -98,16 +114,16 @@ def attend(
     return output
 
 
-def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
-    if sinks is not None:
-        sinks = sinks.view(-1, 1, 1) if sinks.ndim == 1 else sinks
+def _softmax(masked: Tensor, allowed: Tensor | None, terms: ScoreTerms) -> Tensor:
+    if terms.sinks is not None:
+        sinks = terms.sinks.view(-1, 1, 1) if terms.sinks.ndim == 1 else terms.sinks
         sink = sinks.to(masked.dtype).expand(*masked.shape[:-1], 1)  # [H,1,1] -> [.., H, Q, 1]
         masked = torch.cat([masked, sink], dim=-1)
     weights = masked.softmax(dim=-1)
-    empty = masked.amax(dim=-1, keepdim=True) == float("-inf")  # softmax of a row of -inf is NaN
-    if empty.any():
+    if terms.bias is not None or (allowed is not None and not allowed.any(-1).all()):
+        empty = masked.amax(dim=-1, keepdim=True) == float("-inf")  # softmax of a row of -inf is NaN
         weights = weights.masked_fill(empty, 0.0)
-    return weights if sinks is None else weights[..., :-1]
+    return weights if terms.sinks is None else weights[..., :-1]
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
@@ -175,11 +191,20 @@ class MultiHeadAttention(nn.Module):
         return self.output(heads_output.transpose(1, 2).flatten(2))
 
     def forward(
-        self, x: Tensor, allowed: Tensor | None, source: Tensor | None = None
+        self,
+        x: Tensor,
+        allowed: Tensor | None,
+        source: Tensor | None = None,
+        past: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace."""
+        """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace.
+
+        past: k and v [B,H,P,D] of the positions before x (a key-value cache); they stand first in what is returned.
+        """
         keys = x if source is None else source
         q, k, v = self.project(x, keys, keys)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)  # [B,H,P+Q,D]
         return self.merge(attend(q, k, v, allowed)), (q, k, v)
 
     def _split(self, x: Tensor) -> Tensor:

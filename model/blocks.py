@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from model.attention import MultiHeadAttention
 
 Heads = tuple[Tensor, Tensor, Tensor]  # q [B,H,Q,D], k and v [B,H,K,D] of one attention
+KeysValues = tuple[Tensor, Tensor]  # k and v [B,H,P,D] of P positions that were read before: one layer's cache
 
 
 class FeedForward(nn.Module):
@@ -35,8 +36,9 @@ class Block(FeedForward):
         self.attention_norm = nn.LayerNorm(width, epsilon)
         self.attention = MultiHeadAttention(width, heads)
 
-    def forward(self, x: Tensor, allowed: Tensor | None) -> tuple[Tensor, Heads]:
-        attended, qkv = self.attention(self.attention_norm(x), allowed)
+    def forward(self, x: Tensor, allowed: Tensor | None, past: KeysValues | None = None) -> tuple[Tensor, Heads]:
+        """x [B,T,W] -> [B,T,W]; q of its positions, k and v of those and, before them, of the past's."""
+        attended, qkv = self.attention(self.attention_norm(x), allowed, past=past)
         return self.feed_forward(x + attended), qkv
 
 
@@ -63,12 +65,15 @@ def embedding(entries: int, width: int) -> nn.Embedding:
     return nn.Embedding.from_pretrained(torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5), freeze=False)
 
 
-def check_ids(ids: Tensor, vocabulary: int, context: int) -> None:
-    """Raises ValueError for anything but ids [B,T], 1 <= T <= context, each from 0 up to the vocabulary."""
+def check_ids(ids: Tensor, vocabulary: int, context: int, before: int = 0) -> None:
+    """Raises ValueError for anything but ids [B,T], each from 0 up to the vocabulary, that fit the context.
+
+    before: how many positions were read already.
+    """
     if ids.ndim != 2 or ids.shape[1] == 0:
         raise ValueError(f"expected ids [B,T] with at least one token, got {list(ids.shape)}")
-    if ids.shape[1] > context:
-        raise ValueError(f"expected at most {context} tokens (the context), got {ids.shape[1]}")
+    if before + ids.shape[1] > context:
+        raise ValueError(f"expected at most {context} tokens (the context), got {before + ids.shape[1]}")
     if torch.compiler.is_compiling():  # a compiled graph cannot choose by a tensor's values
         return
     low, high = int(ids.min()), int(ids.max())

@@ -59,11 +59,9 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     """
     settings = settings or Settings.from_environment()
     entry = _entry(name)
-    ships = entry is not None and entry.repo is None
-    if settings.models and name not in settings.models and not ships:
-        raise CheckpointError(f"{name} is not offered here. Choose one of {', '.join(settings.models)}.")
-    if ships:
+    if entry is not None and entry.repo is None:
         return CHECKPOINTS / name
+    _check_offered(name, settings)
     # the hub's client takes a while to import, and the first page does without
     from model.huggingface import checkpoint_files, hub
 
@@ -76,6 +74,32 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     # chosen here by name, so the limit for others is not theirs
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
+
+
+def on_this_machine() -> tuple[str, ...]:
+    """The catalog's names whose files ship or are in the local cache. Uses no network."""
+    from model.huggingface import hub
+
+    return tuple(entry.name for entry in ENTRIES.values() if entry.repo is None or hub.cached(entry.repo, FILES))
+
+
+def download_size(name: str, settings: Settings | None = None) -> int:
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises."""
+    entry = _entry(name)
+    if entry is not None and entry.repo is None:
+        return 0
+    from model.huggingface import checkpoint_files, hub
+
+    settings = settings or Settings.from_environment()
+    _check_offered(name, settings)
+    if entry is None or entry.repo is None:
+        from model.huggingface import fetching
+
+        return fetching.download_size(name, settings)
+    if hub.cached(entry.name, FILES) or hub.cached(entry.repo, FILES):
+        return 0
+    checkpoint_files.check_memory(name, entry.megabytes * 1e6)
+    return entry.megabytes * 10**6
 
 
 def load(name: str, progress: "Progress | None" = None, settings: Settings | None = None) -> Model:
@@ -101,6 +125,11 @@ def first_head(model: Model) -> tuple[int, int]:
     """The layer and head to show before anybody has chosen one."""
     entry = ENTRIES.get(model.name)
     return (entry and entry.first_head) or (model.num_layers // 2, 0)
+
+
+def _check_offered(name: str, settings: Settings) -> None:
+    if settings.models and name not in settings.models:
+        raise CheckpointError(f"{name} is not offered here. Choose one of {', '.join(settings.models)}.")
 
 
 def _entry(name: str) -> Entry | None:

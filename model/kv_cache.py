@@ -7,19 +7,17 @@ Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one 
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import attend, attention_stages
+from model.attention import attention_stages
 from model.base import Model
 from model.decoder import DecoderModel
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
-from model.transformer import Block, Transformer
+from model.transformer import Transformer
 
 MOST_IN_FLOAT64 = 20_000_000  # parameters
 
@@ -115,20 +113,16 @@ def step(model: Model, cache: Cache, token: int, spec: MaskSpec | None = None) -
     if network is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
     position = len(cache)
-    _check(network, position, token)
     keep = torch.ones(1, position + 1, dtype=torch.bool)
-    x = network.token_embedding(torch.tensor([[token]])) + network.position_embedding(torch.tensor([position]))
     contexts = [
         MaskContext(keep, 1, model.num_heads, layer, standard=model.standard) for layer in range(model.num_layers)
     ]
     made: dict = {}  # layers under the same mask share it
     allowed = tuple(context.allowed(spec or model.standard, made) for context in contexts)
-    qkvs = []
-    for block, k, v, mask in zip(network.blocks, cache.keys, cache.values, allowed, strict=True):
-        x, qkv = _block_step(cast(Block, block), x, k, v, mask)
-        qkvs.append(qkv)
+    past = list(zip(cache.keys, cache.values, strict=True))
+    states, qkvs = network(torch.tensor([[token]]), torch.tensor([position]), allowed, past)
     queries, keys, values = zip(*qkvs, strict=True)
-    return CachedStep(network.norm(x), queries, Cache(keys, values), allowed)
+    return CachedStep(states, queries, Cache(keys, values), allowed)
 
 
 def extended(model: Model, trace: Trace, token: int) -> Trace:
@@ -217,18 +211,6 @@ def in_float64(model: Model) -> Model:
     return DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer)
 
 
-def _block_step(
-    block: Block, x: Tensor, keys: Tensor, values: Tensor, allowed: Tensor | None
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Block.forward for one new position, x [1,1,W]: its query [1,H,1,D] against all keys [1,H,K,D]."""
-    normed = block.attention_norm(x)
-    q, k, v = block.attention.project(normed, normed, normed)
-    k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
-    x = x + block.attention.merge(attend(q, k, v, allowed))
-    hidden = F.gelu(block.mlp_in(block.mlp_norm(x)), approximate="tanh")
-    return x + block.mlp_out(hidden), (q, k, v)
-
-
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
     """What the layer's masks are made of, for a text of another length."""
     return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], documents=batch.documents)
@@ -238,10 +220,3 @@ def _row(trace: Trace, position: int) -> Tensor:
     """[L,H,T]: one row of every head of a full run."""
     some = slice(position, position + 1)
     return torch.stack([layer.weights(trace.spec, 0, some)[:, 0] for layer in trace.layers])
-
-
-def _check(network: Transformer, position: int, token: int) -> None:
-    if position >= network.config.context:
-        raise ValueError(f"expected at most {network.config.context} tokens (the context), got {position + 1}")
-    if not 0 <= token < network.config.vocabulary:
-        raise ValueError(f"expected an id from 0 to {network.config.vocabulary - 1}, got {token}")

@@ -1,7 +1,8 @@
 """Writing one token at a time: which tokens may come next, which one is drawn, and the text so far.
 
-The order of the filters: first the temperature, then top-k, then top-p on what top-k left (its mass made 1 again), as
-in Hugging Face's generate. Top-p is nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751). V is the vocabulary.
+The logits are divided by the temperature; then the filters: top-k, and top-p on what top-k left (its mass made 1
+again), as in Hugging Face's generate. Top-p is nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751). V is the
+vocabulary. Everything that writes in this project draws its tokens here.
 """
 
 import hashlib
@@ -30,14 +31,19 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.temperature, self.top_k, self.top_p)
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"expected a temperature from 0 on, got {self.temperature}")
+        if type(self.top_k) is not int or self.top_k < 0:
+            raise ValueError(f"expected a top-k of at least 1 token, or 0 for all, got {self.top_k!r}")
+        if not 0 <= self.top_p <= 1:
+            raise ValueError(f"expected a top-p from 0 to 1, got {self.top_p}")
         if type(self.seed) is not int:
             raise ValueError(f"expected a whole number as the seed, got {self.seed!r}")
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A drawn token. before, after: float64 [V], each token's probability by the model and after the filters."""
+    """A drawn token. before, after: float64 [V], each token's probability by the model, and that it is drawn with."""
 
     token: int
     before: Tensor
@@ -49,58 +55,54 @@ class Choice:
         return int((self.after > 0).sum())
 
 
-def choose(
-    logits: Tensor,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Choice:
+def draw(logits: Tensor, sampling: Sampling, position: int) -> Choice:
+    """The token that sampling puts at a position of the text, from the logits [V] of the position before.
+
+    Depends on seed and position alone: the same however often the text was written up to there.
+    """
+    digest = hashlib.blake2b(f"{sampling.seed} {position}".encode(), digest_size=8).digest()
+    return choose(logits, sampling, torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1))
+
+
+def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None) -> Choice:
     """Draw a token from logits [V]. Of tokens that are equally likely the one with the lower id comes first.
 
-    generator: where the one random number comes from; torch's own unless given. Temperature 0 needs none.
-    Raises ValueError for numbers that mean nothing and for logits that are no numbers.
+    generator: where the one random number comes from, whatever sampling's seed; torch's own unless given.
+    Raises ValueError for logits that are no numbers.
     """
-    after = filtered(logits, temperature, top_k, top_p)
-    ranked, order = after.sort(descending=True, stable=True)
-    token = int(order[0])
-    if temperature > 0:
-        number = torch.rand((), dtype=torch.float64, generator=generator)
-        upto = ranked.cumsum(-1)
-        place = int(torch.searchsorted(upto, number * upto[-1], right=True))
-        token = int(order[min(place, int((ranked > 0).sum()) - 1)])
-    return Choice(token, filtered(logits), after)
+    if logits.ndim != 1:
+        raise ValueError(f"expected logits [V], got {list(logits.shape)}")
+    after = distribution(logits, sampling)
+    number = torch.rand((), dtype=torch.float64, generator=generator)
+    return Choice(int(pick(after, number)), distribution(logits, Sampling()), after)
 
 
-def filtered(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Tensor:
-    """float64 [V]: the probabilities after temperature, then top-k, then top-p; what is filtered out has exactly 0.
+def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """logits [..,V] -> float64 [..,V]: the chances a token is drawn with; 0 where top-k or top-p leave it out.
 
     Temperature 0 leaves the likeliest token alone. Raises what choose raises.
     """
-    _check(temperature, top_k, top_p)
     scores = _ready(logits)
     ranked, order = scores.sort(descending=True, stable=True)
-    kept = 1 if temperature == 0 else min(top_k or len(ranked), len(ranked))
-    ranked = ranked[:kept] - ranked[0]
-    probabilities = (ranked if temperature == 0 else ranked / temperature).softmax(-1)
-    if top_p < 1:
-        short = probabilities.cumsum(-1) - probabilities < top_p - ROUNDING  # of the mass, before this token
-        short[0] = True  # the likeliest stays, whatever the mass
+    kept = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
+    ranked, order = ranked[..., :kept] - ranked[..., :1], order[..., :kept]
+    probabilities = (ranked / (sampling.temperature or 1)).softmax(-1)
+    if sampling.top_p < 1:
+        short = probabilities.cumsum(-1) - probabilities < sampling.top_p - ROUNDING  # of the mass, before this token
+        short[..., 0] = True  # the likeliest stays, whatever the mass
         probabilities = torch.where(short, probabilities, 0.0)
-        probabilities = probabilities / probabilities.sum()
-    return torch.zeros_like(scores).index_put((order[:kept],), probabilities)
+        probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter(-1, order, probabilities)
 
 
-def generator_at(seed: int, position: int) -> torch.Generator:
-    """The randomness of one position: the same however often the text was written up to there."""
-    digest = hashlib.blake2b(f"{seed} {position}".encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
-
-
-def draw(logits: Tensor, sampling: Sampling, position: int) -> Choice:
-    """The token that sampling puts at a position of the text, from the logits [V] of the position before."""
-    where = generator_at(sampling.seed, position)
-    return choose(logits, sampling.temperature, sampling.top_k, sampling.top_p, where)
+def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
+    """probabilities [..,V], numbers [..] from 0 to 1 -> tokens [..]: where the summed probability, the likeliest token
+    first, passes the number. A token without probability is never picked."""
+    ranked, order = probabilities.sort(descending=True, stable=True)
+    upto = ranked.cumsum(-1)
+    place = torch.searchsorted(upto, numbers[..., None].to(upto) * upto[..., -1:], right=True)
+    last = (ranked > 0).sum(-1, keepdim=True) - 1
+    return order.gather(-1, place.minimum(last))[..., 0]
 
 
 @dataclass(frozen=True)
@@ -139,20 +141,11 @@ class Continuation:
         return max(min(context - len(self.ids), MOST_WRITTEN - len(self.written)), 0)
 
 
-def _check(temperature: float, top_k: int, top_p: float) -> None:
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"expected a temperature from 0 on, got {temperature}")
-    if type(top_k) is not int or top_k < 0:
-        raise ValueError(f"expected a top-k of at least 1 token, or 0 for all, got {top_k!r}")
-    if not 0 <= top_p <= 1:
-        raise ValueError(f"expected a top-p from 0 to 1, got {top_p}")
-
-
 def _ready(logits: Tensor) -> Tensor:
-    """float64 [V], with one number at least that is finite."""
-    if logits.ndim != 1 or not len(logits):
-        raise ValueError(f"expected logits [V], got {list(logits.shape)}")
+    """float64 [..,V], with one number at least in every row that is finite."""
+    if not logits.numel():
+        raise ValueError(f"expected logits [..,V], got {list(logits.shape)}")
     scores = logits.detach().to("cpu", torch.float64)
-    if scores.isnan().any() or scores.max().isinf():
+    if scores.isnan().any() or scores.amax(-1).isinf().any():
         raise ValueError("expected logits that are numbers, the largest of them finite; this model's are not")
     return scores

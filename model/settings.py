@@ -1,4 +1,4 @@
-"""What whoever runs the program decides, from environment variables."""
+"""Operator settings from UNMASK_* variables."""
 
 import os
 from collections.abc import Mapping
@@ -6,11 +6,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from model import machine
+
 PREFIX = "UNMASK_"
 
 
 class Settings(BaseModel):
-    """UNMASK_MAX_WEIGHTS_GB, UNMASK_MODELS, UNMASK_MODEL_ROOT and UNMASK_MODELS_IN_MEMORY."""
+    """Each is UNMASK_ and its name in capitals: UNMASK_MAX_WEIGHTS_GB, UNMASK_MODELS …"""
 
     model_config = ConfigDict(frozen=True)
 
@@ -18,10 +20,15 @@ class Settings(BaseModel):
     models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
     model_root: Path | None = None  # a folder that every model folder must lie in
     models_in_memory: int = Field(default=2, ge=1)
+    results_share: float = Field(default=0.25, gt=0, le=0.9)  # of the container's memory, for results that are kept
 
     @property
     def max_weights_bytes(self) -> int:
         return int(self.max_weights_gb * 10**9)
+
+    @property
+    def results_bytes(self) -> int:
+        return int(self.results_share * machine.memory_bytes())
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
 PAD_PIECE = "<pad>"
+PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
 CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
 TOKENS_SPARE = 16  # read beyond the context: in a text cut within a word, that word's tokens are others
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and all that can be recomputed from it.
+"""q, k, v and final states of a run; weights recomputed on demand.
 
 A trace keeps each layer's q, k, v and what its masks were made of, never the L·H·Q·K weights: memory grows with T, and
 one head's weights are computed when somebody looks. Nothing here is changed after it was made.
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
+from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages, attention_weights
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 
@@ -34,15 +34,18 @@ class LayerRecord:
 
     def weights(self, spec: MaskSpec, row: int, queries: slice) -> Tensor:
         """The weights [H, queries, K] of every head, float32."""
-        return self.stages(spec, row, slice(None), queries, values=0).weights
+        q, k, _, allowed = self._inputs(spec, row, slice(None), queries)
+        return attention_weights(q, k, allowed, scale=self.scale, terms=self._terms(row, slice(None), queries))
 
-    def stages(
-        self, spec: MaskSpec, row: int, heads: slice, queries: slice, *, values: int | None = None
-    ) -> AttentionStages:
-        """Part of this attention step by step: [heads, queries, K], in float32.
+    def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
+        """Part of this attention step by step: [heads, queries, K], in float32."""
+        q, k, v, allowed = self._inputs(spec, row, heads, queries)
+        return attention_stages(q, k, v, allowed, scale=self.scale, terms=self._terms(row, heads, queries))
 
-        values: how many of v's D columns to carry into the output; None for all.
-        """
+    def _inputs(
+        self, spec: MaskSpec, row: int, heads: slice, queries: slice
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """In float32 q [heads, queries, D], k and v [heads, K, D]; the allowed cells, bool [1 or heads, queries, K]."""
         group = self.q.shape[1] // self.k.shape[1]
         some = torch.arange(self.q.shape[1])[heads]
         shared = some // group  # the key-value head of each query head
@@ -50,18 +53,8 @@ class LayerRecord:
         if allowed is not None:
             allowed = allowed.expand(self.q.shape[0], -1, self.q.shape[2], self.k.shape[2])[row]  # [1 or H,Q,K]
             allowed = allowed[heads if len(allowed) > 1 else slice(None), queries]
-        return attention_stages(
-            self.q[row, heads, queries].float(),
-            self.k[row, shared].float(),
-            self.v[row, shared, :, :values].float(),
-            allowed,
-            scale=self.scale,
-            terms=self._terms(row, heads, queries),
-        )
-
-    def nbytes(self) -> int:
-        """The memory its tensors take, views counted as what they show."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (self.q, self.k, self.v))
+        q = self.q[row, heads, queries].float()
+        return q, self.k[row, shared].float(), self.v[row, shared].float(), allowed
 
     def _terms(self, row: int, heads: slice, queries: slice) -> ScoreTerms:
         bias, sinks = self.terms.bias, self.terms.sinks
@@ -135,10 +128,10 @@ class Trace:
             return self.readout(self.states).float()
 
     @torch.inference_mode()
-    def next_token(self, row: int = 0) -> Tensor:
-        """Probabilities [V] of what follows the row's last real token."""
-        last = self.batch.real(row).stop - 1
-        return self.readout(self.states[row, last]).float().softmax(-1)
+    def next_token(self, row: int = 0, query: int | None = None) -> Tensor:
+        """Probabilities [V] of what follows the token at position `query`, the row's last real one unless given."""
+        here = self.batch.real(row).stop - 1 if query is None else query
+        return self.readout(self.states[row, here]).float().softmax(-1)
 
     @torch.inference_mode()
     def losses(self, row: int = 0) -> Tensor:
@@ -201,23 +194,18 @@ class Trace:
 
         For a rectangular attention S is cut to each side: [L,H,min(Q,size),min(K,size)].
         """
-        queries, keys = self._shape(0)
-        tall, wide = min(queries, size), min(keys, size)
-        thumbnails = torch.empty(self.num_layers, self.num_heads, tall, wide)
-        narrow = torch.empty(self.num_heads, queries, wide)
+        thumbnails = Thumbnails(self, size)
         for layer, some, weights in self.blocks(row, masks):
-            narrow[:, some] = F.adaptive_max_pool1d(weights, wide)  # keys first: [H,Q,K] -> [H,Q,S]
-            if some.stop == queries:
-                thumbnails[layer] = F.adaptive_max_pool1d(narrow.transpose(1, 2), tall).transpose(1, 2)
-        return thumbnails
+            thumbnails.add(layer, some, weights)
+        return thumbnails.result
 
     def nbytes(self) -> int:
-        """The memory this trace holds, in bytes."""
+        """The memory this trace holds, in bytes: whole storages, however little of them a view shows."""
         layers = [part.layers for part in self.parts.values()] or [self.layers]
         records = [record for some in layers for record in some]
-        biases = {id(record.terms.bias): record.terms.bias for record in records}  # layers share one
-        others = [self.states, *(bias for bias in biases.values() if bias is not None)]
-        return sum(map(LayerRecord.nbytes, records)) + sum(other.numel() * other.element_size() for other in others)
+        tensors = [tensor for record in records for tensor in (record.q, record.k, record.v, record.terms.bias)]
+        kept = [tensor.untyped_storage() for tensor in (self.states, *tensors) if tensor is not None]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in kept}.values())
 
     def _shape(self, layer: int) -> tuple[int, int]:
         record = self.layers[layer]
@@ -240,3 +228,23 @@ class Trace:
         ):
             if not 0 <= value < count:
                 raise ValueError(f"expected a {name} from 0 to {count - 1}, got {value}")
+
+
+class Thumbnails:
+    """The largest weight of each patch of every head, gathered block by block from `Trace.blocks`.
+
+    result: float32 [L,H,min(Q,size),min(K,size)], whole once every block was added.
+    """
+
+    def __init__(self, trace: Trace, size: int) -> None:
+        self._queries, keys = trace.layers[0].q.shape[2], trace.layers[0].k.shape[2]
+        self._tall, self._wide = min(self._queries, size), min(keys, size)
+        self.result = torch.empty(trace.num_layers, trace.num_heads, self._tall, self._wide)
+        self._narrow = torch.empty(trace.num_heads, self._queries, self._wide)
+
+    def add(self, layer: int, queries: slice, weights: Tensor) -> None:
+        """weights [H, queries, K]; a layer's blocks in order."""
+        self._narrow[:, queries] = F.adaptive_max_pool1d(weights, self._wide)  # keys first: [H,Q,K] -> [H,Q,S']
+        if queries.stop == self._queries:
+            whole = F.adaptive_max_pool1d(self._narrow.transpose(1, 2), self._tall)  # [H,S',S]
+            self.result[layer] = whole.transpose(1, 2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from model.blocks import Block, Heads, check_ids, embedding
+from model.blocks import Block, Heads, KeysValues, check_ids, embedding
 from model.positions import positions_of, positions_under
 from model.seq2seq import Decoder, Encoder, EncoderDecoder, EncoderDecoderConfig, padding_mask, sequence_mask
 
@@ -59,19 +59,27 @@ class Transformer(nn.Module):
             self.unembedding.weight = self.token_embedding.weight
 
     def forward(
-        self, ids: Tensor, positions: Tensor, allowed: Tensor | Sequence[Tensor | None] | None
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        allowed: Tensor | Sequence[Tensor | None] | None,
+        past: Sequence[KeysValues] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
         """ids and positions [B,T] or positions [T]; allowed bool, broadcastable to [B,H,T,T], or one for each layer.
 
-        Returns the states [B,T,W] that `logits` reads, and for each layer q, k, v, each [B,H,T,D].
+        past: every layer's keys and values of P positions read before, so that only those of ids are computed: a cached
+        step, whose masks are [B,H,T,P+T].
+        Returns the states [B,T,W] that `logits` reads, and for each layer q [B,H,T,D], and k, v [B,H,P+T,D].
         Raises ValueError for more positions than the context or ids outside the vocabulary.
         """
-        check_ids(ids, self.config.vocabulary, self.config.context)
+        before = past[0][0].shape[2] if past else 0
+        check_ids(ids, self.config.vocabulary, self.config.context, before)
         x = self.token_embedding(ids) + self.position_embedding(positions)  # [B,T,W]
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         qkvs = []
-        for block, mask in zip(self.blocks, masks, strict=True):
-            x, qkv = block(x, mask)
+        every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
+        for block, mask, kept in zip(self.blocks, masks, every, strict=True):
+            x, qkv = block(x, mask, kept)
             qkvs.append(qkv)
         return self.norm(x), qkvs
 

@@ -7,25 +7,14 @@ from ui import page
 page.set_up("Cross-attention")  # first, so that the browser has something to fetch while torch is imported
 
 from model.cross_attention.dates import DatesModel
-from ui import controls, explain, models
-from ui.cross_attention import drawing
+from ui import controls, explain
+from ui.cross_attention import drawing, runs
 from ui.cross_attention import lines as ours
-from ui.markdown import escaped
+from ui.guard import guarded
 
-controls.seed()
-ours.seed()
-
-with st.sidebar:
-    wanted = controls.choose_model()
-    found = st.empty()
-with st.container():
-    chosen = models.get_or_keep(wanted)
-try:
+chosen = controls.open_model(ours.restore)
+with guarded():
     model = ours.model_of(chosen)
-except models.TROUBLE as error:
-    st.error(f"{escaped(str(error))}.")
-    st.stop()
-found.caption(explain.model_found(model))
 if model is not chosen and chosen.name != "story":
     st.info(ours.instead_of(chosen))
 elif model is not chosen:
@@ -40,30 +29,27 @@ title, switches = st.columns([1.4, 1], vertical_alignment="center")
 with switches:
     spec = ours.choose_masks(model)
 sentence_place, notes = st.container(), st.container()
-try:
-    with sentence_place, st.spinner(f"Reading and writing with {explain.title_of(model)} …", show_time=True):
-        with st.sidebar:
-            beside = ours.choose_beside(model, text)
-        lines = ours.read(model, text, targets, beside)
-        with st.sidebar:
-            row = ours.choose_row(lines)
-        parts = ours.run(model, lines, spec, row)
-except models.TROUBLE as error:
-    st.error(f"{escaped(str(error))}.")
-    st.stop()
+with st.sidebar:
+    beside = ours.choose_beside(model, text)
+with sentence_place, guarded(f"Reading and writing with {explain.title_of(model)} …"):
+    lines = ours.read(model, text, targets, beside)
+    with st.sidebar:
+        row = ours.choose_row(lines)
+    parts = runs.run(model, lines, spec, row)
 source = parts["cross"].now.trace.keys
 title.markdown(f"### Cross-attention\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
 for note in drawing.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
-if isinstance(model, DatesModel):
-    sentence_place.html(drawing.verdict(model, lines, spec, row))
 drawing.alignment(model, parts["cross"], changed=changed)
-shown = ours.choose_shown(changed)
-drawing.heatmaps(model, parts, shown)
 if isinstance(model, DatesModel):
-    drawing.what_breaks(model, lines, spec, row)
+    with sentence_place, guarded("Writing …"):
+        st.html(drawing.verdict(model, lines, spec, row))
+drawing.heatmaps(model, parts, ours.choose_shown(changed))
+if isinstance(model, DatesModel):
+    with guarded():
+        drawing.what_breaks(model, lines, spec, row)
 else:
     drawing.losses(parts["decoder"], changed=changed)
-ours.keep(wanted)
+ours.share(model, text)

@@ -6,21 +6,12 @@ from ui import page
 
 page.set_up("Generation")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, models
+from ui import controls, explain
 from ui.generation import run, sections, steps
 from ui.generation import writing as generation
-from ui.markdown import escaped
+from ui.guard import guarded
 
-controls.seed()
-generation.seed()
-
-with st.sidebar:
-    wanted = controls.choose_model()
-    found = st.empty()
-    text = controls.choose_text()
-with st.container():  # its own place, so that what follows keeps its own whatever is said here
-    model = models.get_or_keep(wanted)
-found.caption(explain.model_found(model))
+model, text = controls.open_page(generation.seed)
 generation.guard(model)
 if not text.strip():
     st.info("Type the beginning of a text on the left, or take one of the examples: the model goes on with it.")
@@ -31,18 +22,13 @@ title.markdown(f"### Generation\u2002:small[{explain.title_of(model)}]")
 with heads:
     layer, head = controls.choose_head(model, model.num_layers, model.num_heads)
 sampling, cache = generation.choose_sampling(model)
-try:
+with guarded(f"Running {explain.title_of(model)} …", on_trouble=generation.halt):
     notes = generation.begin(model, text)
-    with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        writing = run.advance(model, sampling, cache)
-except models.TROUBLE as error:
-    generation.halt()
-    st.error(f"{escaped(str(error))}.")
-    st.stop()
+    writing = run.advance(model, sampling, cache)
 with pressed:
     generation.buttons(model, writing)
 for note in notes:
     st.caption(note)
 steps.show(model, sampling, cache, layer, head)
 sections.show(model, st.session_state.writing, cache, layer, head)
-generation.share(wanted, model)
+generation.share(controls.wanted(), model)

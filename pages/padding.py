@@ -6,38 +6,28 @@ from ui import page
 
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, models, padding
+from ui import controls, explain, padding
+from ui.guard import guarded
 from ui.markdown import escaped
 from viz.padding import words
 from viz.padding.grid import amount, grid
 from viz.padding.tables import texts_table, ways_table
 
-controls.seed()
-
-with st.sidebar:
-    wanted = controls.choose_model()
-    found = st.empty()
-    text = controls.choose_text()
-with st.container():
-    model = models.get_or_keep(wanted)
-found.caption(explain.model_found(model))
+model, text = controls.open_page()
 if model.kind == "encoder-decoder":
     st.info(padding.ENCODER_DECODER.format(explain.title_of(model)))
     st.stop()
 
 title = st.empty()
 switches, sentence_place, notes = st.container(), st.empty(), st.container()
-try:
+with guarded():
     lines = padding.lines(model, text)
     own = padding.own_positions(model, lines.texts)
-    with switches:
-        choice, causal = padding.choose(model, own)
-    with st.spinner(f"Running {explain.title_of(model)} …", show_time=True):
-        by_themselves = padding.alone(model, lines.texts, causal)
-        comparison = padding.compare(model, lines.texts, choice, causal)
-except models.TROUBLE as error:
-    st.error(f"{escaped(str(error))}.")
-    st.stop()
+with switches:
+    choice, causal = padding.choose(model, own)
+with guarded(f"Running {explain.title_of(model)} …"):
+    by_themselves = padding.alone(model, lines.texts, causal)
+    comparison = padding.compare(model, lines.texts, choice, causal)
 
 texts = padding.padded_texts(model, lines, comparison, by_themselves, own)
 shown = padding.way(model, lines.texts, choice, causal, own)
@@ -64,12 +54,8 @@ with left:
         st.caption(escaped(words.reading(texts, choice.side)))
 with right:
     st.markdown("##### Every way to pad, at once")
-    try:
-        with st.spinner("Running every other way to pad …", show_time=True):
-            ways = padding.ways(model, lines.texts, causal, own)
-    except models.TROUBLE as error:
-        st.error(f"{escaped(str(error))}.")
-        st.stop()
+    with guarded("Running every other way to pad …"):
+        ways = padding.ways(model, lines.texts, causal, own)
     st.html(ways_table(ways, shown, len(texts), cells))
     st.caption(
         f"The largest difference between any sentence's {what} in the batch and alone, under the same causal setting. "
@@ -80,4 +66,4 @@ sentence_place.html(f'<p class="sentence">{sentence} {words.advice(ways, shown, 
 
 st.markdown("##### Why")
 st.html(words.listed(words.reasons(ways, causal=causal, cells=cells)))
-padding.share(wanted, model)
+padding.share(model)

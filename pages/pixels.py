@@ -6,28 +6,27 @@ from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import models
-from ui.markdown import escaped
-from ui.pixels import look, pictures, write
+from ui.guard import guarded
+from ui.pixels import choices, look, pictures, write
 
-pictures.seed()
+choices.restore()
 with st.sidebar:
     controls = st.container()
 title, parts, switches = st.columns([0.32, 1, 1.3], vertical_alignment="center")
 title.markdown("### Pixels")
 with parts:
-    part = pictures.choose_part()
-try:
+    part = choices.choose_part()
+with guarded():
     model = pictures.the_model()
-    found = model.describe()
     with controls:
         if part == "look":
             levels, told = look.choose_picture()
-            layer, head = look.choose_head(model)
+            layer, head = choices.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
-            classes, draw = write.choose_sample(), write.choose_draw()
+            classes, draw = choices.choose_sample(), choices.choose_draw()
         else:
-            rows, draw = write.choose_start(), write.choose_draw()
+            rows, draw = write.choose_start(), choices.choose_draw()
+        found = model.describe()
         st.caption(
             f"The digits model: {found.layers['self']} layers × {found.heads} heads, {found.parameters:,} parameters, "
             "a class token and 64 pixels of 8 grey levels, written row by row."
@@ -42,7 +41,4 @@ try:
         write.show_sample(classes, draw)
     else:
         write.show_finish(rows, draw)
-except models.TROUBLE as error:
-    st.error(f"{escaped(str(error))}.")
-    st.stop()
-pictures.keep_in_url()
+choices.share()

@@ -1,4 +1,4 @@
-"""What several test files share: the recorded data, and a tiny random model with its tokenizer.
+"""What several test files share: the recorded data, a tiny random model with its tokenizer, and the story model.
 
 The data is looked for at ../shared/data, or where UNMASK_TEST_DATA points; without it the tests that need it are
 skipped, and say so.
@@ -49,3 +49,9 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(tiny_folder: Path) -> Model:
     """The tiny model, loaded as a reader's own folder would be. Read-only."""
     return catalog.load(str(tiny_folder))
+
+
+@pytest.fixture(scope="session")
+def story() -> Model:
+    """The story model that ships. Read-only."""
+    return catalog.load("story")

@@ -1,4 +1,4 @@
-"""The plan of the house: which folder may import what.
+"""The plan of the house: which folder may import what, and how long a file may be.
 
     python -m pytest tests/test_house.py
 
@@ -10,17 +10,40 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+ROOMS = ("model", "viz", "ui", "pages", "tests")
+MOST_LINES = 400
+FOREIGN = {"model": {"streamlit", "plotly"}, "viz": {"streamlit", "torch"}}  # packages that a layer leaves to others
+BELOW = {  # a layer -> those of ours it may import
+    "model": {"model"},
+    "viz": {"viz", "model"},
+    "ui": {"ui", "viz", "model"},
+    "pages": {"ui", "viz", "model"},
+    "app": {"ui", "viz", "model"},
+    "unmask": {"unmask", "viz", "model"},
+}
+SHARED = {"heads", "huggingface"}  # folders of model/ that belong to no page
 
 
-@pytest.mark.parametrize(
-    ("folder", "forbidden"),
-    [("model", {"streamlit", "plotly"}), ("viz", {"streamlit", "torch"})],
-)
+@dataclass(frozen=True)
+class Import:
+    """One module of ours that imports another; now: as it is imported itself, not inside a function or for types."""
+
+    importer: str
+    imported: str
+    now: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer} imports {self.imported}"
+
+
+@pytest.mark.parametrize(("folder", "forbidden"), FOREIGN.items())
 def test_no_file_of_a_folder_names_what_it_may_not_import(folder: str, forbidden: set[str]) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files, f"no Python file in {folder}/"
@@ -31,6 +54,59 @@ def test_no_file_of_a_folder_names_what_it_may_not_import(folder: str, forbidden
         if name in forbidden
     ]
     assert not found
+
+
+def test_every_layer_imports_only_those_below_it() -> None:
+    assert not [str(one) for one in imports() if top(one.imported) not in BELOW[top(one.importer)]]
+
+
+def test_nothing_that_runs_in_the_app_imports_how_the_models_were_made() -> None:
+    found = [one for one in imports() if inside(one.imported, "model.training")]
+    assert found, "not even training/ itself"
+    assert not [str(one) for one in found if not inside(one.importer, "model.training")]
+
+
+def test_the_core_imports_no_folder() -> None:
+    """But the catalog, which knows all models: each only when one is asked for."""
+    found = [one for one in imports() if is_core(one.importer) and folder_of(one.imported)]
+    assert {one.importer for one in found} == {"model.catalog"}
+    assert not [str(one) for one in found if one.now]
+
+
+def test_a_page_s_folder_imports_no_other_page_s() -> None:
+    found = [one for one in imports() if is_page(folder_of(one.importer)) and is_page(folder_of(one.imported))]
+    assert found, "no file of a page's folder imports another of the same"
+    assert not [str(one) for one in found if folder_of(one.importer) != folder_of(one.imported)]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Inside functions neither: a circle there is one that waits."""
+    graph: dict[str, set[str]] = {}
+    for one in imports():
+        graph.setdefault(one.importer, set()).add(one.imported)
+    assert circle(graph) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": {"b", "c"}, "b": {"c"}}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, ["b", "c", "b"]),
+        ({"a": {"a"}}, ["a", "a"]),
+    ],
+)
+def test_circles_are_found(graph: dict[str, set[str]], found: list[str]) -> None:
+    assert circle(graph) == found
+
+
+def test_no_file_is_long() -> None:
+    files = [
+        ROOT / "app.py",
+        *(file for room in ROOMS for kind in ("*.py", "*.js", "*.css") for file in (ROOT / room).rglob(kind)),
+    ]
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    assert len(lengths) > 200
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
 
 
 @pytest.mark.parametrize(
@@ -46,14 +122,28 @@ def test_the_reader_of_imports_sees_every_form(source: str, packages: list[str])
     assert list(imported_packages(source)) == packages
 
 
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import model.masks as m", [("model.masks", True)]),
+        ("from model import masks, heads", [("model.masks", True), ("model.heads", True)]),
+        ("from model.masks import causal", [("model.masks", True)]),
+        ("def f():\n    from model.masks import causal", [("model.masks", False)]),
+        ("if TYPE_CHECKING:\n    from model import masks", [("model.masks", False)]),
+        ("import torch", []),
+    ],
+)
+def test_the_reader_of_our_imports_knows_modules_and_when(source: str, found: list[tuple[str, bool]]) -> None:
+    ours = {"model", "model.masks", "model.heads", "model.spec"}
+    assert [(one.imported, one.now) for one in imports_of("model.spec", source, ours)] == found
+
+
 def test_the_catalog_starts_without_transformers_and_without_a_page() -> None:
     assert loaded_by("import model.catalog") & {"torch", "transformers", "streamlit", "plotly"} == {"torch"}
 
 
 def test_pictures_are_made_without_torch() -> None:
-    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in (ROOT / "viz").rglob("*.py")]
-    names = [name.removesuffix(".__init__") for name in names]
-    loaded = loaded_by("".join(f"import {name}\n" for name in names))
+    loaded = loaded_by("".join(f"import {name}\n" for name in modules() if top(name) == "viz"))
     assert "numpy" in loaded
     assert not loaded & {"torch", "streamlit", "transformers"}
 
@@ -65,6 +155,86 @@ def imported_packages(source: str) -> Iterator[str]:
             yield from (name.name.partition(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.module.partition(".")[0]
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the app by its dotted name; a folder stands for its __init__."""
+    files = [ROOT / "app.py", *(file for layer in BELOW for file in sorted((ROOT / layer).rglob("*.py")))]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Who imports whom."""
+    ours = set(modules())
+    found = [imports_of(name, file.read_text(encoding="utf-8"), ours) for name, file in modules().items()]
+    return tuple(one for some in found for one in some)
+
+
+def imports_of(importer: str, source: str, ours: set[str]) -> Iterator[Import]:
+    """What of ours the source imports, module by module: of `from model import masks`, model.masks."""
+
+    def visit(node: ast.AST, now: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                for name in names(child):
+                    module = name if name in ours else name.rpartition(".")[0]
+                    if module in ours:
+                        yield Import(importer, module, now)
+            later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
+            yield from visit(child, now and not later and not types)
+
+    yield from visit(ast.parse(source), True)
+
+
+def names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [name.name for name in node.names]
+    assert node.level == 0, "imports here are absolute"
+    return [f"{node.module}.{name.name}" for name in node.names]
+
+
+def top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def folder_of(module: str) -> str | None:
+    """The folder of model/ that it lies in, if any."""
+    layer, _, rest = module.partition(".")
+    folder = top(rest)
+    return folder if layer == "model" and folder and (ROOT / "model" / folder).is_dir() else None
+
+
+def is_core(module: str) -> bool:
+    return top(module) == "model" and folder_of(module) is None
+
+
+def is_page(folder: str | None) -> bool:
+    return folder is not None and folder not in SHARED | {"training"}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The first circle found, from a module back to itself; [] where there is none."""
+    done: set[str] = set()
+
+    def follow(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for other in sorted(graph.get(node, ())):
+            if found := follow(other, [*path, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := follow(node, []))), [])
 
 
 def loaded_by(statements: str) -> set[str]:

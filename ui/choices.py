@@ -1,7 +1,8 @@
-"""Choices that outlive the page they were made on.
+"""Choices that outlive the page they were made on, and come from its link: the one way there is.
 
 Streamlit forgets a widget's value once a page has not drawn it, and then an older value of the same key may come back.
-So every page keeps a copy of its choices under a name of its own, which holds when the reader comes back to it.
+So every page keeps a copy of its choices under a name of its own, which holds when the reader comes back to it. A
+choice is read from, and set in, st.session_state under its own key: before its widget is drawn, or in a callback.
 """
 
 from collections.abc import Callable
@@ -13,14 +14,34 @@ import streamlit as st
 def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
     """Call before any widget is drawn: put every choice of the copy `name` where its widget will find it.
 
-    first: the choices, by their keys, where there is no copy yet.
+    first: the choices, by their keys, where there is no copy yet, and where Back or Forward brought another link.
     """
     state = st.session_state
-    if name not in state:
+    visits = state.setdefault("visit_of_copy", {})
+    if name not in state or name in state.to_reread:
         kept = first()
-    elif state.get(f"{name}_visit") != state.visit:
+    elif visits.get(name) != state.visit:
         kept = state[name]
     else:
         kept = {key: state.get(key, value) for key, value in state[name].items()}
+    state.to_reread.discard(name)
     state.update(kept)
-    state.update({name: kept, f"{name}_visit": state.visit})
+    state[name], visits[name] = kept, state.visit
+
+
+def begin_page(title: str) -> None:
+    """Call at the start of every run: notes a page newly come to, and a link that Back or Forward brought.
+
+    A rerun that brings a link other than the last one written, and no changed choice, is the browser's. One that brings
+    a changed choice only left the browser before that last link arrived there.
+    """
+    state = st.session_state
+    state.setdefault("to_reread", set())
+    if state.get("page") != title:
+        state.update(page=title, visit=state.get("visit", 0) + 1)
+        return
+    if state.get("written_link") in (None, st.query_params.to_dict()):
+        return
+    here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
+    if not any(state.get(key, value) != value for name in here for key, value in state[name].items()):
+        state.to_reread = set(here)

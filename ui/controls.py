@@ -1,20 +1,21 @@
-"""The controls of a page that looks at one head. Every choice lives in st.session_state under its name in link.View.
+"""The controls of a page that looks at one head. Every choice is in st.session_state under its name in the page's link.
 
 A mask, layer, head or attention that is None there takes the model's own first value once the model is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
 from model import catalog
-from model.base import Model
+from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
-from ui import choices, link, models
+from ui import choices, explain, link, models, run_view
 from ui.examples import EXAMPLES, FIRST
+from ui.guard import guarded
 from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
@@ -28,13 +29,48 @@ SWITCHES = {
 OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
 
 
-def seed() -> None:
-    """Once a session, from the URL: put every choice where its widget will find it."""
+def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
+    """What every page about a model and a text begins with: `open_model`, and the text."""
+    model = open_model(*own)
+    with st.sidebar:
+        return model, choose_text()
+
+
+def open_model(*own: Callable[[], None]) -> Model:
+    """The sidebar's choice of a model, loaded; where it cannot be had, the one before, under a sentence that says why.
+
+    own: called to restore the page's own choices, after those that all pages share.
+    """
     choices.restore("kept", _from_link)
+    for restore in own:
+        restore()
+    with st.sidebar:
+        name = choose_model()
+        found = st.empty()
+    with st.container():  # its own place, so that what follows keeps its own whatever is said here
+        model = models.get_or_keep(name)
+    found.caption(explain.model_found(model))
+    return model
+
+
+def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
+    """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
+    if not text.strip():
+        st.info("Type a text on the left, one sequence a line, or take one of the examples.")
+        st.stop()
+    with st.sidebar:
+        targets = choose_target(model)
+    with guarded(f"Reading with {explain.title_of(model)} …"):
+        reading = run_view.tokenize(model, text, st.session_state.pad, targets)
+    with st.sidebar:
+        row = choose_row(reading.rows)
+    for note in explain.limits(model, reading):
+        st.warning(note)
+    return reading, row
 
 
 def _from_link() -> dict[str, Any]:
-    view = link.read()
+    view = link.View.read()
     known = view.model in catalog.offered()
     st.session_state.linked_text = view.text
     return view.model_dump() | {
@@ -52,10 +88,15 @@ def choose_model() -> str:
     if st.session_state.model not in offered:
         st.session_state.model = offered[0]
     st.selectbox("Model", offered, format_func=_model_title, key="model", on_change=_start_anew)
-    if st.session_state.model != OTHER:
-        return st.session_state.model
-    st.text_input("Hub id or folder", key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
-    return st.session_state.other.strip()
+    if st.session_state.model == OTHER:
+        st.text_input("Hub id or folder", key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
+    return wanted()
+
+
+def wanted() -> str:
+    """The name of the model that is chosen, whether it can be had or not."""
+    state = st.session_state
+    return state.other.strip() if state.model == OTHER else state.model
 
 
 def choose_text() -> str:
@@ -103,10 +144,15 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
         st.segmented_control(
             "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True, width="content",
             help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-            "standard run, the weights redone; predictions stay.",
+            "standard run, the chosen layer's weights redone; other layers and the predictions stay.",
         )  # fmt: skip
     chosen = {name: st.session_state[name] for name in names}
     return replace(model.standard, **chosen), st.session_state.scope
+
+
+def only(scope: str, layer: int) -> int | None:
+    """The only layer that a lifted mask is lifted in; None where the model is run again."""
+    return layer if scope == "layer" else None
 
 
 def mask_switch(model: Model, name: str) -> None:
@@ -145,26 +191,19 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     return st.session_state.positions
 
 
-def share(name: str, model: Model, masks: str | None = None) -> None:
-    """Keep the URL true to the view, and offer links. masks: a whole spec in place of causal, padding and window."""
-    text = st.session_state.text
-    kept = text if text == st.session_state.linked_text else None
-    chosen = {field: st.session_state.get(field) for field in link.View.model_fields}
+def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
+    """Keep the URL true to the page's choices, and offer links in the sidebar; what the model begins with is left out.
+
+    kind: the page's link. others: what stands in the link otherwise than in the choices.
+    """
+    instead: dict[str, Any] = {"model": wanted() or "story"}
+    instead |= {name: None for name in NATIVE if st.session_state.get(name) == getattr(model.standard, name)}
+    if (st.session_state.get("layer"), st.session_state.get("head")) == catalog.first_head(model):
+        instead |= {"layer": None, "head": None}
     if len(model.attentions) == 1:
-        chosen["attention"] = None
-    plain = {mask: None for mask in NATIVE if masks or chosen[mask] == getattr(model.standard, mask)}
-    view = link.View.model_validate(chosen | plain | {"model": name or "story", "text": kept, "masks": masks})
-    link.write(view)
-    with st.popover("Link to this view", icon=":material/link:", width="stretch"):
-        st.caption("Without the text: model, head, masks and row.")
-        st.code(link.address(view.model_copy(update={"text": None})), language=None, wrap_lines=True)
-        if len(text) > link.LONGEST_TEXT:
-            st.caption(
-                f"A link with the text holds at most {link.LONGEST_TEXT:,} characters; this text has {len(text):,}."
-            )
-        else:
-            st.caption("With the text, readable by whoever gets the link.")
-            st.code(link.address(view.model_copy(update={"text": text})), language=None, wrap_lines=True)
+        instead["attention"] = None
+    with st.sidebar:
+        link.share(kind.of_choices(**(instead | others)))
 
 
 def _model_title(name: str) -> str:

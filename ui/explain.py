@@ -8,9 +8,11 @@ import torch
 
 from model.base import MOST_ROWS, Description, Model, TokenizedText
 from model.heads import measures
+from model.heads.survey import Survey
 from model.text import TokenBatch
 from ui.markdown import escaped
 from ui.run_view import RunView
+from viz.loss_words import loss_words
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
@@ -32,6 +34,7 @@ The head's output for a token is the sum of all tokens' values, each times its w
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)
 """
 NOT_MEASURED = float("nan")
+WHY_CAUSAL = "What a model learns that is trained without the mask: Why causal"
 OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
 
 
@@ -100,8 +103,25 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
         previous=NOT_MEASURED if across else float(measures.previous_token(weights, much_later)),
         itself=NOT_MEASURED if across else float(measures.own_token(weights, later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
-        induction=NOT_MEASURED if across else float(measures.induction_in(weights, keys.ids[row], later)),
+        induction=NOT_MEASURED if across else float(measures.induction(weights, keys.ids[row], later)),
+        spread=2 ** float(measures.entropy(weights, later)),
     )
+
+
+def losses_moved(now: RunView, losses: np.ndarray, standard: np.ndarray) -> str:
+    """What the changed masks did to the losses of the row."""
+    return loss_words(losses, standard, list(now.trace.batch.pieces[now.row]), trained_otherwise=now.model.predicts)
+
+
+def lifts_the_causal_mask(now: RunView) -> bool:
+    """Whether a model that was trained with the causal mask runs without it."""
+    return now.model.standard.causal and not now.masks.causal and now.model.kind == "decoder"
+
+
+def leaks(survey: Survey, layer: int, head: int) -> tuple[Leak, Leak]:
+    """One head's shares, and the mean of all heads' shares."""
+    one = Leak(float(survey.future[layer, head]), float(survey.padding[layer, head]))
+    return one, Leak(float(survey.future.mean()), float(survey.padding.mean()))
 
 
 def model_found(model: Model) -> str:

@@ -1,33 +1,107 @@
-"""The view as a URL: every choice but the text, which is there only in a link that was asked for with it."""
+"""A page's choices as a URL: every choice but the text, which is there only in a link that was asked for with it.
 
-from typing import Annotated, Any, Literal
+Each page's link is a model of its own, a subclass of Link: its fields are the keys of choices, with their defaults. In
+the URL a field goes by its alias where it has one: a page's own choices carry its name in the session alone.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
 import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-LONGEST_TEXT = 2_000  # characters of a link; browsers and chat programs cut longer ones
-LONGEST_TARGET = 10_000
-LONGEST_MASKS = 4_000
+LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
+LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
 
-def _whole(value: Any) -> int:
-    """The nearest number from 0 on; what is no number at all counts as 0."""
+def at_most(length: int) -> BeforeValidator:
+    """Cut what is longer."""
+    return BeforeValidator(lambda value: None if value is None else str(value)[:length])
+
+
+def _whole(value: Any) -> int | None:
+    """The nearest number from 0 on. Raises ValueError for what is no number at all."""
+    return None if value is None else min(max(round(float(str(value)[:20])), 0), 10_000)
+
+
+def _rounded(value: Any) -> int | None:
     try:
-        return min(max(round(float(str(value)[:20])), 0), 10_000)
-    except (ValueError, OverflowError):
-        return 0
+        return _whole(value)
+    except OverflowError:
+        raise ValueError("expected a finite number") from None
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(_rounded)]
 
 
-class View(BaseModel):
-    """What a link holds. Layers and heads count from 0, rows from 1."""
+class Link(BaseModel):
+    """What every page's link holds; a field that makes no sense gets its default."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
+    TEXT: ClassVar[str] = ""  # the field of the reader's text, None in it where there is none; "" where no field is
 
-    model: Annotated[str, BeforeValidator(lambda value: str(value)[:300])] = "story"
+    @classmethod
+    def read(cls) -> Self:
+        """The choices that the page's URL asks for."""
+        given = st.query_params.to_dict()
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            wrong = {str(problem["loc"][0]) for problem in error.errors()}
+            return cls.model_validate({name: value for name, value in given.items() if name not in wrong})
+
+    @classmethod
+    def of_choices(cls, **others: Any) -> Self:
+        """The choices as they are now, but for others."""
+        state = st.session_state
+        return cls.model_validate({name: state[name] for name in cls.model_fields if name in state} | others)
+
+    def parameters(self) -> dict[str, str]:
+        """What differs from the defaults."""
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self.model_dump(exclude_defaults=True, by_alias=True).items()
+            if value is not None
+        }
+
+    def write(self) -> None:
+        """Put the choices into the URL."""
+        wanted = self.parameters()
+        st.session_state.written_link = wanted
+        if st.query_params.to_dict() != wanted:
+            st.query_params.from_dict(wanted)
+
+    def address(self) -> str:
+        """A whole link."""
+        base = (st.context.url or "").split("?")[0]
+        return f"{base}?{urlencode(self.parameters())}"
+
+    def fits(self) -> bool:
+        """Whether browsers and servers take a link this long."""
+        return len(urlencode(self.parameters())) <= LONGEST_LINK
+
+    def with_text(self, text: str | None) -> Self:
+        """The same choices and this text."""
+        return self.model_copy(update={self.TEXT: text}) if self.TEXT else self
+
+
+class TextLink(Link):
+    """The link of a page that shows a model and a text. target: an encoder-decoder's."""
+
+    TEXT: ClassVar[str] = "text"
+    model: Annotated[str, at_most(300)] = "story"
+    target: Annotated[str, at_most(100_000)] = ""
+    text: Annotated[str | None, at_most(100_000)] = None
+
+    def parameters(self) -> dict[str, str]:
+        """What differs from the defaults; of the texts both or neither."""
+        shared = self if self.text is not None else self.model_copy(update={"target": ""})
+        return super(TextLink, shared).parameters()
+
+
+class View(TextLink):
+    """The link of Explore and of the Mask Lab. Layers and heads count from 0, rows from 1."""
+
     layer: Whole | None = None
     head: Whole | None = None
     row: Whole = 1
@@ -39,39 +113,28 @@ class View(BaseModel):
     padding: bool | None = None
     window: bool | None = None
     scope: Literal["model", "layer"] = "model"
-    masks: Annotated[str, BeforeValidator(lambda value: str(value)[:LONGEST_MASKS])] | None = None  # a MaskSpec as JSON
-    section: str | None = None  # of the Mask Lab, and the query that its sections look at
-    query: Whole | None = None
-    target: Annotated[str, BeforeValidator(lambda value: str(value)[:LONGEST_TARGET])] = ""
-    text: Annotated[str, BeforeValidator(lambda value: str(value)[:100_000])] | None = None
+    masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
+    section: str | None = None  # of the Mask Lab
+    query: Whole | None = None  # the query that is looked at
 
 
-def read() -> View:
-    """The view that the page's URL asks for; a field that makes no sense gets its default."""
-    given = {name: value for name, value in st.query_params.to_dict().items() if name in View.model_fields}
-    try:
-        return View.model_validate(given)
-    except ValidationError as error:
-        wrong = {str(problem["loc"][0]) for problem in error.errors()}
-        return View.model_validate({name: value for name, value in given.items() if name not in wrong})
-
-
-def write(view: View) -> None:
-    """Put the view into the URL, defaults and texts that nobody asked to share left out."""
-    st.query_params.from_dict(_parameters(view))
-
-
-def address(view: View) -> str:
-    """A whole link to the view."""
-    base = (st.context.url or "").split("?")[0]
-    return f"{base}?{urlencode(_parameters(view))}"
-
-
-def _parameters(view: View) -> dict[str, str]:
-    """What differs from the defaults; of the texts both or neither."""
-    shared = view if view.text is not None else view.model_copy(update={"target": ""})
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in shared.model_dump(exclude_defaults=True).items()
-        if value is not None
-    }
+def share(view: Link) -> None:
+    """Keep the URL true to the view, the text only where the link brought it; offer links in a popover."""
+    text = st.session_state[view.TEXT] if view.TEXT else None
+    bare, whole = view.with_text(None), view.with_text(text)
+    linked = text is not None and text == st.session_state.get("linked_" + view.TEXT)
+    (whole if linked and whole.fits() else bare).write()
+    with st.popover("Link to this view", icon=":material/link:", width="stretch"):
+        st.caption("Every choice of this page" + (", without the text." if view.TEXT else "."))
+        st.code(bare.address(), language=None, wrap_lines=True)
+        if not view.TEXT:
+            return
+        if whole.fits():
+            st.caption("With the text, readable by whoever gets the link.")
+            st.code(whole.address(), language=None, wrap_lines=True)
+        else:
+            length = len(urlencode(whole.parameters()))
+            st.caption(
+                f"A link holds at most {LONGEST_LINK:,} characters; with this text, as links spell it, it would have "
+                f"{length:,}. Shorten the text to share it."
+            )

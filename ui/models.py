@@ -1,29 +1,95 @@
-"""Models, shared by everybody in the process, read-only, a few at a time."""
+"""Models, shared by everybody in the process, read-only, a few at a time; and how a reader comes to one."""
 
+import gc
+import shutil
+from collections import OrderedDict
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
+from threading import Lock
 
 import streamlit as st
 
 from model import catalog
 from model.base import Model
+from model.errors import TooLarge
 from model.settings import Settings
+from model.trace import Trace
+from ui import results
+from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
 
-TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
+SPARE_BYTES = 10**9  # of the disk, left free by a download
+
+
+class LoadedModels:
+    """The models in memory, by name; the one longest unused leaves first, and the results of its runs with it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
+        self._lock, self._loading = Lock(), Lock()
+
+    def find(self, name: str) -> Model | None:
+        """The model, where it is loaded and its files are still those that it was loaded from."""
+        with self._lock:
+            if name not in self._models:
+                return None
+            stamp, model = self._models[name]
+            if stamp != _stamp(name):
+                return None
+            self._models.move_to_end(name)
+            return model
+
+    def load(self, name: str, settings: Settings) -> Model:
+        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises."""
+        with self._loading:
+            model = self.find(name)
+            if model is None:
+                stamp = _stamp(name)
+                model = catalog.load(name, settings=settings)
+                self._keep(name, stamp, model)
+            return model
+
+    def _keep(self, name: str, stamp: str, model: Model) -> None:
+        with self._lock:
+            gone = [self._models.pop(name)[1]] if name in self._models else []
+            self._models[name] = stamp, model
+            while len(self._models) > self._most:
+                gone.append(self._models.popitem(last=False)[1][1])
+        for old in gone:
+            results.shared().forget(partial(_is_run_of, old))
+        del gone
+        gc.collect()
+        gc.freeze()  # what is loaded now stays for long: no collection need look at it again
+
+
+@st.cache_resource(show_spinner=False)
+def loaded() -> LoadedModels:
+    """Those of this process."""
+    return LoadedModels(Settings.from_environment().models_in_memory)
+
+
+@st.cache_resource(show_spinner=False)
+def _one_download() -> Lock:
+    return Lock()
+
+
+def settings() -> Settings:
+    """The operator's; served to other machines without UNMASK_MODELS, only what lies on this one is offered by name."""
+    given = Settings.from_environment()
+    return given if given.models or _is_private() else given.model_copy(update={"models": catalog.on_this_machine()})
 
 
 def get(name: str) -> Model:
-    """The model, loaded once; shows progress while it comes. Raises what catalog.load raises."""
+    """The model, loaded once, its files downloaded where the reader agreed to it. Raises what catalog.load raises."""
+    found = loaded().find(name)
+    if found is not None:
+        return found
     with st.spinner(f"Loading {escaped(name)} …", show_time=True):
-        bar = st.empty()
-
-        def show(file: str, done: int, total: int) -> None:
-            share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
-
-        catalog.fetch(name, show)
-        bar.empty()
-        return _load(name, _stamp(name))
+        if st.session_state.get("agreed_download") == name:
+            _download(name)
+        return loaded().load(name, settings())
 
 
 def get_or_keep(name: str) -> Model:
@@ -31,18 +97,87 @@ def get_or_keep(name: str) -> Model:
     problem = st.session_state.get("failure") if name else "Name a model: its id on the Hugging Face hub, or a folder."
     if problem is None:
         try:
-            model = get(name)
-        except TROUBLE as error:
-            problem = st.session_state.failure = str(error) or type(error).__name__
+            size = 0 if loaded().find(name) else _download_size(name)
+            if not size or st.session_state.get("agreed_download") == name:
+                model = get(name)
+                st.session_state.kept_model = name
+                return model
+            _check_disk(name, size)
+        except Exception as error:
+            problem = st.session_state.failure = problem_in(error)
+            if problem is None:
+                raise
         else:
-            st.session_state.kept_model = name
-            return model
+            return _ask(name, size)
     kept = _kept()
     words = escaped(problem.rstrip("."))
     st.error(f"{words}. Until then this page shows the {escaped(kept.name)} model.", icon=":material/error:")
     if name:
         st.button("Try again", on_click=forget_failure)
     return kept
+
+
+def forget_failure() -> None:
+    """Let the next rerun try to load the model that could not be had."""
+    st.session_state.pop("failure", None)
+
+
+def _ask(name: str, size: int) -> Model:
+    """Let the reader decide about a download; meanwhile the model they had."""
+    kept = _kept()
+    st.info(
+        f"{escaped(name)} is not on this machine: {size / 1e6:,.0f} MB would be downloaded from the Hugging Face hub, "
+        f"once, and kept on the disk. Until then this page shows the {escaped(kept.name)} model.",
+        icon=":material/download:",
+    )
+    st.button(f"Download {size / 1e6:,.0f} MB", key="download", icon=":material/download:",
+              on_click=lambda: st.session_state.update(agreed_download=name))  # fmt: skip
+    return kept
+
+
+def _download(name: str) -> None:
+    """With progress and a stop: any press ends the script, and with it the download. One at a time in this process."""
+    lock = _one_download()
+    if not lock.acquire(blocking=False):
+        raise TooLarge("Another download is going on, and there is one at a time. Try again when it is done")
+    place = st.container()
+    try:
+        bar = place.empty()
+        place.button("Stop the download", key="stop_download", icon=":material/stop:",
+                     on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
+
+        def show(file: str, done: int, total: int) -> None:
+            share = min(done / total, 1.0) if total else 0.0
+            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+
+        catalog.fetch(name, show, settings())
+        st.session_state.pop("download_size", None)
+        place.empty()
+    finally:
+        lock.release()
+
+
+def _download_size(name: str) -> int:
+    """Asked of the hub once for each name that this reader chooses."""
+    asked, size = st.session_state.get("download_size", ("", 0))
+    if asked != name or not size:
+        size = catalog.download_size(name, settings())
+        st.session_state.download_size = name, size
+    return size
+
+
+def _check_disk(name: str, size: int) -> None:
+    from huggingface_hub import constants  # where it keeps its files; slow to import, and only downloads need it
+
+    folder = Path(constants.HF_HUB_CACHE)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if size + SPARE_BYTES > free:
+        raise TooLarge(
+            f"{name} has {size / 1e9:.1f} GB to download, and the disk has {free / 1e9:.1f} GB free. "
+            "Choose a smaller model, or make room"
+        )
 
 
 def _kept() -> Model:
@@ -54,19 +189,25 @@ def _kept() -> Model:
         return get("story")
 
 
-def forget_failure() -> None:
-    """Let the next rerun try to load the model that could not be had."""
-    st.session_state.pop("failure", None)
+def _is_private() -> bool:
+    """Whether the server listens to this machine alone."""
+    address = st.get_option("server.address")
+    try:
+        return address == "localhost" or (bool(address) and ip_address(address).is_loopback)
+    except ValueError:
+        return False
 
 
-@st.cache_resource(max_entries=Settings.from_environment().models_in_memory, show_spinner=False)
-def _load(name: str, stamp: tuple[int, ...]) -> Model:
-    return catalog.load(name)
+def _is_run_of(model: Model, result: object) -> bool:
+    """A run's trace holds its model, by the readout that makes logits of its states."""
+    return isinstance(result, Trace) and result.readout == model.readout
 
 
-def _stamp(name: str) -> tuple[int, ...]:
+def _stamp(name: str) -> str:
     """Changes when a folder's files do, so that a model saved anew is loaded anew."""
     folder = Path(name).expanduser()
-    if name in catalog.offered() or not folder.is_dir():
-        return ()
-    return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*")) if path.is_file())
+    try:
+        is_folder = name not in catalog.ENTRIES and folder.is_dir()
+    except (OSError, ValueError):
+        return ""
+    return catalog.files_key(name, folder) if is_folder else ""

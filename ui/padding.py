@@ -1,7 +1,7 @@
 """What the Padding page needs of streamlit: its controls, its lines, and its measurements, which are remembered."""
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import streamlit as st
 
@@ -9,8 +9,7 @@ from model import padding
 from model.base import Model
 from model.padding import CHOICES, Alone, Choice, Comparison, Guess, PaddingMask, PositionIds, Side
 from model.text import rows_of
-from ui import choices as keep
-from ui import controls, explain, results
+from ui import choices, controls, explain, link, results
 from viz.numbers import Candidate
 from viz.padding.grid import PaddedText
 from viz.padding.tables import Way
@@ -19,10 +18,6 @@ OURS = ("Once upon a time", "The king said to his")  # of different lengths, so 
 SIDES = {"left": "left", "right": "right"}
 MASKS = {"off": "off", "keys": "on keys", "both": "on keys and queries"}
 POSITIONS = {"counted": "from the mask", "cells": "0…T−1"}
-FIRST = {
-    "padding_mask": "keys",
-    "position_ids": "cells",
-}  # what goes wrong most often, so that there is something to see
 ENCODER_DECODER = (
     "This page is about models with one stack, where every token may stand beside padding in one attention. {} has "
     "two, an encoder and a decoder, each with its own padding. Choose a decoder or an encoder on the left; Explore "
@@ -112,8 +107,8 @@ def compare(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool) 
 
 def ways(model: Model, texts: tuple[str, ...], causal: bool, own: bool) -> list[Way]:
     """All ways to pad; those with other position ids are left out for a model that works out its own."""
-    choices = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
-    return [way(model, texts, choice, causal, own) for choice in choices]
+    offered = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
+    return [way(model, texts, choice, causal, own) for choice in offered]
 
 
 def way(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool, own: bool) -> Way:
@@ -149,23 +144,18 @@ def padded_texts(
     ]
 
 
-def share(name: str, model: Model) -> None:
-    """Keep the URL true to the page: what differs from the defaults, and the text only where the link brought it."""
-    state = st.session_state
-    wanted = {
-        "model": None if name in ("", "story") else name,
-        "text": state.text if state.text == state.linked_text else None,
-        "pad": None if state.pad == "left" else state.pad,
-        "causal": None if state.causal == model.standard.causal else str(state.causal).lower(),
-    }
-    wanted |= {
-        name: None if state.kept_padding[name] == first else state.kept_padding[name] for name, first in FIRST.items()
-    }
-    for parameter, value in wanted.items():
-        if value is None:
-            st.query_params.pop(parameter, None)
-        elif st.query_params.get(parameter) != value:
-            st.query_params[parameter] = value
+class PaddingLink(link.TextLink):
+    """This page's link."""
+
+    pad: Literal["left", "right"] = "left"
+    causal: bool | None = None
+    padding_mask: Literal["off", "keys", "both"] = "keys"  # what goes wrong most often, so that there is something
+    position_ids: Literal["counted", "cells"] = "cells"  # to see
+
+
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links."""
+    controls.share(PaddingLink, model)
 
 
 @dataclass(frozen=True)
@@ -179,11 +169,9 @@ class _Answer:
 
 
 def _keep_choices() -> None:
-    """Put the page's own choices where their widgets find them: as they were when it was left, or from the URL."""
-    offered = {"padding_mask": MASKS, "position_ids": POSITIONS}
-    linked = {name: st.query_params.get(name) for name in FIRST}
-    first = {name: linked[name] if linked[name] in offered[name] else value for name, value in FIRST.items()}
-    keep.restore("kept_padding", lambda: first)
+    """Put the page's own choices where their widgets find them."""
+    own = {"padding_mask", "position_ids"}
+    choices.restore("kept_padding", lambda: PaddingLink.read().model_dump(include=own))
 
 
 def _segments(label: str, offered: dict[str, str], key: str, help_text: str) -> None:

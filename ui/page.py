@@ -5,7 +5,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from ui import choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
+from viz.room import MARGIN, WIDE
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
@@ -14,6 +16,7 @@ PAGES = {  # in the order in which they are read
     "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
+    "pages/obey.py": ("Obey", ":material/rule:"),
     "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
     "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
@@ -25,6 +28,13 @@ COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks")  # com
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
+ROOM = """
+  [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
+  [class*="st-key-ROOM_"] > * {
+    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem); }
+  [class*="st-key-ROOM_"] .stPlotlyChart {
+    width: calc(var(--side) * WIDE + ACROSSpx) !important; height: calc(var(--side) + DOWNpx) !important; }
+"""
 STYLE = """
 <style>
   .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
@@ -49,6 +59,7 @@ STYLE = """
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
+  ROOMS
   .js-plotly-plot text { fill: currentColor !important; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
@@ -56,16 +67,33 @@ STYLE = """
 """
 
 
+def _room(name: str, wide: float, above: int) -> str:
+    """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
+
+    above: pixels over the picture, as the page opens.
+    """
+    across, down = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
+    numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down, "ABOVE": above + down}
+    style = ROOM
+    for word, number in numbers.items():
+        style = style.replace(word, str(number))
+    return style
+
+
 def set_up(title: str) -> None:
     """Call first on every page."""
-    if st.session_state.get("page") != title:  # see ui/choices.py
-        st.session_state.update(page=title, visit=st.session_state.get("visit", 0) + 1)
+    choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
+    rooms = _room("pair", WIDE, 195) + _room("one", 1, 195)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
     colours = OPENER_COLOURS | MASK_COLOURS
     swatches = " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
-    st.html(STYLE.replace("SWITCHES", ", ".join(switches.values())).replace("</style>", swatches + "</style>"))
+    st.html(
+        STYLE.replace("SWITCHES", ", ".join(switches.values()))
+        .replace("ROOMS", rooms)
+        .replace("</style>", swatches + "</style>")
+    )
     with st.sidebar:
         for path, (label, icon) in PAGES.items():
             st.page_link(path, label=label, icon=icon)

@@ -1,23 +1,29 @@
-"""What the reader looks at: one row of a batch, under the chosen and under the standard masks."""
+"""What the reader looks at: one row of a batch, under the chosen and under the standard masks, as plain arrays.
+
+A run's trace (q, k, v) is kept for whoever chooses another head; what was made of it is kept beside it, under a key of
+plain data. A rerun with nothing changed computes nothing.
+"""
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import astuple, dataclass, replace
+from typing import TypeVar
 
 import numpy as np
-from torch import Tensor
 
 from model import base
 from model.base import Model, TokenizedText
-from model.heads import measures
+from model.heads.survey import Survey, survey
 from model.masks import MaskSpec, places
 from model.text import TokenBatch
 from model.trace import Trace
 from ui import results
+from ui.results import Sized
 from viz.mask_lab.canvas import MaskView
-from viz.numbers import TOP, Candidate, Leak
-from viz.overview import blocked_thumbnail, thumbnail_size
+from viz.numbers import TOP, Candidate
 from viz.view import HeadView
+
+Made = TypeVar("Made", bound=Sized)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,33 +35,7 @@ class Predictions:
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
-        return self.losses.nbytes
-
-
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """The weights of all heads of one row.
-
-    thumbnails: float32 [L,H,S,S]. blocked: bool [L,S,S], patches that are blocked as a whole. future, padding: [L,H],
-    shares of attention (0 to 1) on later tokens and on padding.
-    """
-
-    thumbnails: np.ndarray
-    blocked: np.ndarray
-    future: np.ndarray
-    padding: np.ndarray
-
-    def leak(self, layer: int, head: int) -> Leak:
-        """One head's shares."""
-        return Leak(float(self.future[layer, head]), float(self.padding[layer, head]))
-
-    def mean_leak(self) -> Leak:
-        """The mean of all heads' shares."""
-        return Leak(float(self.future.mean()), float(self.padding.mean()))
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.thumbnails.nbytes + self.blocked.nbytes
+        return self.losses.nbytes + 100 * len(self.candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,29 +77,27 @@ class RunView:
         )
 
     def survey(self) -> Survey:
-        """All heads at once; remembered, so that choosing another head repeats nothing."""
-        key = ("survey", self.key, self.trace.name, _digest(self.masks), self.row)
-        return results.shared().get(key, self._survey)
+        """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
+        if self.masks == self.trace.spec or len(self.masks.layers) != 1:
+            return self.kept("survey", lambda: survey(self.trace, self.row, self.masks))
+        run, lifted = (replace(self, masks=masks) for masks in (self.trace.spec, replace(self.masks, layers=())))
+        return run.survey().with_layer(self.masks.layers[0], lifted.survey())
 
-    def predictions(self) -> Predictions | None:
-        """What the run predicts, remembered too; None for a model that predicts no next token."""
+    def predictions(self, query: int | None = None) -> Predictions | None:
+        """What the run predicts after the token at `query`, the row's last one unless given; None for a model that
+        predicts no next token."""
         if self.model.kind == "encoder" or not self.model.predicts:
             return None
-        return results.shared().get(("predictions", self.key, self.row), self._predictions)
+        key = ("predictions", self.key, self.row, query)
+        return results.shared().get(key, lambda: self._predictions(query))
 
-    def _survey(self) -> Survey:
-        trace = self.trace
-        size = thumbnail_size(trace.num_layers, trace.num_heads)
-        thumbnails = trace.overview(self.row, size, self.masks).numpy()
-        small = np.stack([self._blocked(layer, *thumbnails.shape[2:]) for layer in range(trace.num_layers)])
-        future, padding = measures.leak_by_head(trace, self.row, self.masks)
-        return Survey(thumbnails, small, future.numpy(), padding.numpy())
+    def kept(self, what: str, make: Callable[[], Made]) -> Made:
+        """What make() gives, remembered as this view's `what`."""
+        key = (what, self.key, self.trace.name, digest(self.masks), self.row)
+        return results.shared().get(key, make)
 
-    def _blocked(self, layer: int, tall: int, wide: int) -> np.ndarray:
-        return blocked_thumbnail(~self.trace.allowed(layer, self.row, self.masks).numpy(), tall, wide)
-
-    def _predictions(self) -> Predictions:
-        top = self.trace.next_token(self.row).topk(TOP)
+    def _predictions(self, query: int | None) -> Predictions:
+        top = self.trace.next_token(self.row, query).topk(TOP)
         pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
         candidates = [Candidate(self.model.label(token), probability) for token, probability in pairs]
         return Predictions(self.trace.losses(self.row).numpy(), candidates)
@@ -132,32 +110,33 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
     return found.layers[attention], heads
 
 
-def read(model: Model, text: str, pad_side: str, targets: list[str] | None) -> TokenizedText:
+def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None) -> TokenizedText:
     """The text as the model reads it; remembered, for a model may have written its target itself."""
-    whole = "\0".join([text, *(targets or [])])
-    key = ("reading", model.key, hashlib.sha256(whole.encode("utf-8", "replace")).digest(), pad_side, targets is None)
+    whole = repr((text, targets)).encode("utf-8", "backslashreplace")
+    key = ("tokens", model.key, hashlib.sha256(whole).digest(), pad_side)
     return results.shared().get(key, lambda: base.tokenize(model, text, pad_side, targets))
 
 
 def run_pair(
-    model: Model, batch: TokenBatch, spec: MaskSpec, scope: str, row: int, attention: str
+    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, attention: str, *, only_layer: int | None = None
 ) -> tuple[RunView, RunView]:
-    """Now, and under the model's standard masks. scope "model" re-runs the model, "layer" keeps its standard run."""
+    """Now, and under the model's standard masks.
+
+    only_layer: where the masks of spec hold, on the queries and keys of the standard run; None re-runs the model.
+    """
 
     def under(run: MaskSpec, masks: MaskSpec) -> RunView:
-        key = ("run", model.key, _key_of(batch), _texts_of(batch) if run.documents else None, _digest(run))
-        # what is remembered holds no model: a model that leaves the memory of models must be free to go
-        kept = results.shared().get(key, lambda: replace(model.run(batch, run), readout=_of_no_model))
-        return RunView(model, replace(kept, readout=model.readout).select(attention), masks, row, key)
+        key = ("run", model.key, _key_of(batch), _texts_of(batch) if run.documents else None, digest(run))
+        trace = results.shared().get(key, lambda: model.run(batch, run))
+        return RunView(model, trace.select(attention), masks, row, key)
 
-    return under(model.standard if scope == "layer" else spec, spec), under(model.standard, model.standard)
-
-
-def _of_no_model(states: Tensor) -> Tensor:
-    raise NotImplementedError("expected a trace with its model's readout")
+    standard = under(model.standard, model.standard)
+    if only_layer is None:
+        return under(spec, spec), standard
+    return under(model.standard, replace(spec, layers=(only_layer,))), standard
 
 
-def _digest(spec: MaskSpec) -> bytes:
+def digest(spec: MaskSpec) -> bytes:
     """Stands for a spec in a key: a drawing may be larger than what is remembered under it."""
     return hashlib.sha256(spec.to_json().encode()).digest()
 

@@ -1,22 +1,49 @@
 """The clinic's numbers: what each law says of a bug and of its right version."""
 
-import html
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import plotly.graph_objects as go
+from markupsafe import Markup
 
-from viz.numbers import number
+from viz.html import join, swatch, table, tag
+from viz.numbers import number, percent
+
+BROKEN, HELD = "#D55E00", "#009E73"
+FEATURES = {  # what a measured feature of a heatmap is called, and how its number is written
+    "later": ("the share of weight that goes to later tokens is", percent),
+    "padding": ("the share of weight that goes to padding is", percent),
+    "sum": ("the smallest sum of a row is", "{:.2f}".format),
+    "itself": ("the weight that a token gives itself is on average", "{:.2f}".format),
+    "largest": ("the largest weight of a row is on average", "{:.2f}".format),
+}
+
+
+class Apart(Protocol):
+    """Where one heatmap differs from another: a feature, or else a cell (query, key), and both heatmaps' numbers."""
+
+    @property
+    def feature(self) -> str: ...
+    @property
+    def cell(self) -> tuple[int, int]: ...
+    @property
+    def one(self) -> float: ...
+    @property
+    def other(self) -> float: ...
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a law measured: the violation (NaN: nothing could be measured), whether that breaks it, and in what."""
+    """What a law measured: the violation (NaN: nothing could be measured), whether that breaks it, and in what.
+
+    error: what PyTorch said where it computed nothing.
+    """
 
     amount: float
     broken: bool
     of: str  # what the amount is a number of: "weight", "output", "scores" …
-    refused: bool = False  # PyTorch computed nothing
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,41 +57,54 @@ class LawRow:
     telling: bool  # the law that tells this bug best
 
 
-def law_table(rows: list[LawRow]) -> str:
-    """An HTML table: the telling law first, then the other broken ones, then those that hold."""
+def law_table(rows: list[LawRow]) -> Markup:
+    """The telling law first, then the other broken ones, then those that hold."""
     ordered = sorted(rows, key=lambda row: (not row.telling, not row.wrong.broken))
-    body = "".join(
-        f'<tr><td style="white-space:normal{";font-weight:600" if row.telling else ""}">{html.escape(row.words)} '
-        f'<span style="opacity:.7;font-weight:400">({html.escape(row.wrong.of)})</span></td>'
-        f"{_cell(row.wrong, row.needs)}{_cell(row.right, row.needs)}</tr>"
-        for row in ordered
-    )
-    head = "<tr><th>law</th><th>with the bug</th><th>right version</th></tr>"
-    return f'<table class="numbers laws">{head}{body}</table>'
+    head = (tag("th", words) for words in ("law", "with the bug", "right version"))
+    return table([head, *(_cells(row) for row in ordered)], "numbers laws")
 
 
 def amount_text(finding: Finding) -> str:
-    """What a person reads of a finding: "broken: 7.97", "held: 0", "–"."""
+    """What a person reads of a finding: "broken: 7.97", "held: 0", "crashes: mat1 and mat2 …", "–"."""
     if math.isnan(finding.amount):
         return "–"
-    if finding.refused:
-        return "broken: not computed"
+    if finding.error:
+        return f"crashes: {finding.error}"
     if math.isinf(finding.amount):
         return "broken: NaN"
     return f"{'broken' if finding.broken else 'held'}: {number(finding.amount)}"
 
 
 def say_nan(figure: go.Figure) -> None:
-    """In the large picture, rows that may look nowhere hold NaN and not 0: say so there."""
+    """In the large picture, rows with nothing to look at hold NaN and not 0: say so there."""
     for note in figure.layout.annotations:
         if note.xref == "x":
             note.text = "NaN"
 
 
-def _cell(finding: Finding, needs: str) -> str:
-    text = html.escape(amount_text(finding))
+def _cells(row: LawRow) -> list[Markup]:
+    bold = "font-weight:600" if row.telling else "font-weight:400"
+    of = tag("span", f"({row.wrong.of})", style="opacity:.75;font-weight:400")
+    words = tag("td", join([row.words, " ", of]), style=f"white-space:normal;{bold}")
+    return [words, *(_cell(finding, row) for finding in (row.wrong, row.right))]
+
+
+def _cell(finding: Finding, row: LawRow) -> Markup:
+    text = amount_text(finding)
     if math.isnan(finding.amount):
-        return f'<td title="needs {html.escape(needs)}">{text}</td>'
-    colour = "#D55E00" if finding.broken else "#009E73"
-    mark = f'<span class="swatch" style="background:{colour}"></span>'
-    return f"<td>{mark}{f'<b>{text}</b>' if finding.broken else text}</td>"
+        why = "nothing was computed" if finding.error else f"needs {row.needs}"
+        return tag("td", text, title=why)
+    said = join([swatch(BROKEN if finding.broken else HELD), tag("b", text) if finding.broken else text])
+    return tag("td", said, style="white-space:normal" if finding.error else "")
+
+
+def told_apart(apart: Apart, one: str, other: str) -> str:
+    """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here"."""
+    if not apart.feature:
+        query, key = apart.cell
+        return (
+            f"in row {query}, column {key} (both from 0) the weight is {apart.one:.2f} {one}, and {apart.other:.2f} "
+            f"{other}."
+        )
+    words, write = FEATURES[apart.feature]
+    return f"{words} {write(apart.one)} {one}, and {write(apart.other)} {other}."

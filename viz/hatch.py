@@ -2,6 +2,7 @@
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -10,33 +11,48 @@ from viz.palette import MASK_COLOURS, rgb
 
 PERIOD, STROKE = 6, 2  # pixels from line to line, and of each line
 LARGE, SMALL = 512, 192  # pixels, of a picture that is shown large or small: much larger, its lines would run together
+GROUND = {True: (120, 126, 138, 60), False: (150, 155, 165, 46)}  # in the dark and in the light
+INK = 190  # the opacity of a line
+
+_DOWN, _ACROSS = np.indices((PERIOD, PERIOD))
+_UP, _BACK = (_ACROSS + _DOWN) % PERIOD, (_ACROSS - _DOWN) % PERIOD
+LINES = {  # PERIOD × PERIOD pixels of each mask, True = ink
+    name: place % PERIOD < STROKE
+    for name, place in {
+        "causal": _UP,
+        "padding": _BACK,
+        "window": _ACROSS,
+        "sliding": _DOWN,
+        "stride": _ACROSS + 2 * _DOWN,
+        "documents": 2 * _ACROSS + _DOWN,
+        "drawn": np.minimum(_UP, _BACK),
+    }.items()
+}
 
 
 def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -> bytes:
     """A PNG of the [Q,K] cells that any mask blocks, transparent elsewhere. Row 0 is at the top."""
     shape = next(iter(blocked.values())).shape
     scale = max(widest // max(shape), 1)
-    down, across = np.indices((shape[0] * scale, shape[1] * scale), dtype=np.int16)
-    up, back = across + down, across - down
-    lines = {
-        "causal": up,
-        "padding": back,
-        "window": across,
-        "sliding": down,
-        "stride": across + 2 * down,
-        "documents": 2 * across + down,
-        "drawn": np.minimum(up % PERIOD, back % PERIOD),
-    }
-    pixels = np.zeros((*down.shape, 4), np.uint8)
-    for name, mask in blocked.items():
+    size = (shape[0] * scale, shape[1] * scale)
+    times = [-(-pixels // PERIOD) for pixels in size]
+    entries = np.zeros(size, np.uint8)  # of the palette: 0 nothing, 1 ground, then a colour for each mask
+    for colour, (name, mask) in enumerate(blocked.items(), 2):
         here = mask.repeat(scale, 0).repeat(scale, 1)
-        ground = here & (pixels[..., 3] == 0)
-        pixels[ground] = (120, 126, 138, 60) if dark else (150, 155, 165, 46)
-        stroke = here & (lines[name] % PERIOD < STROKE)
-        pixels[stroke] = (*rgb(MASK_COLOURS[name]), 190)
+        entries[here & (entries == 0)] = 1
+        entries[here & np.tile(LINES[name], times)[: size[0], : size[1]]] = colour
+    colours = [(0, 0, 0, 0), GROUND[dark], *((*rgb(MASK_COLOURS[name]), INK) for name in blocked)]
+    picture = Image.fromarray(entries, "P")
+    picture.putpalette([part for colour in colours for part in colour[:3]])
     file = io.BytesIO()
-    Image.fromarray(pixels).quantize(32, method=Image.Quantize.FASTOCTREE).save(file, "PNG")
+    picture.save(file, "PNG", transparency=bytes(colour[3] for colour in colours), compress_level=4)
     return file.getvalue()
+
+
+def ink(name: str, colour: str | None = None) -> dict[str, Any]:
+    """A mask's hatching for components/packet.js: its lines, a number for each row whose bits are the inked pixels."""
+    lines = (LINES[name] << np.arange(PERIOD)).sum(1).tolist()
+    return {"name": name, "colour": colour or MASK_COLOURS[name], "lines": lines}
 
 
 def data_uri(png: bytes) -> str:

@@ -1,68 +1,80 @@
-"""The chosen head: alone under the standard masks; otherwise now, standard, and the difference."""
+"""The chosen head: alone under the standard masks; otherwise now, standard, and the difference.
 
+Both have one large picture of one size, so that the page stands still when a mask is lifted.
+"""
+
+import zlib
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import add_hatching, add_head, axis_names, colour_bar, colour_range, style_axes
+from viz.heatmap import (
+    Part,
+    axes,
+    blocked_traces,
+    cells,
+    colour_bar,
+    colour_range,
+    empty_notes,
+    figure,
+    hatching,
+    title,
+    weights_trace,
+)
 from viz.palette import diverging
-from viz.view import HeadView, coarser, patches
+from viz.room import MARGIN, SMALL, WIDE
+from viz.view import HeadView, coarser, reduced, step_of
 
-HEIGHT = 600  # pixels, the same for both, so that the page stands still when a mask is lifted
+TITLES = ("now", "standard masks", "now − standard")
 
 
-def head_figure(now: HeadView, *, dark: bool) -> go.Figure:
-    """One heatmap, as large as it gets."""
-    figure = _empty_figure()
+def head_figure(now: HeadView, *, dark: bool, wide: float = 1) -> go.Figure:
+    """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures."""
     view = coarser(now)
-    add_head(figure, view, head_range(now), dark=dark)
-    return figure
+    layout = _layout(view, dark) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
+    layout["xaxis"]["domain"] = [0, 1 / wide]
+    weights = weights_trace(view, head_range(now), **_at_picture(view, wide))
+    return figure([*blocked_traces(view), weights], layout)
 
 
 def comparison_figure(
-    now: HeadView,
-    standard: HeadView,
-    *,
-    dark: bool,
-    titles: tuple[str, str, str] = ("now", "standard masks", "now − standard"),
+    now: HeadView, standard: HeadView, *, dark: bool, titles: tuple[str, str, str] = TITLES
 ) -> go.Figure:
     """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together."""
-    figure = _empty_figure()
     zmax = head_range(now, standard)
-    add_head(figure, coarser(now), zmax, dark=dark)
-    add_head(figure, coarser(standard), zmax, dark=dark, place="2")
-    below = {"x": 0.99, "xanchor": "left", "y": 0, "yanchor": "bottom", "len": 0.47}
-    _add_difference(figure, now, standard, dark=dark, place="3", **below)
-    beside = {"domain": [0.64, 0.98], "matches": "x"}
-    figure.update_layout(
-        xaxis={"domain": [0, 0.6]},
-        xaxis2=beside,
-        yaxis2={"domain": [0.53, 1], "matches": "y"},
-        xaxis3=beside,
-        yaxis3={"domain": [0, 0.47], "matches": "y"},
+    view, other = coarser(now), coarser(standard)
+    change = _change(now, standard, view.any_blocked() & other.any_blocked())
+    traces = [
+        *blocked_traces(view),
+        *blocked_traces(other, "2"),
+        weights_trace(view, zmax, **_beside(1, 1, SMALL)),
+        weights_trace(other, zmax, "2"),
+        _difference_trace(view, change, dark, "3", **_beside(1, SMALL, SMALL)),
+    ]
+    layout = _layout(view, dark) | axes(view) | axes(other, "2", tokens=False) | axes(view, "3", tokens=False)
+    layout["xaxis"]["domain"] = [0, 1 / WIDE]
+    for place, domain in (("2", [1 - SMALL, 1]), ("3", [0, SMALL])):
+        layout[f"xaxis{place}"] |= {"domain": [1 - SMALL / WIDE, 1], "matches": "x"}
+        layout[f"yaxis{place}"] |= {"domain": domain, "matches": "y"}
+    layout["images"] = (
+        hatching(view.blocked, dark=dark)
+        + hatching(other.blocked, dark=dark, place="2")
+        + _hatching_of(change, other, dark=dark, place="3")
     )
-    where = {"x": 0.99, "xanchor": "left", "y": 1, "yanchor": "top", "len": 0.47}
-    figure.update_traces(colorbar=where, selector={"name": "weights", "xaxis": "x"})
-    for text, (x, y) in zip(titles, ((0, 1), (0.64, 1), (0.64, 0.47)), strict=True):
-        figure.add_annotation(
-            text=f"<b>{text}</b>",
-            xref="paper",
-            yref="paper",
-            x=x,
-            y=y,
-            xanchor="left",
-            yanchor="bottom",
-            showarrow=False,
-        )
-    return figure
+    corners = ((0, 1), (1 - SMALL / WIDE, 1), (1 - SMALL / WIDE, SMALL))
+    layout["annotations"] += empty_notes(other, dark=dark, place="2")
+    layout["annotations"] += [title(f"<b>{text}</b>", *corner) for text, corner in zip(titles, corners, strict=True)]
+    return figure(traces, layout)
 
 
 def difference_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Figure:
     """now - standard alone, as large as it gets."""
-    figure = _empty_figure()
-    _add_difference(figure, now, standard, dark=dark, place="")
-    return figure
+    view, other = coarser(now), coarser(standard)
+    change = _change(now, standard, view.any_blocked() & other.any_blocked())
+    images = _hatching_of(change, other, dark=dark, place="")
+    layout = _layout(view, dark) | axes(view) | {"annotations": [], "images": images}
+    return figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1))], layout)
 
 
 def head_range(*views: HeadView) -> float:
@@ -72,40 +84,51 @@ def head_range(*views: HeadView) -> float:
 
 def difference(now: HeadView, standard: HeadView) -> np.ndarray:
     """now - standard, float32 [Q,K]; cells that both block are NaN; of a patch, the change of largest size."""
-    change = now.weights - standard.weights
-    step = coarser(now).step
+    return _change(now, standard, coarser(now).any_blocked() & coarser(standard).any_blocked())
+
+
+def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
+    change, step = now.weights - standard.weights, step_of(now)
     if step > 1:
-        parts = patches(change, step, 0.0).transpose(0, 2, 1, 3)
-        parts = parts.reshape(*parts.shape[:2], -1)
-        change = np.take_along_axis(parts, np.abs(parts).argmax(-1)[..., None], -1)[..., 0]
-    both = coarser(now).any_blocked() & coarser(standard).any_blocked()
+        most, least = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
+        change = np.where(most >= -least, most, least)
     return np.where(both, np.nan, change).astype(np.float32)
 
 
-def _add_difference(
-    figure: go.Figure, now: HeadView, standard: HeadView, *, dark: bool, place: str, **where: Any
-) -> None:
-    view, change = coarser(now), difference(now, standard)
-    both = {name: mask & np.isnan(change) for name, mask in coarser(standard).blocked.items()}
-    if np.isnan(change).any():
-        add_hatching(figure, both, dark=dark, place=place)
+def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str, **where: Any) -> Part:
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
-    figure.add_heatmap(
-        z=change,
-        **axis_names(view),
-        xaxis="x" + place,
-        yaxis="y" + place,
-        zmin=-reach,
-        zmax=reach,
-        colorscale=diverging(dark),
-        colorbar=colour_bar("change", **where),
-        hovertemplate="<b>%{y}</b> looks at <b>%{x}</b><br>change %{z:+.4f}<extra></extra>",
-        hoverongaps=False,
-        name="difference",
-    )
-    style_axes(figure, view, place, tokens=not place)
+    return cells(view, change, place) | {
+        "zmin": -reach,
+        "zmax": reach,
+        "colorscale": diverging(dark),
+        "colorbar": colour_bar("change", **where),
+        "hovertemplate": "<b>%{y}</b> looks at <b>%{x}</b><br>change %{z:+.4f}<extra></extra>",
+        "name": "difference",
+    }
 
 
-def _empty_figure() -> go.Figure:
-    margin = {"l": 8, "r": 8, "t": 52, "b": 8}  # on top, room for plotly's buttons above the titles
-    return go.Figure(layout={"height": HEIGHT, "margin": margin, "hovermode": "closest"})
+def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[Part]:
+    """The cells that both block."""
+    both = {name: mask & np.isnan(change) for name, mask in standard.blocked.items()}
+    return hatching(both, dark=dark, place=place)
+
+
+def _beside(x: float, top: float, tall: float) -> Part:
+    """Where a colour bar stands: right of x, from top on down, in shares of the figure's whole room."""
+    return {"x": x, "xanchor": "left", "xpad": 8, "y": top, "yanchor": "top", "ypad": 0, "len": tall}
+
+
+def _at_picture(view: HeadView, wide: float) -> Part:
+    """Where the colour bar of one picture stands, whose cells are square."""
+    rows, columns = view.weights.shape
+    return _beside(min(columns / rows, 1) / wide, 1, min(rows / columns, 1))
+
+
+def _layout(view: HeadView, dark: bool) -> Part:
+    """What both have. A zoom stays as long as the axes mean the same tokens."""
+    tokens = "\0".join((*view.queries, "", *view.keys, str(view.first), str(view.step)))
+    return {
+        "margin": MARGIN | {"autoexpand": False},
+        "annotations": empty_notes(view, dark=dark),
+        "uirevision": str(zlib.crc32(tokens.encode("utf-8", "replace"))),
+    }

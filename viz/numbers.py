@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import escaped
+from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
 TOP = 10
@@ -113,9 +113,23 @@ def percent(share: float) -> str:
     return f"{share * 100:.3f} %" if share < 0.001 else f"{share * 100:.1f} %"
 
 
+def tenths(share: float) -> str:
+    """A share to a tenth of a percent, as in tables: 0.4132 -> "41.3 %"; NaN -> "–".
+
+    What is not exactly 0 or 1 never says so: 0.0004 -> "< 0.1 %", 0.9996 -> "> 99.9 %".
+    """
+    if math.isnan(share):
+        return "–"
+    if share <= 0 or share >= 1:
+        return "0 %" if share <= 0 else "100 %"
+    if share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.1f} %" if share < 0.9995 else "> 99.9 %"
+
+
 def _candidate(one: Candidate, colour: str) -> str:
     width = min(max(one.probability, 0.0), 1.0) * 100
     return (
-        f'<td class="token">{html.escape(one.label)}</td><td class="number">{percent(one.probability)}</td>'
+        f'<td class="token">{html.escape(one.label)}</td><td class="number">{tenths(one.probability)}</td>'
         f'<td class="track"><div class="bar" style="width:{width:.1f}%;background:{colour}"></div></td>'
     )

@@ -4,6 +4,8 @@ Viridis is even to the eye, safe for colour blindness, and dark at 0 in both the
 Okabe and Ito's (2008), with a violet for what is drawn and a lavender for sinks.
 """
 
+from plotly.colors import sample_colorscale
+
 SEQUENTIAL = (
     "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c",
     "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725",
@@ -48,11 +50,9 @@ def rgb(colour: str) -> tuple[int, int, int]:
 
 def table(entries: int) -> bytes:
     """The sequential palette as `entries` evenly spaced RGB triples."""
-    stops = [rgb(colour) for colour in SEQUENTIAL]
-    result = bytearray()
-    for entry in range(entries):
-        place = entry / (entries - 1) * (len(stops) - 1)
-        low = min(int(place), len(stops) - 2)
-        share = place - low
-        result += bytes(round(a + (b - a) * share) for a, b in zip(stops[low], stops[low + 1], strict=True))
-    return bytes(result)
+    places = [entry / (entries - 1) for entry in range(entries)]
+    triples = sample_colorscale(list(SEQUENTIAL), places, colortype="tuple")
+    return bytes(round(part * 255) for triple in triples for part in triple)
+
+
+SEQUENTIAL_SCALE = sequential()  # made once: every heatmap has it

@@ -1,10 +1,12 @@
 """One sentence, in plain words, about what the reader is seeing."""
 
+import math
 from dataclasses import dataclass
 
 from viz.numbers import Leak, percent
 
 MUCH = 0.25  # a share of attention that makes a habit
+INDUCTION = 0.5  # the share from which a head is called an induction head
 LITTLE = 0.02  # a share of attention below which nobody would speak of a leak
 
 
@@ -28,6 +30,7 @@ class Scene:
     itself: float  # on the query's own token
     first: float  # on the first real token
     induction: float  # on the token after the previous occurrence; NaN where nothing repeats
+    spread: float  # over how many keys alike a row with the mean entropy would spread: 2^entropy
 
 
 def sentence(scene: Scene) -> str:
@@ -42,7 +45,11 @@ def sentence(scene: Scene) -> str:
     if not scene.padding:
         parts.append(_padding(scene))
     if scene.layer_only:
-        parts.append("Every layer's weights are redone from the standard run's queries and keys; predictions stay.")
+        layer = scene.name.split()[0]
+        parts.append(
+            f"Only {layer}'s weights are redone, from the standard run's queries and keys; the other layers and the "
+            "predictions stay."
+        )
     return " ".join(parts)
 
 
@@ -53,8 +60,8 @@ def _causal(scene: Scene) -> str:
     if scene.causal:
         return f"With a causal mask that this model never had in training, {scene.name} can only look back."
     share = percent(scene.leak.future)
-    so = "the model reads the answer" if scene.leak.future >= LITTLE else "this head hardly looks ahead, others may"
-    return f"Without the causal mask, {share} of this head's attention goes to tokens that come later: {so}."
+    but = "" if scene.leak.future >= LITTLE else "; other heads may look ahead more"
+    return f"Without the causal mask, {share} of this head's attention goes to tokens that come later{but}."
 
 
 def _padding(scene: Scene) -> str:
@@ -70,27 +77,32 @@ def _padding(scene: Scene) -> str:
             "already hides it from them. Only the padding's own rows change."
         )
     share = percent(scene.leak.padding)
-    so = (
-        "it spends itself on tokens nobody wrote" if scene.leak.padding >= LITTLE else "hardly any, others may do worse"
-    )
-    return f"Without the padding mask, {share} of this head's attention goes to padding: {so}."
+    so = ": to tokens nobody wrote" if scene.leak.padding >= LITTLE else "; other heads may look there more"
+    return f"Without the padding mask, {share} of this head's attention goes to padding{so}."
 
 
 def _habit(scene: Scene) -> str:
-    """The first habit that is strong enough. The first token comes last: there heads look that look for nothing."""
+    """The first habit that is strong enough; the commonest, looking at the first token, comes last."""
     habits = [
         (
             scene.induction,
-            "Where a token came up before, {} of {}'s attention is on what followed it: an induction head.",
+            MUCH,
+            f"Where a token came up before, {{}} of {{}}'s attention is on what followed it{_called(scene)}.",
         ),
-        (scene.previous, "{} of {}'s attention goes to the token just before."),
-        (scene.itself, "{} of {}'s attention stays on the token itself."),
-        (scene.first, "{} of {}'s attention rests on the first token, where a head looks that has found nothing."),
+        (scene.previous, MUCH, "{} of {}'s attention goes to the token just before."),
+        (scene.itself, 0.5, "{} of {}'s attention stays on the token itself."),
+        (scene.first, MUCH, "{} of {}'s attention rests on the first token."),
     ]
-    for share, words in habits:
-        if share >= MUCH:  # never so for NaN
+    for share, enough, words in habits:
+        if share >= enough:  # never so for NaN
             return words.format(percent(share), scene.name)
-    return f"{scene.name} spreads its attention, or keeps it for places that have no simple name."
+    if math.isnan(scene.spread):
+        return f"No token of this row looks at anything in {scene.name}."
+    return f"{scene.name} spreads each row's attention as widely as {scene.spread:.1f} equal weights would."
+
+
+def _called(scene: Scene) -> str:
+    return ": an induction head" if scene.induction >= INDUCTION else ""
 
 
 def _next(scene: Scene) -> str:

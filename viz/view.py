@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_CELLS = 256  # a side; more than a screen can show apart
+MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,10 @@ class HeadView:
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
-        return np.any([np.zeros(self.weights.shape, bool), *self.blocked.values()], axis=0)
+        union = np.zeros(self.weights.shape, bool)
+        for mask in self.blocked.values():
+            union |= mask
+        return union
 
 
 def cropped(view: HeadView, begin: int, end: int) -> HeadView:
@@ -48,16 +51,14 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
 
     A patch is blocked only when all of its cells are: by every mask that blocks some of them.
     """
-    step = -(-max(view.weights.shape) // most)
+    step = step_of(view, most)
     if step == 1:
         return view
-    whole = np.asarray(patches(view.any_blocked(), step, True).all((1, 3)))
+    whole = reduced(view.any_blocked(), step, np.logical_and, True)
     return HeadView(
-        weights=patches(view.weights, step, 0.0).max((1, 3)),
-        scaled=patches(view.scaled, step, -np.inf).max((1, 3)),
-        blocked={
-            name: whole & np.asarray(patches(mask, step, False).any((1, 3))) for name, mask in view.blocked.items()
-        },
+        weights=reduced(view.weights, step, np.maximum, 0.0),
+        scaled=reduced(view.scaled, step, np.maximum, -np.inf),
+        blocked={name: whole & reduced(mask, step, np.logical_or, False) for name, mask in view.blocked.items()},
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
         first=view.first,
@@ -65,10 +66,21 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
     )
 
 
+def step_of(view: HeadView, most: int = MOST_CELLS) -> int:
+    """How many positions a row and column of `coarser` stands for."""
+    return -(-max(view.weights.shape) // most)
+
+
+def reduced(values: np.ndarray, step: int, reduce: np.ufunc, beyond: float) -> np.ndarray:
+    """[Q,K] -> [Q/step,K/step]: what the ufunc makes of each patch, the last ones filled up with `beyond`."""
+    parts = patches(values, step, beyond)
+    return reduce.reduce(reduce.reduce(parts, axis=1), axis=2)  # rows first: they lie side by side in memory
+
+
 def patches(values: np.ndarray, step: int, beyond: float) -> np.ndarray:
     """[Q,K] -> [Q/step, step, K/step, step], the last patches filled up with `beyond`."""
     rows, columns = (-size % step for size in values.shape)
-    full = np.pad(values, ((0, rows), (0, columns)), constant_values=beyond)
+    full = np.pad(values, ((0, rows), (0, columns)), constant_values=beyond) if rows or columns else values
     return full.reshape(full.shape[0] // step, step, full.shape[1] // step, step)
 
 

@@ -9,19 +9,21 @@ from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
-from model.bug_clinic.clinic import case_of
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.rerun import case_of
 from model.trace import Trace
 
 VISIBLE = 0.15  # the change of a weight that nobody misses
 CANDIDATES = 4
-NOT_TO_SEE = {bug.key for bug in BUGS if bug.second_use or bug.dtype == torch.float16}
+NOT_TO_SEE = {bug.key for bug in BUGS if not bug.hint or bug.dtype == torch.float16}
 
 
 @dataclass(frozen=True)
 class Puzzle:
     """A bug in one head, and the candidates, the bug among them, in the order to show."""
 
+    number: int
     bug: str
     layer: int
     head: int
@@ -29,14 +31,13 @@ class Puzzle:
 
 
 @torch.inference_mode()
-def puzzle(model: Model, trace: Trace, row: int, number: int, but_not: str = "") -> Puzzle | None:
-    """Puzzle `number` on a row of a run; the bug is not of the number of but_not, which came just before.
+def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
+    """Puzzle `number` on a row of a run.
 
     Its heatmap differs visibly from the right one and from those of the other candidates; no two candidates are
     variants of one bug. None where the text shows too few bugs apart.
     """
     chance = random.Random(number)
-    last = BY_KEY[but_not].number if but_not else None
     layers = list(range(trace.num_layers))
     chance.shuffle(layers)
     for layer in layers:
@@ -45,23 +46,36 @@ def puzzle(model: Model, trace: Trace, row: int, number: int, but_not: str = "")
         weights = {bug.key: case.run(bug.function).weights[0] for bug in _seen_in(layer)}
         for key, head in _in_some_order(chance, weights, trace.num_heads):
             bug, shown = BY_KEY[key], weights[key][head]
-            if bug.number == last or not _differ(shown, right[head]):
+            if not _differ(shown, right[head]):
                 continue
             others = _others(chance, bug, shown, {other: weights[other][head] for other in weights})
             if len(others) == CANDIDATES - 1:
                 candidates = [key, *others]
                 chance.shuffle(candidates)
-                return Puzzle(key, layer, head, tuple(candidates))
+                return Puzzle(number, key, layer, head, tuple(candidates))
     return None
 
 
+def following(model: Model, trace: Trace, row: int, last: Puzzle) -> Puzzle | None:
+    """The next puzzle whose bug is another than the last one's, whatever its variant; the next where all are alike."""
+    title = BY_KEY[last.bug].title
+    found = None
+    for number in range(last.number + 1, last.number + 20):
+        found = puzzle(model, trace, row, number)
+        if found is None or BY_KEY[found.bug].title != title:
+            break
+    return found
+
+
 @torch.inference_mode()
-def shown(model: Model, trace: Trace, row: int, asked: Puzzle) -> tuple[AttentionStages, AttentionStages]:
-    """The puzzle's layer with the bug and right, each [H,T,..]: all layers before it are right."""
+def stages_of(model: Model, trace: Trace, row: int, asked: Puzzle) -> dict[str, AttentionStages]:
+    """The puzzle's layer, [H,T,..], with each candidate by its key and right by "": all layers before it are right."""
     case = case_of(model, trace, asked.layer, row)
-    both = (case.run(BY_KEY[asked.bug].function), case.run(attention_stages))
-    wrong, right = (AttentionStages(**{name: part[0] for name, part in vars(stages).items()}) for stages in both)
-    return wrong, right
+    functions = {"": attention_stages} | {key: BY_KEY[key].function for key in asked.candidates}
+    found = {key: case.run(function) for key, function in functions.items()}
+    return {
+        key: AttentionStages(**{name: part[0] for name, part in vars(stages).items()}) for key, stages in found.items()
+    }
 
 
 def _seen_in(layer: int) -> list[Bug]:
@@ -80,14 +94,14 @@ def _in_some_order(chance: random.Random, weights: dict[str, Tensor], heads: int
 
 
 def _others(chance: random.Random, bug: Bug, shown: Tensor, weights: dict[str, Tensor]) -> list[str]:
-    """Candidates of other numbers, each visibly unlike what is shown."""
+    """Candidates of other titles, each visibly unlike what is shown."""
     keys = list(weights)
     chance.shuffle(keys)
-    found: dict[int, str] = {}
+    found: dict[str, str] = {}
     for key in keys:
-        number = BY_KEY[key].number
-        if number != bug.number and number not in found and _differ(weights[key], shown):
-            found[number] = key
+        title = BY_KEY[key].title
+        if title != bug.title and title not in found and _differ(weights[key], shown):
+            found[title] = key
     return list(found.values())[: CANDIDATES - 1]
 
 

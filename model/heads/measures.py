@@ -10,18 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from model.masks import MaskSpec
-from model.trace import Trace
-
 
 def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Shannon entropy of a row in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
     return _mean_over_rows(-(weights * weights.clamp(min=1e-45).log2()).sum(-1), weights, queries)
-
-
-def mean_distance(weights: Tensor, queries: Tensor | None = None) -> Tensor:
-    """How far away a row looks, in positions: sum of weight · |query - key|: [.., Q, K] -> [..]."""
-    return _mean_over_rows((weights * _offsets(weights).abs()).sum(-1), weights, queries)
 
 
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -33,25 +25,6 @@ def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[
     future = _mean_over_rows((weights * later).sum(-1), weights, queries)
     padding = _mean_over_rows((weights * ~keep).sum(-1), weights, queries)
     return future, padding
-
-
-def leak_by_head(trace: Trace, row: int = 0, spec: MaskSpec | None = None) -> tuple[Tensor, Tensor]:
-    """`leak` of every head of a run, over the row's real queries: [L,H], [L,H]. A block of queries at a time.
-
-    Where there is no later and earlier, as when a target looks at its source, the share of later tokens is NaN.
-    """
-    shape = (trace.num_layers, trace.num_heads)
-    future, padding, rows = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
-    for layer, queries, weights in trace.blocks(row, spec):
-        keep = trace.layers[layer].context.keep[row]
-        position = torch.arange(queries.start, queries.stop, device=weights.device)[:, None]
-        later = (torch.arange(len(keep), device=weights.device) > position) & keep
-        real = weights * trace.queries.keep[row, queries].to(weights.device)[:, None]
-        ordered = "causal" in trace.layers[layer].context.available
-        future[layer] += (real * later).sum((-1, -2)).cpu() if ordered else float("nan")
-        padding[layer] += (real * ~keep).sum((-1, -2)).cpu()
-        rows[layer] += (real.sum(-1) > 0).sum(-1).cpu()
-    return future / rows, padding / rows
 
 
 def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -69,19 +42,11 @@ def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tenso
     return _mean_over_rows(weights[..., key], weights, queries)
 
 
-def induction(weights: Tensor, period: int, queries: Tensor | None = None) -> Tensor:
-    """Mean weight, 0 to 1, on the token after the previous occurrence: [.., T, T] -> [..].
+def induction(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
+    """Mean weight, 0 to 1, on the token after the last time the query's token came up before.
 
-    For text that repeats with the given period, and rows whose token was seen one period ago: query t should look at
-    t - period + 1 (Olsson et al. 2022, "In-context Learning and Induction Heads"; "prefix matching").
-    """
-    return _mean_over_rows(_on(weights, period - 1), weights, _and(queries, _positions(weights) >= period))
-
-
-def induction_in(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
-    """`induction` on any text: the weight on the token after the last time the query's token came up before.
-
-    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before.
+    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before (Olsson et al. 2022, "In-context
+    Learning and Induction Heads": prefix matching).
     """
     position = torch.arange(len(ids), device=weights.device)
     same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,K]

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 from safetensors import SafetensorError, safe_open
 
+from model import machine
 from model.errors import CheckpointError, TooLarge
 from model.huggingface import formats
 from model.settings import Settings
@@ -115,7 +115,7 @@ def check_loaded_size(name: str, size: float, settings: Settings) -> None:
 
 def check_memory(name: str, size: float) -> None:
     """Raises TooLarge when `size` bytes are more than the memory that is free."""
-    free = psutil.virtual_memory().available
+    free = machine.free_bytes()
     if size > free:
         raise TooLarge(
             f"{name} needs {_gigabytes(size)} of memory for its weights, and {_gigabytes(free)} are free. "
@@ -156,9 +156,16 @@ def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) 
 
     in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
     """
+    needed(name, local_files(folder))
+    return check_network_files(name, folder, settings, in_root=in_root)
+
+
+def check_network_files(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
+    """check_folder without asking for a tokenizer: what a network alone is loaded from."""
     files = local_files(folder)
     formats.check_files(name, files, lambda file: read_json(name, folder / file))
-    wanted = needed(name, files)
+    check_config_is_there(name, files)
+    wanted = weight_files(name, files)
     check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder)
     _check_index(name, folder, wanted)

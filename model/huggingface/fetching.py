@@ -25,6 +25,20 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
+    return _cached(name) or hub.download(name, tuple(_judged(name, settings, progress)), progress)
+
+
+def download_size(name: str, settings: Settings) -> int:
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises: a model that
+    cannot be used is not asked for, and its config.json and tokenizer are fetched to know."""
+    if checkpoint_files.is_path(name):
+        checkpoint_files.allowed_folder(name, settings)
+        return 0
+    return 0 if _cached(name) else sum(_judged(name, settings).values())
+
+
+def _cached(name: str) -> Path | None:
+    """The folder of the local cache that holds all of a repository's model. Uses no network."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -32,8 +46,11 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
             f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
         ) from None
     folder = hub.cached_folder(name)
-    if folder is not None and checkpoint_files.is_complete(folder):
-        return folder
+    return folder if folder is not None and checkpoint_files.is_complete(folder) else None
+
+
+def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
+    """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
     files = hub.listing(name)
     formats.check_files(name, files, lambda file: _json(name, file))
     checkpoint_files.check_config_is_there(name, files)
@@ -44,7 +61,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     weights = checkpoint_files.weight_files(name, files)
     small = tuple(file for file in wanted if file not in weights)
     judge(name, hub.download(name, small, progress), config, settings)
-    return hub.download(name, wanted, progress)
+    return {file: files[file] for file in wanted}
 
 
 def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -> None:

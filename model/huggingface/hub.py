@@ -1,5 +1,6 @@
 """Files of a Hugging Face repository: the cache first, without any network; then a download that shows its progress.
 
+No request carries the token of whoever runs this program: what a reader asks for must be public.
 The hub's own client waits 25 seconds and more when there is no network, so one short request asks first.
 """
 
@@ -43,7 +44,9 @@ def cached_folder(repo: str) -> Path | None:
 
 def listing(repo: str) -> dict[str, int]:
     """The names and sizes of the files right in a repository, by the hub. Raises NotAvailable within two seconds."""
-    info = _reach(repo, "config.json", lambda: HfApi().model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
+    info = _reach(
+        repo, "config.json", lambda: HfApi(token=False).model_info(repo, files_metadata=True, timeout=REACH_SECONDS)
+    )
     return {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
 
 
@@ -56,9 +59,9 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     folder = cached(repo, files)
     if folder is not None:
         return folder
-    _reach(repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS))
+    _reach(repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS, token=False))
     try:
-        paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, progress)) for name in files]
+        paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, progress), token=False) for name in files]
     except RemoteEntryNotFoundError as error:
         raise NotAvailable(
             f"{repo} has no {', '.join(files)} that this program can read ({first_line(error)})."
@@ -83,11 +86,13 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
         return pool.submit(request).result(REACH_SECONDS)
     except GatedRepoError:
         raise NotAvailable(
-            f"{repo} is gated: accept its terms on the hub, then log in here with: hf auth login."
+            f"{repo} is gated, and this program asks the hub without anybody's token. Accept its terms on the hub, "
+            f"then get it with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found."
         ) from None
     except RepositoryNotFoundError:
         raise NotAvailable(
-            f"The hub knows no public model {repo}. Check the spelling; for a private one, log in with: hf auth login."
+            f"The hub knows no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
+            f"hf download {repo}."
         ) from None
     except (EntryNotFoundError, LocalEntryNotFoundError):
         raise NotAvailable(f"{repo} has no file {name}: choose a repository that has one.") from None

@@ -3,23 +3,21 @@
 Sizes: N digits, P pixels given.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model import masks
-from model.attention import attend
-from model.blocks import Block
+from model import masks, sampling
+from model.blocks import KeysValues
 from model.pixels.digits import CLASSES, PIXELS, DigitsModel, to_ids
+from model.sampling import Sampling
 
 Progress = Callable[[int, int], None]  # pixels written, of how many
-Kept = list[tuple[Tensor, Tensor]]  # for each layer the keys and values [N,H,T,D] of what was read
+Kept = list[KeysValues]  # each layer's, of what was read
 TEMPERATURE, TOP_P = 0.8, 1.0  # what the card's numbers are measured with
-COLDEST = 0.01  # below that the likeliest level is as good as certain
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ def write(
     Digit n draws the same random numbers whatever the others are.
     """
     draw = draw or Draw()
+    how = Sampling(draw.temperature, 0, draw.top_p)
     ids = to_ids(np.zeros((len(classes), 0)) if given is None else given, classes)
     chances = torch.stack([_chances(draw.seed, row) for row in range(len(ids))])
     unread, kept = ids, None
@@ -60,7 +59,7 @@ def write(
         if progress:
             progress(pixel, PIXELS)
         logits, kept = read_on(model, unread, kept)
-        unread = pick(logits, chances[:, pixel], draw)[:, None] + CLASSES
+        unread = sampling.pick(sampling.distribution(logits, how), chances[:, pixel])[:, None] + CLASSES
         ids = torch.cat([ids, unread], dim=1)
     return (ids[:, 1:] - CLASSES).numpy().astype(np.uint8)
 
@@ -73,31 +72,10 @@ def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[
     which can follow nothing, are left out of the logits.
     """
     before = kept[0][0].shape[2] if kept else 0
-    network, length = model.network, before + ids.shape[1]
+    length = before + ids.shape[1]
     allowed = masks.causal(ids.shape[1], length)[None, None] if ids.shape[1] > 1 else None
-    x = network.token_embedding(ids) + network.position_embedding(torch.arange(before, length))  # [N,T,W]
-    keeping = []
-    for layer, block in enumerate(cast(Iterable[Block], network.blocks)):
-        normed = block.attention_norm(x)
-        q, k, v = block.attention.project(normed, normed, normed)  # [N,H,T,D]
-        if kept:
-            k, v = (torch.cat(pair, dim=2) for pair in zip(kept[layer], (k, v), strict=True))
-        x = block.feed_forward(x + block.attention.merge(attend(q, k, v, allowed)))
-        keeping.append((k, v))
-    return model.readout(network.norm(x[:, -1])).float()[:, CLASSES:], keeping
-
-
-def pick(logits: Tensor, chance: Tensor, draw: Draw) -> Tensor:
-    """logits [N,8], chance [N] from 0 to 1 -> levels [N]: the level at which the summed probability passes chance."""
-    if draw.temperature < COLDEST:
-        return logits.argmax(-1)
-    probabilities = (logits / draw.temperature).softmax(-1)
-    ordered, order = probabilities.sort(descending=True, dim=-1)
-    before = ordered.cumsum(-1) - ordered
-    kept = ordered.masked_fill(before >= draw.top_p, 0.0)  # the likeliest always stays: nothing comes before it
-    total = kept.cumsum(-1)
-    place = (total < chance[:, None] * total[:, -1:]).sum(-1)
-    return order.gather(-1, place[:, None])[:, 0]
+    states, qkvs = model.network(ids, torch.arange(before, length), allowed, kept)
+    return model.readout(states[:, -1]).float()[:, CLASSES:], [(k, v) for _, k, v in qkvs]
 
 
 def _chances(seed: int, row: int) -> Tensor:

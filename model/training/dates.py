@@ -26,15 +26,15 @@ from model.cross_attention.date_measures import Pairs, exact_match
 from model.cross_attention.dates import END, FOLDER, PAD, START, DatesModel
 from model.cross_attention.written_dates import examples, held_out_days, training_days
 from model.masks import MaskSpec
+from model.optimization import Rates, new_optimizers, rate_at, update
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
-from model.training.story import rate_at, update
 
 EVERY = 200  # steps between two lines of the loss curve
 POOL = 8  # batches that are drawn together
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Rates):
     """Everything that made the weights, but the machine."""
 
     minutes: float = 14.0
@@ -44,10 +44,7 @@ class Recipe:
     heads: int = 4
     width: int = 64
     rows: int = 128
-    matrix_rate: float = 5e-3  # Muon, for the blocks' matrices
-    other_rate: float = 4e-3  # AdamW, for embeddings, norms and biases
-    matrix_decay: float = 0.05
-    warmup: float = 0.03  # share of the time
+    warmup: float = 0.03
     seed: int = 11
 
 
@@ -69,7 +66,7 @@ def train(out: Path, recipe: Recipe) -> None:
         logits = model(source, target[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
         loss.backward()
-        update(model, optimizers, rate_at(elapsed / recipe.minutes, recipe.warmup))  # type: ignore[arg-type]
+        update(model, optimizers, rate_at(elapsed / recipe.minutes, recipe.warmup))
         step += 1
         if step % EVERY == 0:
             exact = exact_match(DatesModel("dates", model, tokenizer), held_out)
@@ -104,18 +101,6 @@ def new_model(recipe: Recipe, vocabulary: int) -> EncoderDecoder:
             std = weight.shape[1] ** -0.5
             nn.init.normal_(weight, std=std / math.sqrt(2 * recipe.decoder_layers) if into_stream else std)
     return model
-
-
-def new_optimizers(model: EncoderDecoder, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the blocks' matrices, AdamW for the rest."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and ".blocks." in n]
-    others = [p for n, p in model.named_parameters() if not (p.ndim == 2 and ".blocks." in n)]
-    return [
-        torch.optim.Muon(
-            matrices, lr=recipe.matrix_rate, weight_decay=recipe.matrix_decay, adjust_lr_fn="match_rms_adamw"
-        ),
-        torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
-    ]
 
 
 def training_rows(recipe: Recipe) -> Iterator[Pairs]:

@@ -17,23 +17,21 @@ from typing import cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from model import masks
 from model.gpt2 import save_transformer
+from model.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 from model.pixels import digits
 from model.pixels.real_digits import Digits, real_digits
-from model.training import story
 from model.training.measure_digits import report
-from model.transformer import Transformer
+from model.transformer import Transformer, TransformerConfig
 
 EVALUATE_EVERY = 50  # steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Rates):
     """Everything that made the weights, but the machine."""
 
     minutes: float = 20.0  # at the most
@@ -42,10 +40,10 @@ class Recipe:
     heads: int = 4
     width: int = 96
     rows: int = 64
-    matrix_rate: float = 3e-3  # Muon, for the blocks' matrices
-    other_rate: float = 3e-3  # AdamW, for embeddings, norms and biases
+    matrix_rate: float = 3e-3
+    other_rate: float = 3e-3
     matrix_decay: float = 0.2
-    warmup: float = 0.03  # share of the steps, or of the time
+    warmup: float = 0.03
     shifted: float = 0.5  # share of the rows moved by a pixel
     misread: float = 0.1  # share of the pixels that the model reads as a neighbouring level, while it writes the true
     mean_over: float = 0.99  # how much of the running mean a step keeps
@@ -58,11 +56,10 @@ def train(out: Path, recipe: Recipe) -> None:
     torch.manual_seed(recipe.seed)
     out.mkdir(parents=True, exist_ok=True)
     data = real_digits()
-    shape = _as_story(recipe)
-    model = story.new_model(shape)
+    model = new_transformer(_config(recipe))
     running = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.mean_over))
     mean = cast(Transformer, running.module)
-    optimizers = story.new_optimizers(model, shape)
+    optimizers = new_optimizers(model, recipe)
     best, began, step = float("inf"), time.monotonic(), 0
     with (out / "loss.csv").open("w", newline="") as file:
         curve = csv.writer(file)
@@ -72,9 +69,9 @@ def train(out: Path, recipe: Recipe) -> None:
             done = max(elapsed / recipe.minutes, step / recipe.steps)
             if done >= 1:
                 break
-            loss = pixel_loss(model, ids, targets)
+            loss = token_losses(model, ids, targets, causal=True).mean()
             loss.backward()
-            story.update(model, optimizers, story.rate_at(done, recipe.warmup))
+            update(model, optimizers, rate_at(done, recipe.warmup))
             running.update_parameters(model)
             step += 1
             if step % EVALUATE_EVERY == 0:
@@ -90,17 +87,13 @@ def train(out: Path, recipe: Recipe) -> None:
     print(report(out))
 
 
-def _as_story(recipe: Recipe) -> story.Recipe:
-    """The story model's recipe with our sizes and rates: its first weights and its optimizers serve here too."""
-    return story.Recipe(
+def _config(recipe: Recipe) -> TransformerConfig:
+    return TransformerConfig(
         vocabulary=digits.VOCABULARY,
         context=digits.POSITIONS,
         layers=recipe.layers,
         heads=recipe.heads,
         width=recipe.width,
-        matrix_rate=recipe.matrix_rate,
-        other_rate=recipe.other_rate,
-        matrix_decay=recipe.matrix_decay,
     )
 
 
@@ -140,18 +133,11 @@ def _shifted(picture: np.ndarray, axis: int, step: int) -> np.ndarray:
     return moved
 
 
-def pixel_loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
-    """Nats a pixel: ids [B,64] are read, targets [B,64] are the pixels that follow each of them."""
-    length = ids.shape[1]
-    states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None])
-    return F.cross_entropy(model.logits(states).flatten(0, 1), targets.flatten())
-
-
 @torch.inference_mode()
 def held_out_loss(model: Transformer, some: Digits) -> float:
     """Nats a pixel over whole digits, as they are."""
     ids = digits.to_ids(some.levels, some.classes)
-    return float(pixel_loss(model, ids[:, :-1], ids[:, 1:]))
+    return float(token_losses(model, ids[:, :-1], ids[:, 1:], causal=True).mean())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from model import masks
 from model.attention import attention_stages
 from model.gpt2 import load_transformer
 from model.heads import measures
-from model.training.tokenizer import FIRST_ID, START_ID
+from model.text import FIRST_ID, START_ID
 from model.transformer import Transformer
 
 
@@ -55,9 +55,10 @@ def head_scores(
     _, qkvs = model(ids, torch.arange(ids.shape[1]), allowed)
     weights = torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])  # [L,B,H,T,T]
     after_start = torch.arange(ids.shape[1]) > 0
-    induction = measures.induction(weights, span, torch.arange(ids.shape[1]) > span)
+    second = torch.arange(ids.shape[1]) > span
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], second) for row in range(rows)])
     previous = measures.previous_token(weights, after_start)
-    return induction.mean(1), previous.mean(1)
+    return induction.mean(0), previous.mean(1)
 
 
 def report(folder: Path, held_out: list[str]) -> str:

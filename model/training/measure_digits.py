@@ -9,8 +9,7 @@ from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import CLASSES, DigitsModel
-from model.pixels.real_digits import Digits, real_digits
-from model.pixels.recogniser import TITLES, recogniser
+from model.pixels.real_digits import TITLES, Digits, real_digits, recogniser
 
 SIZES = (100, 1000)  # digits written, as many of each class
 

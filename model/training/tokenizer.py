@@ -2,8 +2,7 @@
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-PAD, START = "<pad>", "<start>"
-PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # in the order the trainer is given them; ordinary tokens follow
+PAD, START = "<pad>", "<start>"  # in this order they get the ids PAD_ID and START_ID of model.text
 
 
 def train_tokenizer(texts: list[str], entries: int) -> Tokenizer:

@@ -14,16 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model import masks
 from model.gpt2 import save_transformer
-from model.text import TokenBatch
+from model.optimization import new_optimizers, new_transformer, rate_at, token_losses, update
+from model.text import START_ID, TokenBatch
 from model.training import story
 from model.training.corpus import read_books
-from model.training.tokenizer import START_ID, train_tokenizer
+from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer
 from model.why_causal import twins
 from model.why_causal.twins import FOLDERS
@@ -61,7 +60,7 @@ class Twin:
         """One step on ids and targets [rows, context], at this share of the full learning rate."""
         losses = token_losses(self.model, ids, targets, self.causal)
         losses.mean().backward()
-        story.update(self.model, self.optimizers, rate)
+        update(self.model, self.optimizers, rate)
         both = losses.detach()
         self.totals = (self.totals[0] + float(both.mean()), self.totals[1] + float(both[:, -1].mean()))
 
@@ -87,7 +86,7 @@ def train(folder: Path, out: Path, recipe: Recipe) -> None:
         write = csv.writer(file).writerow
         write(COLUMNS)
         for step in range(1, recipe.steps + 1):
-            batch, rate = rows.batch(recipe.rows), story.rate_at(step / recipe.steps, recipe.warmup)
+            batch, rate = rows.batch(recipe.rows), rate_at(step / recipe.steps, recipe.warmup)
             for twin in pair:
                 twin.step(*batch, rate)
             minutes = (time.monotonic() - began) / 60
@@ -122,15 +121,8 @@ def _line(pair: list[Twin], held_out: tuple[Tensor, Tensor], steps: int) -> list
 def new_twin(recipe: Recipe, causal: bool) -> Twin:
     """Its initial weights are the same, whichever it is."""
     torch.manual_seed(recipe.seed)
-    model = story.new_model(recipe)
-    return Twin(model, story.new_optimizers(model, recipe), causal)
-
-
-def token_losses(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> Tensor:
-    """Nats of every target, [B,T], from ids [B,T]; with the causal mask or without any."""
-    length = ids.shape[1]
-    states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None] if causal else None)
-    return F.cross_entropy(model.logits(states).transpose(1, 2), targets, reduction="none")
+    model = new_transformer(recipe.config)
+    return Twin(model, new_optimizers(model, recipe), causal)
 
 
 def held_out_rows(texts: list[str], tokenizer: Tokenizer, context: int, rows: int) -> tuple[Tensor, Tensor]:

@@ -56,6 +56,11 @@ class Progress:
         return self.state in ("done", "stopped", "failed")
 
     @property
+    def best_copy(self) -> tuple[float, int, int]:
+        """At the end, the highest copy score, and the layer and head that has it."""
+        return max((score, layer, head) for layer, heads in enumerate(self.copy) for head, score in enumerate(heads))
+
+    @property
     def step(self) -> int:
         """The last one heard of."""
         return self.steps[-1] if self.steps else 0
@@ -80,6 +85,9 @@ class Training:
             raise ValueError(f"From 1 to {MOST_STEPS} steps can be trained here, not {steps}.")
         self.causal, self.total_steps = causal, steps
         self._progress, self._lock, self._began = Progress(), RLock(), time.monotonic()
+        self._writing = (
+            Lock()
+        )  # a reader's page, its buttons and the listener are threads of their own, the pipe is one
         with _counting:
             _running[:] = [other for other in _running if other.is_alive()]
             if len(_running) >= MOST_AT_ONCE:
@@ -122,18 +130,20 @@ class Training:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError, ValueError):  # it has ended; _listen says how
+        with self._writing, suppress(OSError, ValueError):  # it has ended; _listen says how
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._hear(json.loads(line))
+            with suppress(json.JSONDecodeError):  # the last line of a process that was killed while it wrote
+                self._hear(json.loads(line))
         code = self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                _close(pipe)
+        with self._writing:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    _close(pipe)
         if self._progress.copy:
             self._change(state="done")
         elif code == 0:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
 
@@ -20,29 +19,19 @@ from torch import Tensor
 
 from model import masks
 from model.attention import attention_stages
-from model.training import story
-from model.training.twins import token_losses
-from model.transformer import Transformer
+from model.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
+from model.sampling import Sampling, choose
+from model.transformer import Transformer, TransformerConfig
 
 CONTEXT, ROWS = 64, 16  # characters a row, and rows a step
 MOST_DIFFERENT = 120  # characters in the vocabulary; the rarest of a text that has more count as one
 OTHER = "□"
+LAYERS, HEADS, WIDTH = 2, 4, 64  # small enough for hundreds of steps in seconds
+RATES = Rates(matrix_rate=1e-2, other_rate=6e-3)
 LOUDER = 5.0  # times the usual initial positions: "the next place" is then found in tens of steps, not in thousands
 REPORT_EVERY, WRITE_EVERY = 5, 100  # steps
 PROMPT, WRITTEN = 20, 120  # characters: the beginning of the text, and what it writes on
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe(story.Recipe):
-    """Small enough for a few hundred steps in seconds."""
-
-    context: int = CONTEXT
-    layers: int = 2
-    heads: int = 4
-    width: int = 64
-    matrix_rate: float = 1e-2
-    other_rate: float = 6e-3
-    rows: int = ROWS
+WARMTH = Sampling(temperature=0.8)  # what it is written with
 
 
 class Alphabet:
@@ -72,16 +61,18 @@ def train(text: str, causal: bool, steps: int, seed: int) -> Iterator[dict[str, 
     torch.manual_seed(seed)
     alphabet = Alphabet(text)
     ids = alphabet.encode(text)
-    recipe = Recipe(vocabulary=len(alphabet.characters))
-    model = story.new_model(recipe)
+    vocabulary = len(alphabet.characters)
+    model = new_transformer(
+        TransformerConfig(vocabulary=vocabulary, context=CONTEXT, layers=LAYERS, heads=HEADS, width=WIDTH)
+    )
     model.position_embedding.weight.data.mul_(LOUDER)
-    optimizers = story.new_optimizers(model, recipe)
+    optimizers = new_optimizers(model, RATES)
     generator = torch.Generator().manual_seed(seed)
     losses: list[tuple[float, float]] = []
     for step in range(1, steps + 1):
         each = token_losses(model, *batch(ids, generator), causal)  # [ROWS, CONTEXT]
         each.mean().backward()
-        story.update(model, optimizers, story.rate_at(step / steps, recipe.warmup))
+        update(model, optimizers, rate_at(step / steps, RATES.warmup))
         losses.append((float(each.detach().mean()), float(each.detach()[:, -1].mean())))
         if step % REPORT_EVERY == 0 or step == steps:
             loss, last = (sum(some) / len(losses) for some in zip(*losses, strict=True))
@@ -122,8 +113,7 @@ def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Gen
         length = seen.shape[1]
         allowed = masks.causal(length, length)[None, None] if causal else None
         states, _ = model(seen, torch.arange(length), allowed)
-        chances = (model.logits(states[0, -1]) / 0.8).softmax(-1)
-        written.append(int(torch.multinomial(chances, 1, generator=generator)))
+        written.append(choose(model.logits(states[0, -1]), WARMTH, generator).token)
     return written
 
 

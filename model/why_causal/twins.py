@@ -18,9 +18,9 @@ from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer
 from model.masks import MaskSpec
-from model.text import BatchTokenizer, TokenBatch
+from model.sampling import Sampling, draw
+from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, TokenBatch
 from model.trace import Trace
-from model.training.tokenizer import FIRST_ID, PAD_ID, START_ID
 
 FOLDER = CHECKPOINTS / "twins"
 FOLDERS = {True: "with_mask", False: "without_mask"}
@@ -72,13 +72,15 @@ class Pair:
 class Outcome:
     """What one combination makes of a text.
 
-    losses: float32 [T], of each token given what the model saw; NaN at the first. guesses: [T] the token it holds
-    likeliest at each place, "" at the first. right: bool [T], whether it is the text's.
+    losses: float32 [T], of each token given what the model saw; NaN at the first. right: bool [T], whether the token it
+    holds likeliest there is the text's; False at the first. copies: each head's copy score, float32 [L,H]. echoes: the
+    share, 0 to 1, of places where it holds the very token that it stands on likeliest to come next.
     """
 
     losses: np.ndarray
-    guesses: tuple[str, ...]
     right: np.ndarray
+    copies: np.ndarray
+    echoes: float
 
     @property
     def loss(self) -> float:
@@ -89,6 +91,10 @@ class Outcome:
     def accuracy(self) -> float:
         """The share, 0 to 1, of tokens that it held likeliest."""
         return float(self.right[1:].mean())
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return self.losses.nbytes + self.right.nbytes + self.copies.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +115,10 @@ class Change:
     def later(self) -> tuple[float, float]:
         """The same from the token on."""
         return float(self.logits[self.place :].max()), float(self.weights[self.place :].max())
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return self.logits.nbytes + self.weights.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +171,18 @@ def with_or_without(causal: bool) -> str:
     return "with" if causal else "without"
 
 
-def outcome(model: Model, trace: Trace) -> Outcome:
+def outcome(trace: Trace) -> Outcome:
     """What the run makes of the only row of its batch."""
-    best = trace.logits[0].argmax(-1)[:-1]  # at each place the token after it
-    right = torch.cat([torch.tensor([False]), best == trace.batch.ids[0, 1:]])
-    return Outcome(trace.losses().numpy(), ("", *map(model.label, best.tolist())), right.numpy())
+    ids, best = trace.batch.ids[0], trace.logits[0].argmax(-1)[:-1]  # at each place the token after it
+    right = torch.cat([torch.tensor([False]), best == ids[1:]])
+    echoes = float((best == ids[:-1]).float().mean())
+    return Outcome(trace.losses().numpy(), right.numpy(), copy_scores(trace), echoes)
+
+
+def repeats(batch: TokenBatch) -> float:
+    """The share, 0 to 1, of the text's tokens that are the same as the token before."""
+    ids = batch.ids[0]
+    return float((ids[1:] == ids[:-1]).float().mean())
 
 
 def copy_scores(trace: Trace) -> np.ndarray:
@@ -194,17 +211,14 @@ def write(model: Model, ids: list[int], *, causal: bool, seed: int | None = None
     The likeliest each time, or drawn with a seed. With the mask or without, the last token has nothing to its right:
     without, the tokens before it see what was written after them.
     """
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):
         batch = _row(written)
         trace = model.run(batch, under(causal))
         logits = model.readout(trace.states[0, -1])
         logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
-        if generator is None:
-            written.append(int(logits.argmax()))
-        else:
-            written.append(int(torch.multinomial((logits / WARMTH).softmax(-1), 1, generator=generator)))
+        written.append(draw(logits, how, len(written)).token)
     return written
 
 

@@ -1,45 +1,62 @@
 """The numbers to hold, as ratios in one run, in a Markdown table.
 
-    python -m tests.benchmarks [NAME ...]     all of them, or those named
+    python -m tests.benchmarks [NAME ...] [--page PAGE]     all of them, or those named
 
-A new measurement is one function in one file, without arguments, that returns its ratios, and one line in MEASUREMENTS.
+A new measurement is one function in one file that returns its ratios, and one line in MEASUREMENTS. Those of OF_A_PAGE
+take the name of a page: Explore unless --page says otherwise.
 """
 
 import argparse
 from collections.abc import Callable
 
+from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.forward import traced_forward
 from tests.benchmarks.lab import drawn_cell
 from tests.benchmarks.llama import traced_llama
+from tests.benchmarks.long import long_texts
 from tests.benchmarks.memory import trace_memory
-from tests.benchmarks.page import first_page, flipped_mask, overview_bytes
+from tests.benchmarks.page import first_page, first_pictures, flipped_mask, overview_bytes
+from tests.benchmarks.readers import SWITCHES, readers
 from tests.benchmarks.report import Ratio, machine, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "forward": traced_forward,
     "llama": traced_llama,
     "memory": trace_memory,
+    "long": long_texts,
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
     "beside": beside_trainings,
     "start": first_page,
+    "pictures": first_pictures,
+    "bertviz": beside_bertviz,
 }
+OF_A_PAGE: dict[str, Callable[[str], list[Ratio]]] = {"readers": readers}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure the numbers to hold.")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}; all of them by default"
-    )
-    names = parser.parse_args().names or list(MEASUREMENTS)
-    unknown = set(names) - set(MEASUREMENTS)
+    every = (*MEASUREMENTS, *OF_A_PAGE)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)}; all of them by default")
+    parser.add_argument("--page", choices=(*SWITCHES, "all"), default="explore", help="whose readers")
+    given = parser.parse_args()
+    unknown = set(given.names) - set(every)
     if unknown:
-        parser.error(f"expected names of {', '.join(MEASUREMENTS)}, got {', '.join(sorted(unknown))}")
+        parser.error(f"expected names of {', '.join(every)}, got {', '.join(sorted(unknown))}")
     described = machine()
-    print(table(ratio for name in names for ratio in MEASUREMENTS[name]()))
-    print(f"\n{described}")
+    ratios = [pair for name in given.names or every for pair in measure(name, given.page)]
+    print(table(ratios))
+    print(f"\n`by`: the arguments of `python -m tests.benchmarks`. {described}")
+
+
+def measure(name: str, page: str) -> list[tuple[str, Ratio]]:
+    """The ratios of one measurement, each with the arguments it is measured by."""
+    if name in MEASUREMENTS:
+        return [(name, ratio) for ratio in MEASUREMENTS[name]()]
+    pages = SWITCHES if page == "all" else (page,)
+    return [(f"{name} --page {one}", ratio) for one in pages for ratio in OF_A_PAGE[name](one)]
 
 
 if __name__ == "__main__":

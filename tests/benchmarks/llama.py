@@ -7,10 +7,11 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from model.base import Model
 from model.huggingface import adapter
 from model.settings import Settings
-from model.text import TokenBatch
 from tests.benchmarks.forward import interleaved
+from tests.benchmarks.gpt2_small import random_batch
 from tests.benchmarks.report import Ratio
 
 TOKENS, REPETITIONS, BAR = 512, 11, 1.10
@@ -28,19 +29,27 @@ SHAPE = {
 @torch.inference_mode()
 def traced_llama() -> list[Ratio]:
     """One pass with its trace and its logits ÷ Hugging Face's own with SDPA."""
-    config = LlamaConfig(**SHAPE)
-    config._attn_implementation = "sdpa"
-    theirs = LlamaForCausalLM(config).eval()
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        theirs.save_pretrained(folder)
-        words = {f"w{number}": number for number in range(100)}
-        Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
-        ours = adapter.from_folder(str(folder), folder, Settings(max_weights_gb=10))
-    ids = torch.randint(SHAPE["vocab_size"], (1, TOKENS), generator=torch.Generator().manual_seed(0))
-    batch = TokenBatch(ids, torch.ones(1, TOKENS, dtype=torch.bool), (("",) * TOKENS,))
+        theirs = save(SHAPE, Path(place))
+        ours = loaded(Path(place))
+    batch = random_batch(TOKENS, 0, SHAPE["vocab_size"])
     traced, plain = interleaved(
-        lambda: ours.run(batch).logits, lambda: theirs(ids, use_cache=False).logits, REPETITIONS
+        lambda: ours.run(batch).logits, lambda: theirs(batch.ids, use_cache=False).logits, REPETITIONS
     )
     detail = f"{1000 * traced:.0f} ms ÷ {1000 * plain:.0f} ms, medians of {REPETITIONS}"
     return [Ratio(f"traced ÷ plain SDPA forward of a Llama, {TOKENS} tokens", traced / plain, BAR, detail)]
+
+
+def save(shape: dict[str, int], folder: Path) -> LlamaForCausalLM:
+    """A Llama of this shape with random weights, in the folder too, and a tokenizer of a few words."""
+    config = LlamaConfig(**shape)
+    config._attn_implementation = "sdpa"
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    words = {f"w{number}": number for number in range(100)}
+    Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    return model
+
+
+def loaded(folder: Path) -> Model:
+    return adapter.from_folder(str(folder), folder, Settings(max_weights_gb=10))

@@ -15,6 +15,8 @@ from playwright.sync_api import Locator, Page
 TIMEOUT = 30_000  # milliseconds
 SOURCE = Path(__file__).parents[2] / "viz" / "components" / "overview.js"
 
+LARGE = "chart => chart._fullData.find(trace => trace.xaxis === 'x' && trace.name !== 'blocked')"  # its picture
+
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
@@ -96,7 +98,7 @@ class Explore:
 
     def weights(self) -> np.ndarray:
         """float [Q,K] of the large heatmap, as the browser has it; NaN where blocked."""
-        rows = self.chart.evaluate("chart => Array.from(chart._fullData[0].z, row => Array.from(row, String))")
+        rows = self.chart.evaluate(f"chart => Array.from(({LARGE})(chart).z, row => Array.from(row, String))")
         return np.array(rows, float)
 
     def cells(self, reach: int = 0) -> np.ndarray:
@@ -108,12 +110,12 @@ class Explore:
         self.page.locator(".hoverlayer > *").first.wait_for(state="detached")
         places = self.chart.evaluate(
             """chart => {
-                 const {xaxis, yaxis} = chart._fullLayout, z = chart._fullData[0].z;
+                 const {xaxis, yaxis} = chart._fullLayout, z = (LARGE)(chart).z;
                  const box = chart.getBoundingClientRect();
                  return {x: Array.from(z[0], (_, k) => xaxis._offset + xaxis.l2p(k)),
                          y: Array.from(z, (_, q) => yaxis._offset + yaxis.l2p(q)),
                          width: box.width};
-               }"""
+               }""".replace("LARGE", LARGE)
         )
         picture = picture_of(self.chart)
         scale = picture.shape[1] / places["width"]

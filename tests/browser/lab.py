@@ -1,14 +1,11 @@
 """The Mask Lab as a reader's eyes and hands have it."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 from playwright.sync_api import Locator
 
 from tests.browser.explore import Explore
+from viz.room import MARGIN
 
-SOURCE = Path(__file__).parents[2] / "viz" / "components" / "mask.js"
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
@@ -38,16 +35,14 @@ class Lab(Explore):
         return self.page.locator(".st-key-mask_canvas canvas")
 
     def place_of(self, query: int, key: int) -> tuple[float, float]:
-        """Where on the screen the middle of a cell is; -1 for what stands beside a row or above a column."""
-        wide, narrow = map(int, re.findall(r"(?:wide|narrow): (\d+)", SOURCE.read_text(encoding="utf-8")))
-        readable = int(re.findall(r"READABLE = (\d+)", SOURCE.read_text(encoding="utf-8"))[0])
+        """Where on the screen the middle of a cell is; -1 for what stands beside a row or below a column."""
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
         assert box is not None
         size = self.mask.evaluate("canvas => canvas.studio.mask.size")
-        head = wide if (box["width"] - wide) / size >= readable else narrow
-        cell = (box["width"] - head) / size
-        x, y = (head / 2 if at < 0 else head + (at + 0.5) * cell for at in (key, query))
+        side = box["width"] - MARGIN["l"] - MARGIN["r"]
+        x = MARGIN["l"] / 2 if key < 0 else MARGIN["l"] + (key + 0.5) * side / size
+        y = MARGIN["t"] + (side + 20 if query < 0 else (query + 0.5) * side / size)
         return box["x"] + x, box["y"] + y
 
     def drag(self, first: tuple[int, int], last: tuple[int, int]) -> "Lab":

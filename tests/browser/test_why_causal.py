@@ -20,7 +20,7 @@ def started(visit: Visit, **choices: bool) -> WhyCausal:
     return page
 
 
-def test_the_curve_grows_a_pause_stands_still_and_stop_stops(visit: Visit) -> None:
+def test_the_curve_grows_a_pause_stands_still_and_without_the_mask_it_falls_to_nearly_nothing(visit: Visit) -> None:
     page = started(visit)
     first = len(page.curve()[0])
     page.until(lambda: len(page.curve()[0]) >= first + 3)
@@ -34,23 +34,12 @@ def test_the_curve_grows_a_pause_stands_still_and_stop_stops(visit: Visit) -> No
 
     page.press("Go on")
     page.until(lambda: page.step() > paused)
-    page.press("Stop")
-    page.until(lambda: "Stopped" in page.status())
-    stopped = page.step(), page.curve()
-    page.page.wait_for_timeout(1500)
-    assert (page.step(), page.curve()) == stopped
-    assert stopped[0] < 300
-
-
-def test_without_the_mask_the_loss_falls_to_nearly_nothing(visit: Visit) -> None:
-    page = visit(kind=WhyCausal)
-    page.press("Start")
     page.until(lambda: "Done" in page.status(), 240)  # seconds; on two free cores it takes about ten
     (losses,) = page.curve()
     assert losses[-1] < 0.2 < 2 < losses[0]
 
 
-def test_a_second_reader_is_answered_while_another_trains(visit: Visit) -> None:
+def test_a_second_reader_is_answered_while_another_trains_and_stop_stops(visit: Visit) -> None:
     other = visit(kind=WhyCausal, fresh=True)
     page = visit(kind=WhyCausal)
     page.pick("600")
@@ -62,6 +51,10 @@ def test_a_second_reader_is_answered_while_another_trains(visit: Visit) -> None:
         assert before <= page.step() < 600, "answered only once the training had ended"
     page.press("Stop")
     page.until(lambda: "Stopped" in page.status())
+    stopped = page.step(), page.curve()
+    page.page.wait_for_timeout(1500)
+    assert (page.step(), page.curve()) == stopped
+    assert stopped[0] < 600
 
 
 def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:

@@ -20,6 +20,7 @@ from model.generation.old_rows import old_rows
 from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step
 from model.masks import MaskSpec
 from model.spec import Stroke
+from model.trace import Trace
 from model.transformer import positions_of
 from tests.model.huggingface.families import save
 from tests.near import assert_near
@@ -30,11 +31,6 @@ TEXTS = [
     "Zxqv 123 !!! ünïcode 漢字",
     "Peter blew his silver whistle twice, and Peter blew his silver",
 ]
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 def ids_of(model: Model, text: str) -> tuple[int, ...]:
@@ -104,7 +100,7 @@ class TestAStep:
         full = (7,) * tiny.context
         with pytest.raises(ValueError, match="expected at most 151 tokens"):
             step(tiny, cache_of(tiny.run(batch_of(tiny, full))), 7)
-        with pytest.raises(ValueError, match="expected an id from 0 to 282, got 283"):
+        with pytest.raises(ValueError, match="expected ids from 0 to 282, got 283"):
             step(tiny, cache_of(tiny.run(batch_of(tiny, (7, 8)))), 283)
         for start in (0, 2):
             with pytest.raises(ValueError, match="expected a start from 1 to 1"):
@@ -144,7 +140,7 @@ class TestATraceThatGrows:
             follow(tiny, tiny.run(batch_of(tiny, (7, 8))), (8, 8))
 
 
-def same(found: catalog.Trace, expected: catalog.Trace) -> None:
+def same(found: Trace, expected: Trace) -> None:
     assert torch.equal(found.batch.ids, expected.batch.ids)
     assert found.batch.pieces == expected.batch.pieces
     assert_near(found.logits, expected.logits, 1e-5, "logits")

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import MistralConfig, masking_utils
 
 from model import masks
-from model.masks import MaskContext, MaskSpec, Stroke
+from model.masks import MaskSpec, Stroke
 from model.spec import OFF
 from tests.model.random_specs import random_spec
 
@@ -121,12 +121,6 @@ def test_masks_of_the_last_queries_are_the_last_rows() -> None:
     assert whole is not None
     assert last is not None
     assert torch.equal(last, whole[:, :, 3:])
-
-
-def test_a_spec_is_plain_data_that_cannot_change() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        MaskSpec().causal = False  # type: ignore[misc]
-    assert hash(MaskSpec(causal=False)) == hash(dataclasses.replace(MaskSpec(), causal=False))
 
 
 class TestByHand:
@@ -345,89 +339,6 @@ def test_any_masks_together_are_their_definitions_cell_by_cell(seed: int) -> Non
         ]
         for row in range(3):
             assert_same(found[row, 0], torch.tensor(expected[row])[-queries:])
-
-
-class TestMaskContext:
-    """MaskContext.allowed is what a run attends under, MaskContext.masks what a reader is told; B=2, 3 heads."""
-
-    HERE = MaskContext(KEEP, 5, 3, layer=1, window=4, documents=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
-
-    @pytest.mark.parametrize("seed", range(5))
-    def test_all_masks_of_a_head_together_are_what_the_run_allows(self, seed: int) -> None:
-        chance = random.Random(seed)
-        for _ in range(20):
-            spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))
-            together = self.HERE.allowed(spec)
-            for head in range(3):
-                expected = torch.ones(2, 1, 5, 5, dtype=torch.bool)
-                for mask in self.HERE.masks(spec, head).values():
-                    expected = expected & mask
-                found = expected if together is None else together.expand(2, 3, 5, 5)[:, head : head + 1]
-                assert expected.all() or together is not None
-                assert torch.equal(found, expected), (spec, head)
-
-    @pytest.mark.parametrize("seed", range(3))
-    def test_without_the_drawing_a_cell_is_allowed_where_nothing_blocks_it_or_something_opens_it(
-        self, seed: int
-    ) -> None:
-        chance = random.Random(seed)
-        for _ in range(20):
-            spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))
-            for head in range(3):
-                blockers, openings = self.HERE.undrawn(spec, head)
-                assert set(blockers) <= set(masks.MASK_NAMES) - {"drawn", *masks.OPENERS}
-                assert set(openings) <= set(masks.OPENERS)
-                everything = {"nothing": torch.ones(2, 1, 5, 5, dtype=torch.bool)}
-                unblocked, allowed = (
-                    masks.combine(some | everything)
-                    for some in (blockers, self.HERE.masks(dataclasses.replace(spec, drawn=()), head))
-                )
-                assert unblocked is not None
-                assert allowed is not None
-                assert torch.equal(sum(openings.values(), unblocked), allowed), (spec, head)
-
-    def test_outside_its_layers_and_heads_the_standard_masks_hold(self) -> None:
-        spec = dataclasses.replace(OFF, sliding=2, layers=(1,), heads=(0, 2))
-        assert [set(self.HERE.masks(spec, head)) for head in range(3)] == [
-            {"sliding"},
-            {"causal", "padding", "window"},
-            {"sliding"},
-        ]
-        elsewhere = dataclasses.replace(self.HERE, layer=0, standard=MaskSpec(causal=False))
-        assert [set(elsewhere.masks(spec, head)) for head in range(3)] == [{"padding", "window"}] * 3
-
-    def test_one_mask_for_all_heads_unless_they_differ(self) -> None:
-        for spec, heads in ((MaskSpec(), 1), (MaskSpec(layers=(1,)), 1), (MaskSpec(sinks=1, heads=(2,)), 3)):
-            allowed = self.HERE.allowed(spec)
-            assert allowed is not None
-            assert allowed.shape[1] == heads
-
-    def test_layers_under_the_same_masks_share_them(self) -> None:
-        places = [dataclasses.replace(self.HERE, layer=layer) for layer in range(5)]
-        made: dict = {}
-        spec = MaskSpec(sliding=2, layers=(1, 3))
-        found = [place.allowed(spec, made) for place in places]
-        assert len(made) == 2
-        assert found[0] is found[2] is found[4]
-        assert found[1] is found[3]
-        assert found[0] is not found[1]
-
-    def test_a_mask_that_the_model_cannot_have_stays_off(self) -> None:
-        cross = dataclasses.replace(self.HERE, available=frozenset({"padding"}))
-        everything = MaskSpec(
-            padding_queries=True, sliding=2, stride=2, documents=".", prefix=2, sinks=1, drawn=(TestDrawn.BLOCK,)
-        )
-        assert set(cross.masks(everything)) == {"padding"}
-        assert torch.equal(cross.masks(everything)["padding"], masks.padding(KEEP))
-        without = dataclasses.replace(self.HERE, available=frozenset(masks.MASK_NAMES) - {"causal"})
-        assert set(without.masks(everything)) == {
-            "padding",
-            "window",
-            "sliding",
-            "stride",
-            "documents",
-            "drawn",
-        }
 
 
 class TestAgainstTransformers:

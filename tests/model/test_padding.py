@@ -13,6 +13,7 @@ from torch import Tensor
 from model import catalog
 from model import padding as padded
 from model.base import Model
+from model.masks import MaskSpec
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
 from tests.near import assert_near, largest_difference
@@ -44,11 +45,6 @@ MOST = 1e-4  # of a logit
 
 
 @pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
-@pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     root = tmp_path_factory.mktemp("families")
     return {name: catalog.load(str(save(name, root / name))) for name in ("llama", "bert", "roberta", "distilbert")}
@@ -66,7 +62,7 @@ def near(found: dict[Choice, float], most: float = MOST) -> set[Choice]:
 
 def logits_by_hand(model: Model, text: str, causal: bool) -> Tensor:
     """Of a text alone, [n,V]."""
-    return model.run(model.encode([text]), catalog.MaskSpec(causal=causal)).logits[0]
+    return model.run(model.encode([text]), MaskSpec(causal=causal)).logits[0]
 
 
 class TestWhichWaysAreCorrect:

@@ -11,7 +11,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 
 from model.base import Model
 from model.kv_cache import batch_of
-from model.sampling import MOST_WRITTEN, Continuation, Sampling, choose, draw, filtered, generator_at
+from model.sampling import MOST_WRITTEN, Continuation, Sampling, choose, distribution, draw, pick
 from tests.near import assert_near
 
 P = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)  # of three tokens; the likeliest has id 1
@@ -24,25 +24,27 @@ def exactly(found: torch.Tensor, *expected: float) -> None:
 
 class TestFilters:
     def test_none_leaves_the_models_own_probabilities(self) -> None:
-        exactly(filtered(LOGITS), 0.2, 0.5, 0.3)
-        exactly(filtered(LOGITS + 7), 0.2, 0.5, 0.3)
+        exactly(distribution(LOGITS, Sampling()), 0.2, 0.5, 0.3)
+        exactly(distribution(LOGITS + 7, Sampling()), 0.2, 0.5, 0.3)
 
     def test_temperature_divides_the_logits(self) -> None:
-        exactly(filtered(LOGITS, temperature=0.5), 4 / 38, 25 / 38, 9 / 38)  # the squares, made to sum to 1
+        exactly(
+            distribution(LOGITS, Sampling(temperature=0.5)), 4 / 38, 25 / 38, 9 / 38
+        )  # the squares, made to sum to 1
         roots = P.sqrt()
-        assert_near(filtered(LOGITS, temperature=2), roots / roots.sum(), 1e-12, "temperature 2")
+        assert_near(distribution(LOGITS, Sampling(temperature=2)), roots / roots.sum(), 1e-12, "temperature 2")
 
     def test_temperature_0_leaves_the_likeliest_alone(self) -> None:
-        exactly(filtered(LOGITS, temperature=0), 0, 1, 0)
-        exactly(filtered(LOGITS, temperature=0, top_k=3, top_p=0.99), 0, 1, 0)
-        exactly(filtered(LOGITS, temperature=1e-300), 0, 1, 0)
+        exactly(distribution(LOGITS, Sampling(temperature=0)), 0, 1, 0)
+        exactly(distribution(LOGITS, Sampling(temperature=0, top_k=3, top_p=0.99)), 0, 1, 0)
+        exactly(distribution(LOGITS, Sampling(temperature=1e-300)), 0, 1, 0)
 
     @pytest.mark.parametrize(
         ("top_k", "expected"),
         [(0, (0.2, 0.5, 0.3)), (1, (0, 1, 0)), (2, (0, 5 / 8, 3 / 8)), (3, (0.2, 0.5, 0.3)), (99, (0.2, 0.5, 0.3))],
     )
     def test_top_k_leaves_so_many(self, top_k: int, expected: tuple[float, ...]) -> None:
-        exactly(filtered(LOGITS, top_k=top_k), *expected)
+        exactly(distribution(LOGITS, Sampling(top_k=top_k)), *expected)
 
     @pytest.mark.parametrize(
         ("top_p", "expected"),
@@ -57,27 +59,34 @@ class TestFilters:
         ],
     )
     def test_top_p_leaves_the_smallest_set_that_holds_the_mass(self, top_p: float, expected: tuple[float, ...]) -> None:
-        exactly(filtered(LOGITS, top_p=top_p), *expected)
-        assert_near(filtered(LOGITS.float(), top_p=top_p), filtered(LOGITS, top_p=top_p), 1e-6, "from float32")
+        exactly(distribution(LOGITS, Sampling(top_p=top_p)), *expected)
+        assert_near(
+            distribution(LOGITS.float(), Sampling(top_p=top_p)),
+            distribution(LOGITS, Sampling(top_p=top_p)),
+            1e-6,
+            "from float32",
+        )
 
     def test_the_order_is_temperature_then_top_k_then_top_p(self) -> None:
         # at temperature 0.5: 25, 9 and 4 of 38; the first alone holds 25/34 of what top-k 2 leaves, but 25/38 of all
         between = 0.7
         assert 25 / 38 < between < 25 / 34
-        exactly(filtered(LOGITS, temperature=0.5, top_k=2, top_p=between), 0, 1, 0)
-        exactly(filtered(LOGITS, temperature=0.5, top_p=between), 0, 25 / 34, 9 / 34)
-        exactly(filtered(LOGITS, top_k=2, top_p=between), 0, 5 / 8, 3 / 8)  # and top-p sees the temperature
+        exactly(distribution(LOGITS, Sampling(temperature=0.5, top_k=2, top_p=between)), 0, 1, 0)
+        exactly(distribution(LOGITS, Sampling(temperature=0.5, top_p=between)), 0, 25 / 34, 9 / 34)
+        exactly(
+            distribution(LOGITS, Sampling(top_k=2, top_p=between)), 0, 5 / 8, 3 / 8
+        )  # and top-p sees the temperature
 
     def test_of_equal_tokens_the_lower_ids_come_first(self) -> None:
         same = torch.zeros(4)
-        exactly(filtered(same, temperature=0), 1, 0, 0, 0)
-        exactly(filtered(same, top_k=3), 1 / 3, 1 / 3, 1 / 3, 0)
-        exactly(filtered(same, top_p=0.5), 0.5, 0.5, 0, 0)
-        exactly(filtered(torch.tensor([0.0, 1, 1]), top_k=1), 0, 1, 0)
+        exactly(distribution(same, Sampling(temperature=0)), 1, 0, 0, 0)
+        exactly(distribution(same, Sampling(top_k=3)), 1 / 3, 1 / 3, 1 / 3, 0)
+        exactly(distribution(same, Sampling(top_p=0.5)), 0.5, 0.5, 0, 0)
+        exactly(distribution(torch.tensor([0.0, 1, 1]), Sampling(top_k=1)), 0, 1, 0)
 
     def test_a_token_that_cannot_be_stays_out(self) -> None:
-        exactly(filtered(torch.tensor([-math.inf, 0, 0]), top_k=3, top_p=1), 0, 0.5, 0.5)
-        exactly(filtered(torch.tensor([1e30, 0.0])), 1, 0)
+        exactly(distribution(torch.tensor([-math.inf, 0, 0]), Sampling(top_k=3, top_p=1)), 0, 0.5, 0.5)
+        exactly(distribution(torch.tensor([1e30, 0.0]), Sampling()), 1, 0)
 
     @pytest.mark.parametrize(
         ("temperature", "top_k", "top_p"), [(0.7, 0, 1), (1.3, 7, 1), (0.9, 0, 0.8), (0.8, 9, 0.9)]
@@ -87,7 +96,7 @@ class TestFilters:
         scores = TemperatureLogitsWarper(temperature)(None, logits)
         scores = TopKLogitsWarper(top_k)(None, scores) if top_k else scores
         scores = TopPLogitsWarper(top_p)(None, scores) if top_p < 1 else scores
-        ours = torch.stack([filtered(row, temperature, top_k, top_p) for row in logits])
+        ours = distribution(logits, Sampling(temperature, top_k, top_p))  # all rows at once
         assert torch.equal(ours > 0, scores > -math.inf)
         assert_near(ours, scores.double().softmax(-1), 1e-6, "probabilities")
 
@@ -98,19 +107,17 @@ class TestFilters:
     )  # fmt: skip
     def test_numbers_that_mean_nothing_are_refused(self, wrong: dict) -> None:
         with pytest.raises(ValueError, match="expected a t"):
-            filtered(LOGITS, **wrong)
-        with pytest.raises(ValueError, match="expected a t"):
             Sampling(**wrong)
 
     @pytest.mark.parametrize("logits", [[math.nan, 1.0], [-math.inf, -math.inf], [math.inf, 0.0], [], [[1.0, 2.0]]])
     def test_logits_that_are_none_are_refused(self, logits: list) -> None:
         with pytest.raises(ValueError, match="expected logits"):
-            filtered(torch.tensor(logits))
+            choose(torch.tensor(logits), Sampling())
 
 
 class TestDrawing:
     def test_gives_the_probabilities_before_and_after_the_filters(self) -> None:
-        choice = choose(LOGITS, temperature=0.5, top_k=2, generator=generator_at(0, 0))
+        choice = choose(LOGITS, Sampling(temperature=0.5, top_k=2))
         exactly(choice.before, 0.2, 0.5, 0.3)
         exactly(choice.after, 0, 25 / 34, 9 / 34)
         assert choice.left == 2
@@ -119,6 +126,18 @@ class TestDrawing:
         drawn = torch.tensor([draw(LOGITS, Sampling(seed=5), position).token for position in range(5_000)])
         shares = drawn.bincount(minlength=3) / len(drawn)
         assert_near(shares.double(), P, 0.025, "shares of 5,000 draws")  # three standard deviations are 0.021
+
+    def test_a_token_is_where_the_summed_probability_passes_the_number(self) -> None:
+        numbers = torch.tensor([0.0, 0.49, 0.5, 0.79, 0.81, 1.0])  # the likeliest first: 0.5, then 0.3, then 0.2
+        assert pick(P.repeat(6, 1), numbers).tolist() == [1, 1, 2, 2, 0, 0]
+        assert pick(torch.tensor([0.0, 1.0, 0.0]).repeat(6, 1), numbers).tolist() == [1] * 6
+
+    def test_a_batch_is_drawn_row_by_row(self) -> None:
+        logits = torch.randn(7, 5, generator=torch.Generator().manual_seed(2))
+        how, numbers = Sampling(0.7, 4, 0.9), torch.linspace(0, 1, 7)
+        alone = [int(pick(distribution(row, how), number)) for row, number in zip(logits, numbers, strict=True)]
+        assert pick(distribution(logits, how), numbers).tolist() == alone
+        assert len(set(alone)) > 2
 
     def test_nothing_is_drawn_that_was_filtered_out(self) -> None:
         logits = torch.randn(50, generator=torch.Generator().manual_seed(1))

@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import catalog
 from model.base import Model
 from model.masks import MaskSpec, Stroke
 from model.spec import OFF
@@ -42,11 +41,6 @@ KINDS = {
     "in one head": MaskSpec(causal=False, sinks=1, drawn=(NOTHING_FOR_ONE,), heads=(1,)),
     "in two heads of a layer": MaskSpec(documents=".", stride=2, layers=(0,), heads=(2, 0)),
 }
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 @pytest.fixture(scope="module")

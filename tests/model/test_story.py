@@ -5,25 +5,17 @@ python -m pytest tests/model/test_story.py
 
 from pathlib import Path
 
-import pytest
 import torch
 from tokenizers import Tokenizer
 
-from model import catalog
 from model.base import CHECKPOINTS, Model
 from model.heads import measures
-from model.text import TokenBatch
+from model.text import FIRST_ID, START_ID, TokenBatch
 from model.training.corpus import read_books
 from model.training.evaluate import held_out_bits
-from model.training.tokenizer import FIRST_ID, START_ID
 
 FOLDER = CHECKPOINTS / "story"
 SPAN = 50
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 def test_it_is_small_enough_to_ship() -> None:
@@ -55,7 +47,7 @@ def test_it_has_an_induction_head_and_a_previous_token_head(story: Model) -> Non
     for row in range(8):
         for layer in range(story.num_layers):
             weights = torch.stack([trace.weights(layer, head, row) for head in range(story.num_heads)])
-            induction[row, layer] = measures.induction(weights, SPAN, positions > SPAN)
+            induction[row, layer] = measures.induction(weights, ids[row], positions > SPAN)
             previous[row, layer] = measures.previous_token(weights, positions > 0)
     assert float(induction.mean(0).max()) >= 0.5
     assert float(previous.mean(0).max()) >= 0.3

@@ -14,10 +14,12 @@ from torch import Tensor
 from model import masks
 from model.base import Model
 from model.heads import measures
+from model.optimization import new_optimizers, new_transformer, rate_at, rotations, update
+from model.text import FIRST_ID, PAD_ID, START_ID
 from model.training import story
 from model.training.corpus import HELD_OUT, Books, Rows, read_books
 from model.training.evaluate import head_scores, held_out_bits
-from model.training.tokenizer import FIRST_ID, PAD, PAD_ID, START, START_ID, train_tokenizer
+from model.training.tokenizer import PAD, START, train_tokenizer
 from tests.near import assert_near
 
 LENGTH = 61
@@ -188,10 +190,14 @@ class TestNumbers:
         allowed = masks.causal(length, length)
         _, qkvs = tiny.network(ids, torch.arange(length), allowed)
         for layer, (q, k, _) in enumerate(qkvs):
-            scores = (q @ k.transpose(-2, -1) / 7**0.5).masked_fill(~allowed, -torch.inf).softmax(-1).mean(0)
+            scores = (q @ k.transpose(-2, -1) / 7**0.5).masked_fill(~allowed, -torch.inf).softmax(-1)
             for head in range(3):
-                again = [float(scores[head, query, query - span + 1]) for query in range(span + 1, length)]
-                before = [float(scores[head, query, query - 1]) for query in range(1, length)]
+                again = [  # after the last time the token came up, by chance even within the second half
+                    float(scores[row, head, query, max(p for p in range(query) if ids[row, p] == ids[row, query]) + 1])
+                    for row in range(rows)
+                    for query in range(span + 1, length)
+                ]
+                before = [float(scores[:, head, query, query - 1].mean()) for query in range(1, length)]
                 assert float(induction[layer, head]) == pytest.approx(sum(again) / len(again), rel=1e-4)
                 assert float(previous[layer, head]) == pytest.approx(sum(before) / len(before), rel=1e-4)
 
@@ -201,13 +207,13 @@ class TestLearning:
 
     def test_a_new_model_predicts_nothing_in_particular(self) -> None:
         torch.manual_seed(0)
-        model = story.new_model(self.RECIPE)
+        model = new_transformer(self.RECIPE.config)
         ids = torch.randint(2, 283, (5, 31))
         assert float(story.mean_loss(model, ids, ids.roll(-1, 1)).detach()) == pytest.approx(math.log(283), abs=0.1)
 
     def test_positions_begin_as_rotations(self) -> None:
         """The product of two positions depends on their distance alone."""
-        waves = story.sinusoids(31, 24)
+        waves = rotations(31, 24)
         products = waves @ waves.T
         for back in (1, 2, 7):
             diagonal = products.diagonal(-back)
@@ -216,8 +222,8 @@ class TestLearning:
 
     def test_a_few_steps_learn_a_batch(self) -> None:
         torch.manual_seed(0)
-        model = story.new_model(self.RECIPE)
-        optimizers = story.new_optimizers(model, self.RECIPE)
+        model = new_transformer(self.RECIPE.config)
+        optimizers = new_optimizers(model, self.RECIPE)
         ids = torch.randint(2, 283, (7, 31))
         targets = ids.roll(-1, 1).masked_fill(torch.arange(31) == 30, -100)
         losses = []
@@ -225,12 +231,12 @@ class TestLearning:
             loss = story.mean_loss(model, ids, targets)
             losses.append(float(loss.detach()))
             loss.backward()
-            story.update(model, optimizers, 1.0)
+            update(model, optimizers, 1.0)
         assert losses[-1] < 0.7 * losses[0]
 
     def test_targets_without_loss_do_not_count(self) -> None:
         torch.manual_seed(0)
-        model = story.new_model(self.RECIPE)
+        model = new_transformer(self.RECIPE.config)
         ids = torch.randint(2, 283, (3, 31))
         targets = ids.roll(-1, 1)
         first_half = targets.masked_fill(torch.arange(31) >= 15, -100)
@@ -239,13 +245,13 @@ class TestLearning:
         assert_near(found, expected, 0.02, "loss of the first half")
 
     def test_every_parameter_is_learned_by_one_optimizer(self) -> None:
-        model = story.new_model(self.RECIPE)
-        groups = [group for optimizer in story.new_optimizers(model, self.RECIPE) for group in optimizer.param_groups]
+        model = new_transformer(self.RECIPE.config)
+        groups = [group for optimizer in new_optimizers(model, self.RECIPE) for group in optimizer.param_groups]
         learned = [id(parameter) for group in groups for parameter in group["params"]]
         assert sorted(learned) == sorted(id(parameter) for parameter in model.parameters())
 
     def test_the_rate_rises_and_falls(self) -> None:
-        rates = [story.rate_at(done / 1000, 0.02) for done in range(1001)]
+        rates = [rate_at(done / 1000, 0.02) for done in range(1001)]
         assert max(rates) == pytest.approx(1, abs=1e-3)
         assert rates.index(max(rates)) == 20
         assert rates[0] < 0.1

@@ -70,7 +70,8 @@ class Explore:
 
     def names(self) -> list[str]:
         """The rows' names in the tooltip: position and token."""
-        trace = self.figures()["head_figure"]["data"][0]
+        traces = self.figures()["head_figure"]["data"]
+        trace = next(one for one in traces if one["name"] == "weights" and one["xaxis"] == "x")
         return [html.unescape(name) for name in trace["y"]]
 
     def packet(self) -> tuple[dict[str, Any], np.ndarray]:

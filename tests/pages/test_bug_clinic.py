@@ -99,11 +99,6 @@ def page() -> Clinic:
     return Clinic()
 
 
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
 class TestAllBugs:
     def test_the_first_view_shows_a_bug_on_a_padded_row(self) -> None:
         page = Clinic()
@@ -129,7 +124,7 @@ class TestAllBugs:
         assert wrong.startswith("broken")
         assert right.startswith("held")
         assert page.app.code[0].value == f"- {bug.wrong}\n+ {bug.right}"
-        assert page.url["bug"] == bug.key
+        assert page.url.get("bug", BUGS[0].key) == bug.key
         if found.wrong is None:
             assert "without overflow" in page.words()
             np.testing.assert_allclose(np.nan_to_num(page.weights()), found.right.weights[head], atol=1e-6)
@@ -167,7 +162,7 @@ class TestAllBugs:
         page = Clinic(bug="scale-none", layer="2", head="1", pad="right", text="a b c\nd e f g h i j")
         assert page.app.selectbox(key="bug").value == "scale-none"
         assert page.url.items() >= {"bug": "scale-none", "layer": "2", "head": "1", "pad": "right"}.items()
-        assert Clinic(bug="<b>", mode="7").url["bug"] == BUGS[0].key
+        assert Clinic(bug="<b>", mode="7").app.session_state["bug"] == BUGS[0].key
 
     def test_choices_outlive_another_page(self) -> None:
         page = Clinic().play()

@@ -19,8 +19,10 @@ from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
-from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
-from viz.cross_attention.alignment import chance
+from ui.cross_attention.drawing import MASKS
+from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER
+from ui.cross_attention.runs import SAMPLE
+from viz.numbers import tenths
 
 APP = str(Path(__file__).parents[2] / "app.py")
 BESIDE = LONGER[4]
@@ -111,10 +113,10 @@ class TestFirstView:
         written = model.write(model.encode_source([FIRST, BESIDE]))
         least = min(written.probabilities[0][:10])
         assert page.sentence().startswith("The model writes 2021-03-03, which is right: the text means 3 March 2021.")
-        assert f"with {chance(least)}." in page.sentence()
+        assert f"with {tenths(least)}." in page.sentence()
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
-        assert chances == [chance(one) for one in written.probabilities[0]]
+        assert chances == [tenths(one) for one in written.probabilities[0]]
         assert not page.said("error") + page.said("warning")
 
     def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:
@@ -129,9 +131,9 @@ class TestFirstView:
         cross = model.run(model.encode([FIRST, BESIDE])).select("cross")
         page = Page(step="2").choose(cross_layer=1, cross_head=3)
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
-        said = re.sub("<.*?>", "", page.pieces())
+        said = html.unescape(re.sub("<.*?>", "", page.pieces()))
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with 99.9 % and looks most at 2 (position 19), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with > 99.9 % and looks most at 2 (position 19), with a weight of {weight:.2f}" in said
         page.app.select_slider(key="cross_step").set_value(8)
         np.testing.assert_allclose(page.run().row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 
@@ -158,8 +160,8 @@ class TestMasks:
         for name, spec in MASKS.items():
             found = measure(model, spec, SAMPLE)
             wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
-            assert table[name][0] == wrote
-            assert table[name][2:] == [chance(one) for one in (found.exact, found.characters, found.probability)]
+            assert table[name][:2] == [wrote, "right" if wrote == "2021-03-03" else "wrong"]
+            assert table[name][2:] == [tenths(one) for one in (found.exact, found.characters, found.probability)]
 
     @pytest.mark.parametrize("switch", list(LIFTED))
     def test_a_lifted_mask_changes_the_heatmaps_and_the_probabilities(self, model: DatesModel, switch: str) -> None:
@@ -167,7 +169,7 @@ class TestMasks:
         trace = model.run(model.encode([FIRST, BESIDE]), spec)
         outputs, (now, standard) = page.strip()
         expected = np.exp(-trace.losses(0).numpy()[1:])
-        assert now[:10] == [chance(float(one)) for one in expected]
+        assert now[:10] == [tenths(float(one)) for one in expected]
         assert now != standard
         assert "".join(outputs) == "2021-03-03<end>"
         part, layer = ("cross", 0) if switch == "cross_padding" else ("decoder", 1)
@@ -206,6 +208,24 @@ class TestMasks:
         assert not app.exception
         assert app.toggle(key="cross_causal").value is False
         assert app.text_area(key="date_text").value == "5 May 1999"
+
+    def test_one_probability_has_one_spelling(self) -> None:
+        """The strip's and the table of next tokens', of the step that is looked at."""
+        page = Page(step="3")
+        outputs, (chances,) = page.strip()
+        (table,) = re.findall(r'<table class="numbers next">(.*?)</table>', page.pieces())
+        label, probability = re.findall(r'class="token">(.*?)</td><td class="number">(.*?)</td>', table)[0]
+        assert (html.unescape(label), html.unescape(probability)) == (outputs[3], chances[3])
+
+    def test_a_link_brings_the_date_and_every_choice_back(self) -> None:
+        page = Page(date_text="5 May 1999", causal="false", encoder_head="2", layer="1", head="3", step="4")
+        assert "1999-05-05" in page.sentence()
+        assert page.app.selectbox(key="encoder_head").value == 2
+        assert (page.app.selectbox(key="cross_layer").value, page.app.selectbox(key="cross_head").value) == (1, 3)
+        linked = {name: value if isinstance(value, str) else value[0] for name, value in page.app.query_params.items()}
+        assert linked == {"date_text": "5 May 1999", "causal": "false", "encoder_head": "2", "layer": "1", "head": "3",
+                          "step": "4"}  # fmt: skip
+        assert "date_text" not in page.type("6 May 1999").app.query_params
 
     @pytest.mark.parametrize("query", [{"step": "99999"}, {"step": "-1"}, {"causal": "perhaps"}, {"step": "²"}])
     def test_a_link_that_makes_no_sense_still_shows_something(self, query: dict[str, str]) -> None:

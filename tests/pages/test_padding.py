@@ -6,12 +6,11 @@ python -m pytest tests/pages/test_padding.py
 import html
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, padding
+from model import padding
 from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
@@ -86,11 +85,6 @@ class Padding:
 
     def said(self, kind: str) -> str:
         return " ".join(re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in getattr(self.app, kind))
-
-
-@pytest.fixture(scope="module")
-def story() -> Any:
-    return catalog.load("story")
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ def page() -> None:
     """As the Mask Lab shows it, on what is in the session."""
     import streamlit as st
 
-    from model import catalog
     from model.masks import MaskSpec
     from tests.pages.test_take_away import HEAD, LAYER
     from ui.mask_lab import take_away
@@ -39,11 +38,6 @@ def page() -> None:
     texts, masks, row = st.session_state.texts, st.session_state.masks, st.session_state.row
     trace = model.run(model.encode(texts, "left"), masks)
     take_away.show(RunView(model, trace, masks, row, "key"), LAYER, HEAD, load)
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 def opened(masks: MaskSpec | None = None, row: int = 1, texts: list[str] = TEXTS) -> AppTest:

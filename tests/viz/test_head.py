@@ -13,11 +13,14 @@ import pytest
 from PIL import Image
 
 from tests.viz.views import causal, padded, view_of
-from viz.head import comparison_figure, difference, head_figure, head_range
-from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, blocked_groups, colour_range, empty_runs
+from viz.head import comparison_figure, difference, difference_figure, head_figure, head_range
+from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
+from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs
+from viz.room import WIDE
 from viz.view import MOST_CELLS, HeadView, coarser, cropped
 
 TOKENS = 7
+MOST_BYTES = 1_200_000
 LABELS = ["<s>", "the", "·cat", "the", "&amp;", "<script>", '"']
 
 
@@ -141,15 +144,42 @@ class TestWhatBlocksACell:
                 assert (mask[cells] == (name in text)).all()
         np.testing.assert_array_equal(sum(cells.astype(int) for cells in groups.values()), view_union(masks))
 
-    def test_its_tooltip_is_there_at_those_cells_alone(self) -> None:
-        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 2, "right"))
+    def test_tooltips_of_blocked_cells_lie_beneath_the_weights_and_have_the_scores(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=np.zeros((TOKENS, TOKENS), bool))
         figure = head_figure(view, dark=False)
-        for text, cells in blocked_groups(view):
-            trace = trace_of(figure, text)
-            np.testing.assert_array_equal(~np.isnan(trace.z), cells)
-            assert text in trace.hovertemplate
-            assert not trace.hoverongaps
-            np.testing.assert_array_equal(trace.customdata, view.scaled)
+        weights, blocked = trace_of(figure, "weights"), trace_of(figure, "blocked")
+        assert figure.data.index(weights) > figure.data.index(blocked), "the last one has the tooltip"
+        assert not weights.hoverongaps
+        np.testing.assert_array_equal(blocked.z, view.scaled)
+        assert {colour for _, colour in blocked.colorscale} == {"rgba(0,0,0,0)"}
+
+    def test_one_reason_is_said_as_it_is(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=np.zeros((TOKENS, TOKENS), bool))
+        trace = trace_of(head_figure(view, dark=False), "blocked")
+        assert "<br>blocked by causal<br>scaled score %{z:.3f}" in trace.hovertemplate
+        assert trace.text is None
+
+    def test_of_several_reasons_every_cell_of_a_small_picture_has_its_own(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 2, "right"))
+        trace = trace_of(head_figure(view, dark=False), "blocked")
+        assert "%{text}" in trace.hovertemplate
+        text = np.array(trace.text)
+        for words, cells in blocked_groups(view):
+            np.testing.assert_array_equal(text == words, cells)
+
+    def test_in_a_large_picture_a_cells_digits_are_the_masks_that_block_it(self) -> None:
+        tokens = int(MOST_SPELLED**0.5) + 1
+        masks = {"causal": causal(tokens), "window": np.zeros((tokens, tokens), bool), "padding": padded(tokens, 5)}
+        masks["drawn"] = np.arange(tokens**2).reshape(tokens, tokens) % 7 == 0
+        trace = trace_of(head_figure(view_of((tokens, tokens), **masks), dark=False), "blocked")
+        assert "blocked by %{text} (1 causal, 2 padding, 3 drawn)" in trace.hovertemplate
+        digits = np.array(trace.text)
+        assert digits.itemsize == 1
+        order = ("causal", "padding", "drawn")
+        for number in (0, 1, 2, 3, 12, 13, 23, 123):
+            found = [masks[name] == (str(digit) in str(number)) for digit, name in enumerate(order, 1)]
+            np.testing.assert_array_equal(digits == number, np.all(found, axis=0))
+            assert (digits == number).any()
 
     def test_rows_with_nothing_to_attend_to_say_so(self) -> None:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 3))
@@ -221,6 +251,69 @@ class TestComparison:
         assert "standard masks" in texts
         assert "now − standard" in texts
         assert {layout[f"{axis}axis{place}"].matches for axis in "xy" for place in (2, 3)} == {"x", "y"}
+
+
+class TestSize:
+    @pytest.mark.parametrize("tokens", [80, MOST_CELLS, 512, 2048])
+    def test_a_comparison_under_every_mask_takes_at_most_1_200_000_bytes(self, tokens: int) -> None:
+        masks = every_mask(tokens)
+        now, standard = view_of((tokens, tokens), 1, **masks), view_of((tokens, tokens), 2, **masks)
+        figure = comparison_figure(now, standard, dark=False)
+        assert len(figure.data) == 5, "three pictures, and two layers of tooltips"
+        assert len(figure.layout.images) == 3
+        assert len(figure.to_json()) <= MOST_BYTES
+
+    def test_every_property_is_one_that_plotly_knows(self) -> None:
+        one = view_of((TOKENS, 5), causal=causal(TOKENS)[:, :5], padding=padded(TOKENS, 2)[:, :5])
+        for figure in (
+            head_figure(one, dark=False, wide=WIDE),
+            comparison_figure(view_of((TOKENS, 5)), one, dark=True),
+            difference_figure(view_of((TOKENS, 5)), one, dark=True),
+        ):
+            go.Figure(figure.to_dict())  # raises ValueError
+
+
+class TestRoom:
+    def test_the_large_picture_has_the_same_place_alone_and_compared(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS))
+        alone, compared = (
+            head_figure(view, dark=False, wide=WIDE).layout,
+            comparison_figure(view, view, dark=False).layout,
+        )
+        assert alone.xaxis.domain == compared.xaxis.domain
+        assert alone.margin == compared.margin
+
+    def test_small_pictures_are_square_where_the_large_one_is(self) -> None:
+        layout = comparison_figure(view_of((TOKENS, TOKENS)), view_of((TOKENS, TOKENS)), dark=False).layout
+        for place in (2, 3):
+            (left, right), (low, high) = layout[f"xaxis{place}"].domain, layout[f"yaxis{place}"].domain
+            assert (right - left) * WIDE == pytest.approx(high - low)
+
+    def test_the_colour_bar_is_as_tall_as_the_picture_and_at_its_side(self) -> None:
+        for shape, x, tall in (((6, 6), 1, 1), ((6, 3), 0.5, 1), ((3, 6), 1, 0.5)):
+            bar = trace_of(head_figure(view_of(shape), dark=False), "weights").colorbar
+            assert (bar.x, bar.y, bar.len) == (x, 1, tall)
+
+    def test_a_zoom_stays_until_the_axes_mean_other_tokens(self) -> None:
+        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS))
+        kept = head_figure(view, dark=False).layout.uirevision
+        assert kept == comparison_figure(view_of((TOKENS, TOKENS)), view, dark=True).layout.uirevision
+        for other in (cropped(view, 1, TOKENS), cropped(view, 0, TOKENS - 1), labelled(LABELS)):
+            assert head_figure(other, dark=False).layout.uirevision != kept
+
+
+def every_mask(tokens: int) -> dict[str, np.ndarray]:
+    """All seven masks that block, the drawn one without any order: what takes most bytes."""
+    query, key = np.indices((tokens, tokens))
+    return {
+        "causal": key > query,
+        "padding": key < tokens // 10,
+        "window": query - key > tokens // 3,
+        "sliding": abs(query - key) > tokens // 4,
+        "stride": (query - key) % 3 == 1,
+        "documents": query // 29 != key // 29,
+        "drawn": np.random.default_rng(5).random((tokens, tokens)) < 0.3,
+    }
 
 
 class TestColourRange:

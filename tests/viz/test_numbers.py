@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from viz.numbers import TOP, Candidate, Leak, leak_table, loss_figure, next_token_table, percent
+from viz.numbers import TOP, Candidate, Leak, leak_table, loss_figure, next_token_table, percent, tenths
 from viz.palette import NOW, STANDARD
 
 NOW_LIST = [Candidate(f"now{place}", 0.5 / (place + 1)) for place in range(TOP)]
@@ -63,17 +63,36 @@ class TestPercent:
         assert all(percent(share) != "0 %" for share in np.geomspace(1e-12, 1, 50))
 
 
+class TestTenths:
+    @pytest.mark.parametrize(
+        ("share", "words"),
+        [
+            (0, "0 %"),
+            (0.4132, "41.3 %"),
+            (1, "100 %"),
+            (0.99949, "99.9 %"),
+            (0.9996, "> 99.9 %"),
+            (0.99999, "> 99.9 %"),
+            (0.00042, "< 0.1 %"),
+            (0.0006, "0.1 %"),
+            (math.nan, "–"),
+        ],
+    )
+    def test_words(self, share: float, words: str) -> None:
+        assert tenths(share) == words
+
+
 class TestNextTokens:
     def test_one_list_while_nothing_is_changed(self) -> None:
         rows = Rows(next_token_table(STANDARD_LIST, STANDARD_LIST, changed=False)).rows
-        assert [row[:2] for row in rows[1:]] == [[one.label, percent(one.probability)] for one in STANDARD_LIST]
+        assert [row[:2] for row in rows[1:]] == [[one.label, tenths(one.probability)] for one in STANDARD_LIST]
 
     def test_two_lists_side_by_side_now_on_the_left(self) -> None:
         rows = Rows(next_token_table(NOW_LIST, STANDARD_LIST, changed=True)).rows
         assert rows[0] == ["now", "standard"]
         assert [row[0] for row in rows[1:]] == [one.label for one in NOW_LIST]
         assert [row[3] for row in rows[1:]] == [one.label for one in STANDARD_LIST]
-        assert [row[4] for row in rows[1:]] == [percent(one.probability) for one in STANDARD_LIST]
+        assert [row[4] for row in rows[1:]] == [tenths(one.probability) for one in STANDARD_LIST]
 
     def test_bars_are_as_wide_as_the_probabilities(self) -> None:
         html = next_token_table(NOW_LIST, STANDARD_LIST, changed=True)

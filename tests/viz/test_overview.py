@@ -2,18 +2,19 @@
 
     python -m pytest tests/viz/test_overview.py
 
-The packet is read as viz/components/overview.js reads it (tests/viz/packet.py).
+The packet is read as viz/components/packet.js reads it (tests/viz/packet.py).
 """
 
 import numpy as np
 import pytest
-import torch
 
 from model.base import Model
+from model.heads.survey import blocked_thumbnail, thumbnail_size
 from model.masks import MaskSpec
 from tests.viz.packet import read
 from viz.components import OVERVIEW_HTML, source
-from viz.overview import BLOCKED, blocked_thumbnail, overview_packet, thumbnail_size
+from viz.hatch import ink
+from viz.overview import BLOCKED, overview_packet
 from viz.palette import table
 
 MOST_BYTES = 600_000
@@ -24,6 +25,7 @@ class TestPacket:
     def test_its_header_says_the_sizes_and_the_chosen_head(self) -> None:
         packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
         header, palette, _ = read(packet)
+        assert header.pop("hatch")["lines"] == ink("causal")["lines"]
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2}
         assert palette.tobytes() == table(255)
 
@@ -55,18 +57,8 @@ class TestSize:
         packet = overview_packet(weights, np.zeros((layers, size, size), bool), layer=0, head=0)
         assert len(packet) <= MOST_BYTES
 
-    def test_twelve_by_twelve_heads_get_64_pixels_a_side(self) -> None:
-        assert thumbnail_size(12, 12) == 64
-
 
 class TestBlocked:
-    @pytest.mark.parametrize(("tall", "wide"), [(5, 7), (16, 16), (11, 3), (1, 1), (4, 16)])
-    def test_a_pixel_is_blocked_where_torchs_patch_has_no_free_cell(self, tall: int, wide: int) -> None:
-        blocked = np.random.default_rng(tall).random((16, 16)) < 0.8
-        free = torch.from_numpy(~blocked).float()[None]
-        pooled = torch.nn.functional.adaptive_max_pool2d(free, (tall, wide))[0]
-        np.testing.assert_array_equal(blocked_thumbnail(blocked, tall, wide), pooled.numpy() == 0)
-
     @pytest.mark.parametrize("size", [3, 5, 8, 64])
     @pytest.mark.parametrize("spec", [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False)])
     def test_in_a_run_only_blocked_pixels_lack_weight(self, tiny: Model, spec: MaskSpec, size: int) -> None:
@@ -86,11 +78,11 @@ class TestComponent:
         script = source("overview.js")
         assert f"BLOCKED = {BLOCKED};" in script
         assert "subarray(0, 3 * 255)" in script
-        assert "getUint32(0, true)" in script
+        assert "getUint32(0, true)" in source("packet.js")
 
     def test_it_fetches_nothing_and_names_itself_before_its_data_comes(self) -> None:
-        for text in (source("overview.js"), source("overview.css"), OVERVIEW_HTML):
+        for text in (source("packet.js", "overview.js"), source("overview.css"), OVERVIEW_HTML):
             assert "http" not in text
-            assert "import" not in text
+            assert "import " not in text
         assert 'aria-label="' in OVERVIEW_HTML
         assert 'tabindex="0"' in OVERVIEW_HTML

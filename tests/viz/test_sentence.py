@@ -16,7 +16,7 @@ from viz.sentence import Scene, sentence
 STANDARD = Scene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, standard_causal=True,
     layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0), previous=0.1,
-    itself=0.1, first=0.1, induction=0.1,
+    itself=0.1, first=0.1, induction=0.1, spread=5.7,
 )  # fmt: skip
 SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
@@ -35,7 +35,7 @@ class TestStandardMasks:
             ("itself", "token itself"),
         ],
     )
-    @pytest.mark.parametrize("share", [0.25, 0.5, 0.873])
+    @pytest.mark.parametrize("share", [0.5, 0.613, 0.873])
     def test_the_strongest_habit_is_named_with_its_share(self, habit: str, words: str, share: float) -> None:
         found = sentence(replace(STANDARD, **{habit: share}))
         assert words in found
@@ -46,10 +46,20 @@ class TestStandardMasks:
         assert "induction head" in sentence(replace(STANDARD, previous=0.6, induction=0.5, first=0.55))
         assert "just before" in sentence(replace(STANDARD, previous=0.3, induction=0.2, first=0.7))
 
+    def test_an_induction_head_is_one_from_a_score_of_a_half(self) -> None:
+        found = sentence(replace(STANDARD, induction=0.499))
+        assert "what followed it" in found
+        assert "induction head" not in found
+        assert "induction head" in sentence(replace(STANDARD, induction=0.5))
+
+    def test_a_head_stays_on_itself_from_a_half(self) -> None:
+        assert "stays" not in sentence(replace(STANDARD, itself=0.49))
+
     def test_a_head_without_a_habit_is_said_to_have_none(self) -> None:
         found = sentence(replace(STANDARD, previous=0.2, induction=math.nan, first=0.24))
-        assert "spreads" in found
+        assert "as widely as 5.7 equal weights" in found
         assert not shares_in(found)
+        assert "looks at anything" in sentence(replace(STANDARD, first=math.nan, spread=math.nan))
 
     @pytest.mark.parametrize(
         "unmeasured", [("induction",), ("previous", "induction"), ("previous", "induction", "first")]
@@ -113,6 +123,7 @@ class TestLiftedMasks:
         assert "window" not in sentence(STANDARD)
 
     def test_this_layer_only_is_said(self) -> None:
+        assert "Only L3's weights are redone" in sentence(replace(STANDARD, causal=False, layer_only=True))
         assert "predictions stay" in sentence(replace(STANDARD, causal=False, layer_only=True))
         assert "predictions stay" not in sentence(replace(STANDARD, causal=False))
 

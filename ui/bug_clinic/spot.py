@@ -1,74 +1,105 @@
-"""The game "Spot the bug": a heatmap, four candidates, a hint, the answer, and the score of this session."""
+"""The game "Spot the bug": a heatmap, four candidates, a hint, the answer and why, and the score of this session."""
 
+import secrets
 from typing import Any
 
 import streamlit as st
 
-from model.bug_clinic.bugs import BY_KEY, Bug
-from model.bug_clinic.spot import Puzzle, puzzle, shown
-from ui.bug_clinic import clinic
+from model.attention import AttentionStages
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.bugs import BY_KEY
+from model.bug_clinic.evidence import Difference, difference
+from model.bug_clinic.spot import Puzzle, following, puzzle, stages_of
+from ui.bug_clinic import choose, drawing, words
 from ui.run_view import RunView
+from viz.bug_clinic import told_apart
 
 
 def game() -> dict[str, Any]:
-    """This session's game: the puzzle's number, the bug before, what was asked, the answer given, and the score."""
-    new = {"number": 1, "last": "", "asked": None, "answer": "", "hint": False, "right": 0, "of": 0}
-    return st.session_state.setdefault("spot", new)
+    """This session's game: the first puzzle's number, the puzzle, its run, the answer given, and the score."""
+    if "spot" not in st.session_state:
+        linked = st.session_state.get("linked_puzzle")
+        first = secrets.randbelow(10_000) if linked is None else linked
+        st.session_state.spot = {
+            "first": first, "asked": None, "on": None, "answer": "", "hint": False, "right": 0, "of": 0,
+        }  # fmt: skip
+    return st.session_state.spot
 
 
 def ask(now: RunView) -> Puzzle | None:
     """The puzzle on the row that is looked at; another text, row or model asks anew. None where too little shows."""
     state = game()
-    asked = puzzle(now.model, now.trace, now.row, state["number"], state["last"])
-    identity = (now.key, now.row, state["number"])
-    if asked is not None and state["asked"] != identity:
-        state.update(asked=identity, answer="", hint=False)
-    return asked
+    if state["on"] != (now.key, now.row):
+        number = state["first"] if state["asked"] is None else state["asked"].number
+        found = puzzle(now.model, now.trace, now.row, number)
+        if found is None:
+            return None
+        state.update(asked=found, on=(now.key, now.row), answer="", hint=False)
+    return state["asked"]
 
 
 def play(now: RunView, asked: Puzzle) -> None:
-    """Draw it: the candidates beside the heatmap, and after the answer what it was."""
+    """Draw it: the candidates beside the heatmap, and after the answer what it was and why."""
     state, bug = game(), BY_KEY[asked.bug]
-    wrong, right = shown(now.model, now.trace, now.row, asked)
+    stages = stages_of(now.model, now.trace, now.row, asked)
     left, picture = st.columns([1, 2.6])
     with picture:
-        views = [clinic.view(now, bug, stages, asked.layer, asked.head) for stages in (wrong, right)]
+        shown = drawing.view(now, bug, stages[bug.key], asked.layer, asked.head)
+        right = drawing.view(now, None, stages[""], asked.layer, asked.head)
+        parts = now.trace.num_heads if bug.key == "view" else 0
         if state["answer"]:
-            clinic.draw(*views, compare=True)
-        else:
-            clinic.draw_alone(views[0])
-        st.html(clinic.key(views if state["answer"] else views[:1], nan=False))
+            drawing.draw(shown, right)
+            drawing.say_key([shown] if parts else [shown, right], parts=parts)
+        else:  # the names of what a row is would be the answer
+            drawing.draw_alone(drawing.view(now, None, stages[bug.key], asked.layer, asked.head))
+            drawing.say_key([shown])
     with left:
         st.markdown(f"**Which bug is this?** Layer {asked.layer}, head {asked.head} of your text, with one bug in it.")
         for place, key in enumerate(asked.candidates):
             _candidate(key, place, bug, state)
         if state["answer"]:
-            _explain(bug, state)
+            _explain(now, asked, stages, state["answer"])
         elif state["hint"]:
             st.info(bug.hint)
         with st.container(horizontal=True, vertical_alignment="center"):
             if not state["answer"] and not state["hint"]:
                 st.button("Hint", key="hint", icon=":material/lightbulb:", on_click=_give_hint)
-            st.button("Another", key="another", icon=":material/refresh:", on_click=_next, args=(bug.key,))
+            st.button("Another", key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
             st.caption(f"{state['right']} of {state['of']} right")
+        choose.share_puzzle(asked.number)
 
 
 def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
     """A candidate to press; once one is, the right one is marked."""
     over = bool(state["answer"])
     icon = ":material/check:" if over and key == bug.key else None
+    icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
     st.button(BY_KEY[key].name, key=f"candidate_{place}", icon=icon, disabled=over, width="stretch",
               on_click=_answer, args=(key, bug.key))  # fmt: skip
 
 
-def _explain(bug: Bug, state: dict[str, Any]) -> None:
-    if state["answer"] == bug.key:
+def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str) -> None:
+    """The verdict, why the chosen one is not it, and what gives the right one away."""
+    bug = BY_KEY[asked.bug]
+    if answer == bug.key:
         st.success(f"Right: {bug.name}.", icon=":material/check:")
     else:
+        apart = _apart(now, asked, stages, answer)
         st.error(f"No: it is {bug.name}.", icon=":material/close:")
+        st.markdown(f"Why not *{BY_KEY[answer].name}*: {told_apart(apart, 'with that bug', 'here')}")
+    st.markdown(f"What gives it away: {told_apart(_apart(now, asked, stages, ''), 'right', 'here')}")
     st.markdown(bug.signs)
-    st.code(clinic.code(bug), language="diff", wrap_lines=True)
-    st.button("See it among all bugs", key="see", on_click=_see, args=(bug,))
+    st.code(words.code(bug), language="diff", wrap_lines=True)
+    st.button("See it among all bugs", key="see", on_click=_see, args=(bug, asked))
+
+
+def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> Difference:
+    """What is shown differs from another candidate's version of this head, or from the right one's, "", how?"""
+    keep = now.trace.queries.keep[now.row]
+    keys = [key for key in (other, asked.bug) if key]
+    features = () if "view" in keys else tuple(BY_KEY[key].tells for key in keys if BY_KEY[key].tells)
+    theirs, shown = (stages[key].weights[asked.head] for key in (other, asked.bug))
+    return difference(theirs, shown, keep, features)
 
 
 def _answer(key: str, right: str) -> None:
@@ -81,10 +112,9 @@ def _give_hint() -> None:
     game()["hint"] = True
 
 
-def _next(last: str) -> None:
-    state = game()
-    state.update(number=state["number"] + 1, last=last)
+def _next(now: RunView, asked: Puzzle) -> None:
+    game().update(asked=following(now.model, now.trace, now.row, asked), answer="", hint=False)
 
 
-def _see(bug: Bug) -> None:
-    clinic.choose(mode="all", bug=bug.key, bug_number=bug.number)
+def _see(bug: Bug, asked: Puzzle) -> None:
+    st.session_state.update(mode="all", bug=bug.key, bug_title=bug.title, layer=asked.layer, head=asked.head)

@@ -9,20 +9,36 @@ from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.masks import MaskSpec
 from ui import explain, page
 from ui.cross_attention import lines as ours
-from ui.cross_attention.lines import Lines, Part
+from ui.cross_attention import runs
+from ui.cross_attention.lines import Lines
+from ui.cross_attention.runs import Part
 from ui.markdown import escaped
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip
-from viz.cross_attention.words import RULES, Answer, Breaks, breaks_table, breaks_words, step_words
+from viz.cross_attention.words import RULES, Answer, Breaks, breaks_table, breaks_words, judgement, step_words
 from viz.cross_attention.words import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import loss_figure, next_token_table
 from viz.view import HeadView
 
-HEIGHT, CROSS_WIDTH, LABELS = (
-    430,
-    820,
-    160,
-)  # pixels: of a square picture; the cross picture's cells; what is around them
+HEIGHT = 430  # pixels of a square picture
+CROSS_WIDTH, LABELS = 820, 160  # pixels of the cross picture's cells, and of what is around them
+TITLES = {
+    "cross": "Cross: the output looks at the source",
+    "encoder": "Encoder: the source looks at itself",
+    "decoder": "Decoder: the output looks at what is written",
+}
+READING = {
+    "cross": "A row is the token just read, and it writes the next one: the start token's row writes the first.",
+    "encoder": "Every row may look at the whole source, later tokens too.",
+    "decoder": "A row may look at itself and at what stands before it; without the causal mask, also at the tokens "
+    "that it is still to write.",
+}
+MASKS = {  # of the table, in its order
+    "standard masks": MaskSpec(),
+    "without the padding mask": MaskSpec(padding=False),
+    "without the causal mask": MaskSpec(causal=False),
+    "without both masks": MaskSpec(causal=False, padding=False),
+}
 
 
 def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
@@ -42,15 +58,14 @@ def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
 
 def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> str:
     """What is written for the row, whether it is right, and how sure the model is."""
-    standard = ours.written(model, lines, model.standard)
+    standard = runs.written(model, lines, model.standard)
     text, wrote = lines.reading.rows[row], standard.texts[row]
     chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
     least = int(np.argmin(chances))
     lifted = "" if spec == model.standard else _name_of(spec)
-    now = ours.written(model, lines, spec).texts[row]
+    now = runs.written(model, lines, spec).texts[row]
     return verdict_html(
         Answer(
-            text=text,
             meant=written_dates.read(text),
             wrote=wrote,
             day=written_dates.read_iso(wrote),
@@ -68,7 +83,7 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
     if not model.predicts:
         st.info(explain.NO_PREDICTIONS["decoder"])
         return
-    now, standard = ours.steps(part.now, part.standard), ours.steps(part.standard, part.standard)
+    now, standard = runs.steps(part.now, part.standard), runs.steps(part.standard, part.standard)
     strip = st.empty()
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
@@ -76,7 +91,7 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
     with layer_head:
         layer, head = ours.choose_head(model, "cross")
     strip.html(written_strip(standard.outputs, now.probabilities, standard.probabilities if changed else None, step))
-    found = ours.alignment(part.now, ours.view(part.now, layer, head), now, step)
+    found = runs.alignment(part.now, runs.view(part.now, layer, head), now, step)
     st.html(step_words(found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
@@ -86,13 +101,13 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
             f"{LINES_A_STEP} heaviest of each step, the chosen step's in red."
         )
     position = standard.queries.start + step
-    some = (ours.candidates(part.now, position), ours.candidates(part.standard, position))
+    some = (runs.candidates(part.now, position), runs.candidates(part.standard, position))
     table.html(next_token_table(*some, changed=changed))
 
 
 def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
     """Cross, encoder and decoder, each with its own layer and head."""
-    _heatmap(model, parts, "cross", shown, chosen=(st.session_state.cross_layer, st.session_state.cross_head))
+    _heatmap(model, parts, "cross", shown)
     left, right = st.columns(2, gap="medium")
     for place, part in ((left, "encoder"), (right, "decoder")):
         with place:
@@ -102,17 +117,13 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
 def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> None:
     """Every choice of masks, measured."""
     st.markdown("##### What breaks when a mask is lifted")
-    place = st.container()
-    rows = {}
-    with place:
-        for name, masks in ours.MASKS.items():
-            found, wrote = ours.measured(model, masks), ours.written(model, lines, masks).texts[row]
-            rows[name] = Breaks(
-                name, wrote, written_dates.read_iso(wrote), found.exact, found.characters, found.probability
-            )
-        st.html(breaks_table(list(rows.values()), _name_of(spec), ours.SAMPLE))
-        names = list(ours.MASKS)
-        st.html(breaks_words(*(rows[name] for name in names[:3])))
+    meant, rows = written_dates.read(lines.reading.rows[row]), []
+    for name, masks in MASKS.items():
+        found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
+        judged = judgement(meant, wrote, written_dates.read_iso(wrote))
+        rows.append(Breaks(name, wrote, judged, found.exact, found.characters, found.probability))
+    st.html(breaks_table(rows, _name_of(spec), runs.SAMPLE))
+    st.html(breaks_words(*rows[:3]))
     with st.expander("What the model reads, and the rules where people disagree"):
         shapes = len(written_dates.TEMPLATES) + len(written_dates.NUMERIC)
         st.markdown(RULES.format(shapes=shapes, held_out=written_dates.HELD_OUT_DAYS))
@@ -131,17 +142,14 @@ def losses(part: Part, *, changed: bool) -> None:
 
 def _name_of(spec: MaskSpec) -> str:
     """The masks by their name in the table."""
-    return next(name for name, masks in ours.MASKS.items() if masks == spec)
+    return next(name for name, masks in MASKS.items() if masks == spec)
 
 
-def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str, chosen: tuple | None = None) -> None:
-    st.markdown(f"##### {ours.TITLES[part]}")
-    if chosen is None:
-        layer, head = ours.choose_head(model, part)
-    else:
-        layer, head = chosen[0], None if chosen[1] == ours.MEAN else chosen[1]
+def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> None:
+    st.markdown(f"##### {TITLES[part]}")  # the cross-attention's head is chosen above, at the alignment
+    layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
     name = f"{part} L{layer} " + ("mean of heads" if head is None else f"H{head}")
-    now, standard = ours.view(parts[part].now, layer, head), ours.view(parts[part].standard, layer, head)
+    now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)
     dark = page.is_dark()
     if shown == "change":
         figure = difference_figure(now, standard, dark=dark)
@@ -150,7 +158,7 @@ def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str, chosen
     figure.update_layout(height=_height(now) if part == "cross" else HEIGHT, margin_t=30)
     drawn = standard if shown == "standard" else now
     st.plotly_chart(figure, key=f"{part}_figure", config=page.CHART, alt=explain.head_alt(name, drawn, False))
-    st.caption(ours.READING[part])
+    st.caption(READING[part])
     st.html(explain.key([drawn], head_range(drawn)))
 
 

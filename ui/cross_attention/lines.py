@@ -1,25 +1,19 @@
-"""What the Cross-attention page needs of streamlit: its model, its texts, its choices, and what it measures once."""
+"""The Cross-attention page's model, its choices, and its texts."""
 
-from collections.abc import Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import streamlit as st
-import torch
+from pydantic import ConfigDict
 
 from model.base import Model, TokenizedText
 from model.cross_attention import dates
-from model.cross_attention.date_measures import Measured, measure
-from model.cross_attention.dates import DatesModel, Written
+from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
-from model.text import TokenBatch, rows_of
-from ui import controls, explain, results, run_view
-from ui.choices import restore
-from ui.run_view import RunView
-from viz.cross_attention.alignment import PADDING_SIGN, Alignment
-from viz.numbers import Candidate
-from viz.view import HeadView
+from model.text import rows_of
+from ui import choices, controls, explain, run_view
+from ui.link import TextLink, Whole, at_most
 
 FIRST = "the 3rd of March 2021"
 LONGER = (  # the lines that can stand beside the reader's, each about ten characters longer
@@ -39,52 +33,56 @@ EXAMPLES = {
     "No date at all": "a dozen red apples",
 }
 MEAN = "mean"
-SAMPLE = 100  # held-out strings
-CANDIDATES = 6
 PARTS = ("cross", "encoder", "decoder")
-TITLES = {
-    "cross": "Cross: the output looks at the source",
-    "encoder": "Encoder: the source looks at itself",
-    "decoder": "Decoder: the output looks at what is written",
-}
-READING = {
-    "cross": "A row is the token just read, and it writes the next one: the start token's row writes the first.",
-    "encoder": "Every row may look at the whole source, later tokens too.",
-    "decoder": "A row may look at itself and at what stands before; without the causal mask, at what it is to write.",
-}
 SHOWN = {"now": "these masks", "standard": "standard masks", "change": "change"}
-MASKS = {  # of the table, in its order
-    "standard masks": MaskSpec(),
-    "without the padding mask": MaskSpec(padding=False),
-    "without the causal mask": MaskSpec(causal=False),
-    "without both masks": MaskSpec(causal=False, padding=False),
-}
-CHOICES: dict[str, Any] = {"date_text": FIRST, "cross_causal": True, "cross_padding": True, "cross_step": 6,
-                           "cross_shown": "now", "cross_row": 1, "cross_beside": None}  # fmt: skip
-CHOICES |= {"cross_layer": 0, "encoder_layer": 0, "decoder_layer": 1}
-CHOICES |= {f"{part}_head": MEAN for part in PARTS}
-IN_URL = {"causal": "cross_causal", "padding": "cross_padding", "step": "cross_step"}
+Head = Whole | Literal["mean"]
 
 
-def seed() -> None:
-    """Put the page's own choices where their widgets find them: as they were when it was left, or from the URL."""
-    restore("kept_cross", lambda: CHOICES | _from_url())
+class CrossLink(TextLink):
+    """This page's link, with a model of the hub."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("cross_"))
+    cross_causal: bool = True
+    cross_padding: bool = True
+    cross_step: Whole = 6
+    cross_shown: Literal[*SHOWN] = "now"  # type: ignore[valid-type]
+    cross_row: Whole = 1
+    cross_layer: Whole = 0
+    encoder_layer: Whole = 0
+    decoder_layer: Whole = 1
+    cross_head: Head = MEAN
+    encoder_head: Head = MEAN
+    decoder_head: Head = MEAN
 
 
-def keep(name: str) -> None:
-    """Remember the choices for when the page is left, and keep the URL true to them, the text left out."""
-    state = st.session_state
-    state.kept_cross = {choice: state[choice] for choice in CHOICES}
-    wanted = {"model": None if name in ("", "story") else name}
-    wanted |= {
-        field: None if state[choice] == CHOICES[choice] else str(state[choice]).lower()
-        for field, choice in IN_URL.items()
-    }
-    for field, value in wanted.items():
-        if value is None:
-            st.query_params.pop(field, None)
-        elif st.query_params.get(field) != value:
-            st.query_params[field] = value
+class DatesLink(CrossLink):
+    """This page's link, with the model that ships: its text is a date, apart from the text of other pages."""
+
+    TEXT: ClassVar[str] = "date_text"
+    date_text: Annotated[str | None, at_most(100_000)] = None
+    cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    choices.restore("kept_cross", _first)
+
+
+def _first() -> dict[str, Any]:
+    linked, state = DatesLink.read(), st.session_state
+    state.linked_date_text = linked.date_text
+    own = set(DatesLink.model_fields) - set(TextLink.model_fields)
+    text = state.get("date_text", FIRST) if linked.date_text is None else linked.date_text
+    return linked.model_dump(include=own) | {"date_text": text}
+
+
+def share(model: Model, text: str) -> None:
+    """Keep the URL true to the page, and offer links."""
+    if not isinstance(model, DatesModel):
+        controls.share(CrossLink, model)
+        return
+    usual = {"cross_beside": None} if st.session_state.cross_beside == _long_enough(text) else {}
+    controls.share(DatesLink, model, text=None, target="", **usual)
 
 
 @st.cache_resource(max_entries=1, show_spinner=False)
@@ -136,9 +134,8 @@ def choose_beside(model: Model, text: str) -> str | None:
         return None
     if not isinstance(model, DatesModel):
         return f"{rows[0]} {rows[0]}"
-    if st.session_state.cross_beside not in LONGER:
-        long_enough = (line for line in LONGER if len(line) >= len(rows[0]) + MORE)
-        st.session_state.cross_beside = next(long_enough, LONGER[-1])
+    if st.session_state.cross_beside is None:
+        st.session_state.cross_beside = _long_enough(text)
     st.selectbox("The line beside it in the batch (ours)", LONGER, key="cross_beside",
                  format_func=lambda line: f"{line} ({len(line)} characters)",
                  help="The shorter line of the two is padded to the length of the longer one.")  # fmt: skip
@@ -148,16 +145,16 @@ def choose_beside(model: Model, text: str) -> str | None:
 def read(model: Model, text: str, targets: list[str] | None, beside: str | None) -> Lines:
     """The rows as the model reads them, the last one ours where there is one. Raises what reading raises."""
     if beside is None:
-        return Lines(run_view.read(model, text, "right", targets), 0)
+        return Lines(run_view.tokenize(model, text, "right", targets), 0)
     rows, _ = rows_of(text, 1)
     both = targets and [targets[0], targets[0]]
-    return Lines(run_view.read(model, f"{rows[0]}\n{beside}", "right", both), 1)
+    return Lines(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
 
 
 def choose_row(lines: Lines) -> int:
     """Which of the reader's rows to look at, from 0."""
     count = len(lines.readers)
-    st.session_state.cross_row = min(max(st.session_state.cross_row, 1), count)
+    _within("cross_row", 1, count)
     if count > 1:
         st.selectbox("Row", range(1, count + 1), key="cross_row",
                      format_func=lambda number: f"{number}: {lines.readers[number - 1][:40]}")  # fmt: skip
@@ -168,7 +165,7 @@ def choose_masks(model: Model) -> MaskSpec:
     """The two switches of this page."""
     with st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
         st.toggle("Causal (decoder)", key="cross_causal", width="content",
-                  help="On: no character of the output sees a later one.")  # fmt: skip
+                  help="On: no token of the output sees a later one.")  # fmt: skip
         st.toggle("Padding (source)", key="cross_padding", width="content",
                   help="On: nobody looks at the padding that evens out a short source.")  # fmt: skip
     return replace(model.standard, causal=st.session_state.cross_causal, padding=st.session_state.cross_padding)
@@ -177,22 +174,27 @@ def choose_masks(model: Model) -> MaskSpec:
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:
     """The layer, and the head or None for the mean of all, of one of the attentions."""
     layers, heads = run_view.shape(model, part)
-    keys, offered = (f"{part}_layer", f"{part}_head"), [MEAN, *range(heads)]
-    st.session_state[keys[0]] = min(max(st.session_state[keys[0]], 0), layers - 1)
-    if st.session_state[keys[1]] not in offered:
-        st.session_state[keys[1]] = MEAN
+    layer_key, head_key = f"{part}_layer", f"{part}_head"
+    _within(layer_key, 0, layers - 1)
+    offered = [MEAN, *range(heads)]
+    if st.session_state[head_key] not in offered:
+        st.session_state[head_key] = MEAN
     left, right = st.columns(2)
-    left.selectbox("Layer", range(layers), key=keys[0])
-    right.selectbox(
-        "Head", offered, key=keys[1], format_func=lambda head: "mean of heads" if head == MEAN else str(head)
-    )
-    head = st.session_state[keys[1]]
-    return st.session_state[keys[0]], None if head == MEAN else head
+    left.selectbox("Layer", range(layers), key=layer_key)
+    name: Callable[[Any], str] = lambda head: "mean of heads" if head == MEAN else str(head)  # noqa: E731
+    right.selectbox("Head", offered, key=head_key, format_func=name)
+    return chosen_head(part)
+
+
+def chosen_head(part: str) -> tuple[int, int | None]:
+    """What choose_head has left."""
+    head = st.session_state[f"{part}_head"]
+    return st.session_state[f"{part}_layer"], None if head == MEAN else head
 
 
 def choose_step(outputs: list[str]) -> int:
     """Which of the written tokens to look at, from 0."""
-    st.session_state.cross_step = min(max(int(st.session_state.cross_step), 0), len(outputs) - 1)
+    _within("cross_step", 0, len(outputs) - 1)
     if len(outputs) > 1:
         st.select_slider("The step to look at", range(len(outputs)), key="cross_step",
                          format_func=lambda step: f"{step + 1}: {outputs[step]}",
@@ -209,109 +211,14 @@ def choose_shown(changed: bool) -> str:
     return st.session_state.cross_shown
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One of a run's attentions now and under the standard masks."""
-
-    now: RunView
-    standard: RunView
+def _long_enough(text: str) -> str:
+    """The first line of ours that gives the reader's first one enough padding, or the longest."""
+    rows, _ = rows_of(text, 1)
+    return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])
 
 
-def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]:
-    """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: Part(*run_view.run_pair(model, lines.reading.batch, spec, "model", row, part)) for part in PARTS}
-
-
-def view(found: RunView, layer: int, head: int | None) -> HeadView:
-    """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
-    heads = range(found.trace.num_heads) if head is None else [head]
-    views = [found.head(layer, number) for number in heads]
-    weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
-    queries, keys = (_signed(batch, found.row) for batch in (found.trace.queries, found.trace.keys))
-    return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """The steps of writing a row's target. outputs [N]: what each writes, the last what would come next.
-
-    queries: where the steps' rows are, among the target's positions. probabilities [N], 0 to 1: of each output.
-    """
-
-    outputs: list[str]
-    queries: slice
-    probabilities: np.ndarray
-
-
-@torch.inference_mode()
-def steps(found: RunView, standard: RunView) -> Steps:
-    """What the run says of its target, of which every token but the first was written by the row before it.
-
-    The last output is what would come next under the standard masks.
-    """
-    trace, row = found.trace, found.row
-    here = trace.batch.real(row)
-    last = int(standard.trace.next_token(row).argmax())
-    outputs = [*trace.batch.pieces[row][here.start + 1 : here.stop], found.model.label(last)]
-    chances = np.exp(-trace.losses(row).numpy()[here.start + 1 : here.stop])
-    return Steps(outputs, here, np.append(chances, float(trace.next_token(row)[last])))
-
-
-@torch.inference_mode()
-def candidates(found: RunView, position: int) -> list[Candidate]:
-    """The likeliest tokens after a position of the target."""
-    top = found.trace.readout(found.trace.states[found.row, position]).float().softmax(-1).topk(CANDIDATES)
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return [Candidate(found.model.label(token), chance) for token, chance in pairs]
-
-
-def alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Alignment:
-    """The cross-attention of each step."""
-    keep_source = found.trace.keys.keep[found.row].numpy()
-    rows = some.queries
-    return Alignment(
-        list(shown.keys), some.outputs, shown.weights[rows], ~keep_source, shown.any_blocked()[rows],
-        some.probabilities, step,
-    )  # fmt: skip
-
-
-def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
-    """What the model writes by itself under masks, for every row; remembered."""
-    source = lines.reading.batch.source
-    assert source is not None
-    key = ("written", model.key, tuple(lines.reading.rows), spec)
-    return results.shared().get(key, lambda: model.write(source, spec))
-
-
-def measured(model: DatesModel, spec: MaskSpec) -> Measured:
-    """On the held-out sample; remembered, and shown while it is made."""
-    key: Hashable = ("dates measured", model.key, spec, SAMPLE)
-    bar = st.empty()
-    words = f"Writing {SAMPLE} held-out dates …"
-    found = results.shared().get(
-        key, lambda: measure(model, spec, SAMPLE, lambda share: cast(None, bar.progress(share, words)))
-    )
-    bar.empty()
-    return found
-
-
-def _signed(batch: TokenBatch, row: int) -> list[str]:
-    """The row's pieces, padding as a sign."""
-    pairs = zip(batch.pieces[row], batch.keep[row].tolist(), strict=True)
-    return [piece if real else PADDING_SIGN for piece, real in pairs]
-
-
-def _from_url() -> dict[str, Any]:
-    """The choices of a link; those that make no sense are left out."""
-    query = st.query_params.to_dict()
-    found: dict[str, Any] = {
-        choice: query[field] == "true"
-        for field, choice in IN_URL.items()
-        if query.get(field) in ("true", "false") and field != "step"
-    }
-    if query.get("step", "").isdecimal() and len(query["step"]) < 5:
-        found["cross_step"] = int(query["step"])
-    return found
+def _within(key: str, least: int, most: int) -> None:
+    st.session_state[key] = min(max(st.session_state[key], least), most)
 
 
 def _take_example() -> None:

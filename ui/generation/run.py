@@ -56,7 +56,7 @@ def choice_of(now: RunView, path: Continuation, sampling: Sampling, place: int |
 
 
 def _full(model: Model, ids: tuple[int, ...]) -> RunView:
-    return run_view.run_pair(model, kv_cache.batch_of(model, ids), model.standard, "model", 0, "self")[0]
+    return run_view.run_pair(model, kv_cache.batch_of(model, ids), model.standard, 0, "self")[0]
 
 
 def _logits(now: RunView, row: int) -> Tensor:

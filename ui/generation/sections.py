@@ -12,8 +12,9 @@ from model.generation import step_cost
 from model.generation.old_rows import OldRows, old_rows
 from model.generation.step_cost import Cost
 from model.kv_cache import Comparison
-from ui import explain, models, page, results
+from ui import explain, page, results
 from ui.generation.writing import Writing
+from ui.guard import TROUBLE
 from ui.markdown import escaped
 from viz.generation.cache import (
     MOST_KEYS,
@@ -69,7 +70,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
             _cost(model, ids)
         else:
             _lift(model, ids)
-    except models.TROUBLE as error:
+    except TROUBLE as error:
         st.error(f"{escaped(str(error))}.")
 
 

@@ -12,6 +12,7 @@ from ui import explain, models, page
 from ui.generation import writing as generation
 from ui.generation.run import advance, choice_of, look_at
 from ui.generation.writing import NEXT, SECONDS, Writing, take
+from ui.guard import TROUBLE
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.generation.writing import MARK, Chance, Scene, Token, chance_html, chances_head, sentence, text_html
@@ -60,7 +61,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         with waiting:
             writing = advance(model, sampling, cache)
             now = look_at(model, writing.path, cache)
-    except models.TROUBLE as error:
+    except TROUBLE as error:
         generation.halt()
         st.error(f"{escaped(str(error))}.")
         return

@@ -6,27 +6,38 @@ from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.mask_lab import compose
 from viz.components import MASK_HTML, source
 from viz.mask_lab.canvas import MaskView, canvas_packet
+from viz.room import MARGIN
 from viz.view import MOST_CELLS
 
-_component = st.components.v2.component("unmask_mask", html=MASK_HTML, css=source("mask.css"), js=source("mask.js"))
+_across = MARGIN["l"] + MARGIN["r"]
+_component = st.components.v2.component(
+    "unmask_mask",
+    html=MASK_HTML,
+    css=source("mask.css").replace("ACROSS", str(_across)),
+    js=source("packet.js", "mask.js"),
+)
+
+
+def drawable(begin: int, end: int) -> tuple[int, int]:
+    """Of positions begin up to, without, end those that can be drawn on, a cell each; says what is left out."""
+    if end - begin > MOST_CELLS:
+        st.caption(
+            f"Positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
+            "Choose another part of the text above."
+        )
+    return begin, min(end, begin + MOST_CELLS)
 
 
 def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canvas") -> None:
-    """Draw positions begin up to, without, end of the mask, at most MOST_CELLS; strokes go to compose's drawing.
+    """Draw positions begin up to, without, end of the mask; strokes go to compose's drawing.
 
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
-
-    if end - begin > MOST_CELLS:
-        st.caption(
-            f"The mask of positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
-            "Choose another part of the text above."
-        )
-        end = begin + MOST_CELLS
     packet = canvas_packet(
         view, begin=begin, end=end, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
     )
-    _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
+    with st.container(key=f"one_{key}"):
+        _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
 
 
 def take(key: str, text: str) -> None:

@@ -53,8 +53,6 @@ def _key(now: RunView, view: ReachView) -> str:
     parts = ["Left, yellow: the query may look at the key. Right, colour: after how many layers it can know of it."]
     if (view.first == 0).any():
         parts.append("Grey: never.")
-    if now.masks != now.trace.spec:
-        parts.append("Every layer is taken under these masks, as in a re-run of the model.")
     if now.masks.heads:
         parts.append("The heads' masks differ: a cell of a layer is open when at least one head may look.")
     if len(view.tokens) > MOST_CELLS:

@@ -16,7 +16,6 @@ from viz.numbers import loss_figure, next_token_table
 from viz.view import HeadView
 
 SHOWN = ("now", "standard", "change")
-MOST_REASONS = 128  # positions
 SECTIONS = {
     "effect": "What it does",
     "reach": "Reach",
@@ -83,13 +82,8 @@ def picture(shown: str, now: HeadView, standard: HeadView) -> go.Figure:
     """The head under the masks that were chosen to be shown, as tall as the mask beside it."""
     dark = page.is_dark()
     if shown == "change":
-        figure = difference_figure(now, standard, dark=dark)
-    else:
-        figure = head_figure(now if shown == "now" else standard, dark=dark)
-    if max(now.weights.shape) > MOST_REASONS:
-        # tooltips of blocked cells are most of what is sent and drawn; the mask beside it gives the reasons, too
-        figure.data = [trace for trace in figure.data if not trace.name.startswith("blocked")]
-    return figure.update_layout(height=None, margin_t=24)
+        return difference_figure(now, standard, dark=dark)
+    return head_figure(now if shown == "now" else standard, dark=dark)
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

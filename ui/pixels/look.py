@@ -10,12 +10,12 @@ from model.pixels import digits
 from model.pixels.digit_writing import Draw
 from model.pixels.digits import DigitsModel
 from ui import page, run_view
-from ui.controls import SCOPES
-from ui.pixels import pictures
+from ui.controls import SCOPES, only
+from ui.pixels import choices, pictures
 from ui.run_view import RunView
-from viz.numbers import percent
+from viz.numbers import tenths
 from viz.pixels.numbers import level_table, loss_figure, share_table
-from viz.pixels.pictures import CELLS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
+from viz.pixels.pictures import PIXELS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
 from viz.pixels.words import Seen, sentence
 
 
@@ -38,51 +38,22 @@ class PixelLook:
 
 def choose_picture() -> tuple[np.ndarray, int]:
     """The picture, levels [64], and the class that the model is told."""
-    st.selectbox("Picture", pictures.SOURCES, format_func=pictures.SOURCES.__getitem__, **pictures.bound("source"))
-    source = pictures.get("source")
+    st.selectbox("Picture", choices.SOURCES, format_func=choices.SOURCES.__getitem__, key="pixels_source")
+    source, state = st.session_state.pixels_source, st.session_state
     if source == "drawn":
         st.caption("Draw it under *Finish a drawing*.")
-        levels, own = pictures.drawing(), pictures.get("finish_class")
-        own = pictures.get("digit") if own == pictures.OWN else own
+        levels, own = pictures.drawing(), state.pixels_finish_class
+        own = state.pixels_digit if own == choices.OWN else own
+    elif source == "real":
+        own, nth = choices.choose_digit(pictures.count_of)
+        levels = pictures.real_digit(own, nth)
     else:
-        first, second = st.columns(2)
-        first.selectbox("Digit", range(10), **pictures.bound("digit", told=pictures.OWN))
-        own = pictures.get("digit")
-        if source == "real":
-            count = int((pictures.the_digits().test.classes == own).sum())
-            pictures.put(nth=min(max(pictures.get("nth"), 1), count))
-            second.selectbox(
-                "Which", range(1, count + 1), **pictures.bound("nth"), help="Test digits: never trained on."
-            )
-            levels = pictures.real_digit(own, pictures.get("nth"))
-        else:
-            second.number_input("Seed", 0, 9999, **pictures.bound("seed"))
-            levels = pictures.written((own,), Draw(seed=pictures.get("seed")))[0]
-    st.selectbox(
-        "Class token",
-        [pictures.OWN, *range(10)],
-        **pictures.bound("told"),
-        format_func=lambda told: f"the picture's own, {own}" if told == pictures.OWN else str(told),
-        help="The first token: what the model is told to write. Another one shows what a wrong hint does to the loss.",
-    )
-    return levels, own if pictures.get("told") == pictures.OWN else pictures.get("told")
-
-
-def choose_head(model: DigitsModel) -> tuple[int, int]:
-    """The layer and head shown large, and from where it looks."""
-    for name, count in (("layer", model.num_layers), ("head", model.num_heads)):
-        pictures.put(**{name: min(pictures.get(name), count - 1)})
-    layer, head = st.columns(2)
-    layer.selectbox("Layer", range(model.num_layers), **pictures.bound("layer"))
-    head.selectbox("Head", range(model.num_heads), **pictures.bound("head"))
-    st.selectbox(
-        "Who looks",
-        pictures.LOOKERS,
-        format_func=pictures.LOOKERS.__getitem__,
-        **pictures.bound("looker"),
-        help="A pixel is written by the step before it: from there the model has seen everything but it.",
-    )
-    return pictures.get("layer"), pictures.get("head")
+        own, seed = choices.choose_digit(None)
+        levels = pictures.written((own,), Draw(seed=seed))[0]
+    return levels, choices.choose_class(
+        "Class token", "pixels_told", own, "the picture's own",
+        "The first token: what the model is told to write. Another one shows what a wrong hint does to the loss.",
+    )  # fmt: skip
 
 
 def choose_mask() -> tuple[bool, str]:
@@ -90,7 +61,7 @@ def choose_mask() -> tuple[bool, str]:
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         st.toggle(
             "Causal",
-            **pictures.bound("causal"),
+            key="pixels_causal",
             help="On: no pixel sees a later one. Off: every pixel sees them all.",
             width="content",
         )
@@ -98,14 +69,14 @@ def choose_mask() -> tuple[bool, str]:
             "A lifted mask:",
             list(SCOPES),
             format_func=SCOPES.__getitem__,
-            **pictures.bound("scope"),
+            key="pixels_scope",
             required=True,
-            disabled=pictures.get("causal"),
+            disabled=st.session_state.pixels_causal,
             width="content",
             help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-            "standard run, the weights redone; predictions stay.",
+            "standard run, the chosen layer's weights redone; the rest stays.",
         )
-    return pictures.get("causal"), pictures.get("scope")
+    return st.session_state.pixels_causal, st.session_state.pixels_scope
 
 
 def run_pair(
@@ -113,9 +84,12 @@ def run_pair(
 ) -> tuple[PixelLook, PixelLook]:
     """Now, and under the standard masks."""
     batch = digits.encode(levels[None], [told])
-    both = run_view.run_pair(model, batch, replace(model.standard, causal=causal), scope, 0, "self")
-    pixel = pictures.get("pixel")
-    query = pixel + (pictures.get("looker") == "itself")
+    state = st.session_state
+    only_layer = only(scope, state.pixels_layer)
+    spec = replace(model.standard, causal=causal)
+    both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
+    pixel = state.pixels_pixel
+    query = pixel + (state.pixels_looker == "itself")
     now, standard = (_seen(one, levels, told, pixel, query) for one in both)
     return now, standard
 
@@ -123,7 +97,7 @@ def run_pair(
 def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
     weights = digits.attention(one.trace, query, one.masks).numpy()
     writer = digits.attention(one.trace, pixel, one.masks).numpy()
-    blocked = ~one.trace.allowed(0, 0, one.masks).numpy()[query]
+    blocked = ~one.trace.allowed(st.session_state.pixels_layer, 0, one.masks).numpy()[query]
     view = PixelView(levels, f"class {told}", weights, blocked, pixel, query)
     chances = digits.level_chances(one.trace).numpy()[pixel]
     losses = one.trace.losses().numpy()[1:]
@@ -133,11 +107,11 @@ def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -
 
 def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
     """Every head, the chosen one on the picture, and the numbers."""
-    changed = not pictures.get("causal")
-    name, zmax = f"L{layer} H{head}", largest(now.view, standard.view, layer=layer, head=head)
+    changed = not st.session_state.pixels_causal
+    name, zmax = f"L{layer} H{head}", largest(now.view, standard.view)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        pictures.show(heads_packet(now.view, layer, head), "pixels_heads", picked_head)
+        pictures.show(heads_packet(now.view, layer, head, zmax), "pixels_heads", picked_head)
         if changed:
             st.caption(f"**{name}** under the standard masks, the same colours")
             pictures.show(head_packet(standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
@@ -184,11 +158,11 @@ def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: in
         return what, values[0], values[1]
 
     return [
-        row(f"{name} from here: on later pixels", [percent(float(one.leak[layer, head])) for one in both]),
-        row(f"{name}, mean of all queries", [percent(float(one.mean_leak[layer, head])) for one in both]),
-        row("all heads, all queries", [percent(float(one.mean_leak.mean())) for one in both]),
-        row(f"writing {here}: on the answer", [percent(one.answer) for one in both]),
-        row(f"true level {true} of {here}", [percent(float(one.chances[true])) for one in both]),
+        row(f"{name} from here: on later pixels", [tenths(float(one.leak[layer, head])) for one in both]),
+        row(f"{name}, mean of all queries", [tenths(float(one.mean_leak[layer, head])) for one in both]),
+        row("all heads, all queries", [tenths(float(one.mean_leak.mean())) for one in both]),
+        row(f"writing {here}: on the answer", [tenths(one.answer) for one in both]),
+        row(f"true level {true} of {here}", [tenths(float(one.chances[true])) for one in both]),
         row("loss, nats a pixel", [f"{one.losses.mean():.3f}" for one in both]),
     ]
 
@@ -198,13 +172,13 @@ def _worst(now: PixelLook) -> str:
 
 
 def _pick_pixel(pixel: int) -> None:
-    pictures.put(pixel=min(max(pixel, 0), CELLS - 2))
+    st.session_state.pixels_pixel = min(max(pixel, 0), PIXELS - 1)
 
 
 def picker(heads: int) -> Callable[[int], None]:
     """What a click on one of the small pictures does."""
 
     def picked(number: int) -> None:
-        pictures.put(layer=number // heads, head=number % heads)
+        st.session_state.pixels_layer, st.session_state.pixels_head = divmod(number, heads)
 
     return picked

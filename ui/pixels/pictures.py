@@ -1,7 +1,4 @@
-"""What the Pixels page keeps and shows: its choices, its model, its pictures.
-
-Every choice is in st.session_state.pixels_kept under its name; all but the drawing are in the URL too.
-"""
+"""What the Pixels page shows: its model, its digits, and its canvases."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,101 +9,14 @@ import streamlit as st
 from model.pixels import digits
 from model.pixels.digit_writing import Draw, Progress, write
 from model.pixels.digits import DigitsModel
-from model.pixels.real_digits import RealDigits, real_digits
-from model.pixels.recogniser import Recogniser, recogniser
+from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import results
 from viz.components import source
 from viz.pixels.pictures import LEVELS, PICTURE_HTML, PIXELS, drawing_packet
 
-PARTS = {"look": "Look inside", "write": "Write new digits", "finish": "Finish a drawing"}
-SOURCES = {"real": "a real digit", "written": "a digit the model writes", "drawn": "my drawing"}
-LOOKERS = {"itself": "the pixel, once it stands", "writer": "the step that writes it"}
-OWN = -1  # a class that is not chosen: the picture's own, all ten, the likeliest
-COUNTS = (10, 20, 50, 100)
-DEFAULTS: dict[str, Any] = {
-    "part": "look", "source": "real", "digit": 3, "nth": 1, "told": OWN, "pixel": 36, "layer": 1, "head": 3,
-    "looker": "itself", "causal": True, "scope": "model", "wanted": OWN, "count": 20, "seed": 0,
-    "temperature": Draw.temperature, "top_p": Draw.top_p, "rows": 4, "finish_class": OWN,
-}  # fmt: skip
-MOST = {"digit": 9, "told": 9, "pixel": PIXELS - 1, "wanted": 9, "rows": 8, "finish_class": 9, "seed": 9999,
-        "layer": 99, "head": 99, "nth": 99}  # fmt: skip
-WORDS = {"part": PARTS, "source": SOURCES, "looker": LOOKERS, "scope": ("model", "layer"), "count": COUNTS}
-
 _component = st.components.v2.component(
-    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("pixels.js")
+    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("packet.js", "pixels.js")
 )
-
-
-def get(name: str) -> Any:
-    """A choice."""
-    return st.session_state.pixels_kept[name]
-
-
-def put(**choices: Any) -> None:
-    """Make these choices, before their widgets are drawn or from a callback."""
-    st.session_state.pixels_kept |= choices
-    st.session_state.update({"pixels_" + name: value for name, value in choices.items() if name in DEFAULTS})
-
-
-def bound(name: str, **others: Any) -> dict[str, Any]:
-    """What ties a widget to a choice; a change of it makes the others too."""
-
-    def taken() -> None:
-        put(**{name: st.session_state["pixels_" + name]}, **others)
-
-    return {"key": "pixels_" + name, "on_change": taken}
-
-
-def seed() -> None:
-    """Put every choice where its widget will find it: once a session from the URL, then as it was left.
-
-    Streamlit forgets the value of a widget that is not drawn, on another page or in another part of this one, so what
-    counts is a copy.
-    """
-    if "pixels_kept" not in st.session_state:
-        asked = {name: _sensible(name, st.query_params.get(name)) for name in DEFAULTS}
-        known = {name: value for name, value in asked.items() if value is not None}
-        st.session_state.pixels_kept = DEFAULTS | {"drawing": None, "epoch": 0, "number": 0} | known
-    put(**st.session_state.pixels_kept)
-
-
-def keep_in_url() -> None:
-    """What differs from the defaults; the drawing stays out."""
-    changed = {name: get(name) for name in DEFAULTS if get(name) != DEFAULTS[name]}
-    st.query_params.from_dict({name: str(value) for name, value in changed.items() if value is not None})
-
-
-def _sensible(name: str, value: str | None) -> Any:
-    """A value from the URL as the choice takes it; None for one that makes no sense."""
-    if value is None:
-        return None
-    if name == "causal":
-        return {"True": True, "False": False}.get(value)
-    if name in WORDS:
-        return next((word for word in WORDS[name] if str(word) == value), None)
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    if name == "temperature":
-        return number if 0 <= number <= 2 else None
-    if name == "top_p":
-        return number if 0.05 <= number <= 1 else None
-    return int(number) if 0 <= number <= MOST[name] else None
-
-
-def choose_part() -> str:
-    """What the page is for now."""
-    st.segmented_control(
-        "Part",
-        list(PARTS),
-        format_func=PARTS.__getitem__,
-        **bound("part"),
-        required=True,
-        label_visibility="collapsed",
-        width="content",
-    )
-    return get("part")
 
 
 @st.cache_resource(max_entries=1, show_spinner="Loading the digits model …")
@@ -145,9 +55,9 @@ def written(
     return results.shared().get(key, lambda: Written(write(model, classes, draw, start, progress))).levels
 
 
-def is_written(classes: tuple[int, ...], draw: Draw) -> str:
-    """A name of these settings, to remember what was stopped."""
-    return repr((classes, draw))
+def count_of(digit: int) -> int:
+    """How many real test digits of a class there are."""
+    return int((the_digits().test.classes == digit).sum())
 
 
 def real_digit(digit: int, nth: int) -> np.ndarray:
@@ -159,14 +69,16 @@ def real_digit(digit: int, nth: int) -> np.ndarray:
 
 def drawing() -> np.ndarray:
     """What the reader has drawn, levels [64]; a real digit at first."""
-    if get("drawing") is None:
-        put(drawing=real_digit(get("digit"), get("nth")).tolist())
-    return np.array(get("drawing"), np.uint8)
+    state = st.session_state
+    if state.pixels_drawing is None:
+        state.pixels_drawing = real_digit(state.pixels_digit, state.pixels_nth).tolist()
+    return np.array(state.pixels_drawing, np.uint8)
 
 
 def replace_drawing(levels: np.ndarray) -> None:
     """Another drawing in place of the reader's."""
-    put(drawing=levels.tolist(), epoch=get("epoch") + 1, number=0)
+    state = st.session_state
+    state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
 
 
 def show(packet: dict[str, Any], key: str, picked: Any = None) -> None:
@@ -185,13 +97,14 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
 
     def drawn() -> None:
         sent = st.session_state[key].get("drawn")
-        if not isinstance(sent, dict) or sent.get("epoch") != get("epoch"):
+        if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
         levels, number = sent.get("levels"), sent.get("number")
         if not isinstance(levels, list) or len(levels) != PIXELS or not isinstance(number, int | float):
             return  # nothing that our own canvas sends
         if all(isinstance(one, int | float) and one in range(LEVELS) for one in levels):
-            put(drawing=[int(one) for one in levels], number=int(number))
+            st.session_state.update(pixels_drawing=[int(one) for one in levels], pixels_number=int(number))
 
-    packet = drawing_packet(drawing(), class_name, given, get("epoch"), get("number"))
+    state = st.session_state
+    packet = drawing_packet(drawing(), class_name, given, state.pixels_epoch, state.pixels_number)
     _component(data=packet, key=key, on_drawn_change=drawn, on_pick_change=lambda: None)

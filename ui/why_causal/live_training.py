@@ -10,13 +10,14 @@ from model.why_causal import live
 from model.why_causal.live import Progress, Training
 from ui import page
 from ui.markdown import escaped
-from viz.numbers import percent
+from viz.numbers import tenths
 from viz.why_causal.charts import Line, loss_curves
 
 LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it waits for one
 MOST_KEPT = 4  # curves of earlier trainings
 STEPS = (100, 200, 300, 400, live.MOST_STEPS)
 MASKS = {False: "without the mask", True: "with the mask"}
+STANDS = 0.5  # a copy head: more than half of its attention is on the next character
 STATES = {
     "starting": "Starting …",
     "running": "Training",
@@ -40,19 +41,10 @@ def fables() -> str:
     return (Path(__file__).parent / "fables.txt").read_text(encoding="utf-8")
 
 
-def seed() -> None:
-    """Every choice where its widget finds it; kept apart too, for streamlit forgets those of a page that was left."""
-    state = st.session_state
-    kept = state.setdefault("live_choices", {"live_text": fables(), "live_causal": False, "live_steps": 300})
-    for name, value in kept.items():
-        kept[name] = state[name] = state.get(name, value)
-    state.setdefault("live_training", None)
-    state.setdefault("live_kept", [])
-    state.setdefault("live_problem", "")
-
-
 def show() -> None:
     """The section: what to train on, the buttons, and the curve."""
+    for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
+        st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
     progress = training.watch() if training else None
     going = progress is not None and not progress.over
@@ -66,7 +58,12 @@ def show() -> None:
 
 
 def _choose() -> None:
-    st.text_area("Text to train on; paste your own", key="live_text", height=170, max_chars=live.MOST_CHARACTERS)
+    st.text_area("Text to train on; paste your own", key="live_text", height=170, on_change=_forget_problem)
+    left_out = len(st.session_state.live_text) - live.MOST_CHARACTERS
+    if left_out > 0:
+        st.caption(
+            f"Trained on are its first {live.MOST_CHARACTERS:,} characters, the other {left_out:,} are left out."
+        )
     st.segmented_control("Train", list(MASKS), format_func=MASKS.__getitem__, key="live_causal", required=True)
     st.segmented_control("Steps", STEPS, key="live_steps", required=True)
 
@@ -96,8 +93,8 @@ def _look(going: bool) -> None:
                 f"Then train another {MASKS[not chosen]}, and compare the curves.")  # fmt: skip
         return
     now = training.watch() if training else None
-    if going and (now is None or now.over):
-        st.rerun()  # the whole page once: the buttons follow, and the looks end
+    if going != (now is not None and not now.over):
+        st.rerun()  # the whole page once: the buttons follow, and the looks begin or end
     lines = [_line(kept.number, kept.causal, kept.progress, old=True) for kept in st.session_state.live_kept]
     if training and now:
         with st.container(key="live_status"):
@@ -129,18 +126,39 @@ def _results(training: Training, now: Progress) -> None:
         st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
     if now.with_mask is None or now.without_mask is None:
         return
-    score, layer, head = max(
-        (score, layer, head) for layer, heads in enumerate(now.copy) for head, score in enumerate(heads)
-    )
-    copying = (
-        "The mask leaves no head the next character: all copy scores are exactly 0."
-        if score == 0
-        else f"Its best copy head, L{layer} H{head}, puts {percent(score)} of its attention on the next character."
-    )
     st.markdown(
         f"On rows of this text, run with the mask: **{now.with_mask:.2f}** nats a character; run without: "
-        f"**{now.without_mask:.2f}**. {copying}"
+        f"**{now.without_mask:.2f}**. {copying(now)}"
     )
+    if not training.causal and now.best_copy[0] < STANDS:
+        _offer_more(training)
+
+
+def copying(now: Progress) -> str:
+    """Whether a head of the trained model copies, and what follows for its loss."""
+    score, layer, head = now.best_copy
+    if score == 0:
+        return "The mask leaves no head the next character: all copy scores are exactly 0."
+    name, share = f"L{layer} H{head}", tenths(score)
+    if score >= STANDS:
+        return f"Its best copy head, {name}, puts {share} of its attention on the next character: it reads the answer."
+    return (
+        f"**No head copies yet**: the best, {name}, puts {share} of its attention on the next character. Until one "
+        "does, this loss says little about the mask; a model trained with the mask may be ahead."
+    )
+
+
+def _offer_more(training: Training) -> None:
+    """More steps of the same, from its beginning; where there are none, a longer text."""
+    more = next((steps for steps in STEPS if steps > training.total_steps), None)
+    if more is None:
+        st.caption(
+            "These are the most steps that one training may take here. Another text may do, a longer one above all."
+        )
+        return
+    st.button(f"Train longer: {more} steps", key="live_longer", icon=":material/fast_forward:", on_click=_start,
+              args=(more, training.causal), help="From the beginning, on the text on the left; this curve stays.",
+              )  # fmt: skip
 
 
 def _alt(lines: list[Line]) -> str:
@@ -148,14 +166,21 @@ def _alt(lines: list[Line]) -> str:
     return "Training loss in nats a character over the steps. " + ("; ".join(ends) or "No step yet.")
 
 
-def _start() -> None:
+def _start(steps: int | None = None, causal: bool | None = None) -> None:
+    """Train as is chosen; steps and causal, where given, are chosen first."""
     _keep()
     state = st.session_state
+    if steps is not None and causal is not None:
+        state.live_steps, state.live_causal = steps, causal
     try:
         state.live_training = Training(state.live_text, causal=state.live_causal, steps=state.live_steps)
         state.live_problem = ""
     except ValueError as error:
         state.live_problem = str(error)
+
+
+def _forget_problem() -> None:
+    st.session_state.live_problem = ""
 
 
 def _keep() -> None:

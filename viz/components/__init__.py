@@ -27,6 +27,6 @@ MASK_HTML = """
 """
 
 
-def source(name: str) -> str:
-    """The text of a file of this folder."""
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+def source(*names: str) -> str:
+    """The text of files of this folder, one after another: packet.js before what needs it."""
+    return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in names)

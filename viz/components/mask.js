@@ -1,20 +1,17 @@
-// The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_canvas.py.
+// The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
+// Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and the whole drawing goes to the
 // page, through the trigger "drawn", a moment after the last one.
 
 const WAIT = 60; // milliseconds of rest before the page hears of it
-const HEAD = { wide: 74, narrow: 16 }; // css pixels for the tokens beside and above the cells
-const READABLE = 11; // css pixels a cell needs for its token's name
+const READABLE = 11; // css pixels that a token's name needs
+const HEAD = ".st-key-head_figure .js-plotly-plot"; // the head's picture on the page
+const CROSS = 0.45; // how strong the lines through the cell pointed at are
 const FAINT = 0.75; // of the hatching, so that what may be seen stands out
 const ERASE = 0, BLOCK = 1, OPEN = 2;
 const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
 
-async function unpack(data) {
-  const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
-  const length = new DataView(bytes.buffer).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
-  const stream = new Blob([bytes.subarray(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const body = new Uint8Array(await new Response(stream).arrayBuffer());
+function read({ header, body }) {
   const cells = header.size * header.size;
   return { ...header, blockers: body.subarray(0, cells), openers: body.subarray(cells) };
 }
@@ -53,37 +50,17 @@ function verdict(mask, drawing, cell) {
 }
 
 function layout(canvas, mask) {
-  const width = canvas.parentElement.clientWidth || 400;
-  const wide = (width - HEAD.wide) / mask.size >= READABLE;
-  const head = wide ? HEAD.wide : HEAD.narrow;
-  return { width, wide, head, cell: (width - head) / mask.size };
+  const { l, r, t, b } = mask.room;
+  const width = canvas.clientWidth || 400;
+  const side = width - l - r;
+  return { width, height: t + side + b, side, left: l, top: t, cell: side / mask.size };
 }
 
-// Stripes of every mask that blocks a cell, each in its colour.
-function stripes(colours, ratio) {
-  const line = 4 * ratio;
-  const side = Math.round(line * colours.length * 2);
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = side;
-  const pen = tile.getContext("2d");
-  pen.lineWidth = line * 0.8;
-  for (let step = -1; step <= 2; step++) {
-    colours.forEach((colour, place) => {
-      const shift = step * side + place * line * 2;
-      pen.strokeStyle = colour;
-      pen.beginPath();
-      pen.moveTo(shift, side);
-      pen.lineTo(shift + side, 0);
-      pen.stroke();
-    });
-  }
-  return tile;
-}
-
-function colours(mask, drawing, cell) {
+// What is hatched on a cell: every mask that blocks it.
+function hatches(mask, drawing, cell) {
   if (drawing[cell] === OPEN) return [];
   const bits = mask.openers[cell] ? 0 : mask.blockers[cell];
-  const shut = mask.masks.filter((_, bit) => bits & (1 << bit)).map((one) => one.colour);
+  const shut = mask.masks.filter((_, bit) => bits & (1 << bit));
   return drawing[cell] === BLOCK ? [...shut, mask.drawn] : shut;
 }
 
@@ -93,11 +70,10 @@ const alike = (mask, drawing, one, other) =>
 // The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
 function picture(canvas, mask, drawing) {
   const ratio = window.devicePixelRatio || 1;
-  const { width, wide, head, cell } = layout(canvas, mask);
-  const sheet = document.createElement("canvas");
-  sheet.width = sheet.height = Math.round(width * ratio);
-  const pen = sheet.getContext("2d");
-  pen.scale(ratio, ratio);
+  const place = layout(canvas, mask);
+  const { left, top, cell } = place;
+  const all = sheet(place.width, place.height, ratio);
+  const pen = all.getContext("2d");
   const style = getComputedStyle(canvas);
   const ground = style.getPropertyValue("--st-secondary-background-color");
   const patterns = new Map();
@@ -107,19 +83,15 @@ function picture(canvas, mask, drawing) {
       const at = q * mask.size + k;
       let cells = 1; // small cells that are alike are painted as one
       while (!gap && k + cells < mask.size && alike(mask, drawing, at, at + cells)) cells += 1;
-      const [x, y] = [head + k * cell, head + q * cell];
-      const shut = colours(mask, drawing, at);
+      const [x, y] = [left + k * cell, top + q * cell];
+      const shut = hatches(mask, drawing, at);
       const span = cells * cell - gap;
       k += cells - 1;
       pen.fillStyle = shut.length ? ground : mask.allowed;
       pen.fillRect(x, y, span, cell - gap);
       if (shut.length) {
-        const name = shut.join();
-        if (!patterns.has(name)) {
-          const pattern = pen.createPattern(stripes(shut, ratio), "repeat");
-          pattern.setTransform(new DOMMatrix().scale(1 / ratio));
-          patterns.set(name, pattern);
-        }
+        const name = shut.map((one) => one.name).join();
+        if (!patterns.has(name)) patterns.set(name, hatching(pen, shut, ratio));
         pen.fillStyle = patterns.get(name);
         pen.globalAlpha = FAINT;
         pen.fillRect(x, y, span, cell - gap);
@@ -128,72 +100,83 @@ function picture(canvas, mask, drawing) {
         const first = mask.openings.find((_, bit) => mask.openers[at] & (1 << bit));
         pen.fillStyle = style.getPropertyValue("--st-background-color") || "#fff";
         pen.fillRect(x + cell * 0.15, y + cell * 0.15, span - cell * 0.35, cell * 0.65);
-        pen.fillStyle = drawing[at] === OPEN ? mask.drawn : first.colour;
+        pen.fillStyle = (drawing[at] === OPEN ? mask.drawn : first).colour;
         pen.fillRect(x + cell * 0.25, y + cell * 0.25, span - cell * 0.55, cell * 0.45);
       }
     }
   }
-  names(pen, mask, { head, cell, wide }, style);
-  return sheet;
+  names(pen, mask, place, style);
+  return all;
 }
 
-function draw(canvas, mask, sheet, chosen, cursor) {
-  const ratio = window.devicePixelRatio || 1;
-  const { width, head, cell } = layout(canvas, mask);
-  if (canvas.width !== sheet.width) canvas.width = canvas.height = sheet.width;
-  canvas.style.height = `${width}px`;
+function draw(canvas, mask, all, chosen, cursor) {
+  const place = layout(canvas, mask);
+  canvas.style.height = `${place.height}px`;
+  const pen = copy(canvas, all, window.devicePixelRatio || 1);
   const style = getComputedStyle(canvas);
-  const pen = canvas.getContext("2d");
-  pen.setTransform(1, 0, 0, 1, 0, 0);
-  pen.clearRect(0, 0, canvas.width, canvas.height);
-  pen.drawImage(sheet, 0, 0);
-  pen.scale(ratio, ratio);
-  if (chosen) frame(pen, chosen, { head, cell }, style.getPropertyValue("--st-primary-color") || "#d33", 2);
-  else if (cursor) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, { head, cell }, style.color, 1.5);
+  if (chosen) return frame(pen, chosen, place, style.getPropertyValue("--st-primary-color") || "#d33", 2);
+  if (!cursor) return;
+  pen.fillStyle = style.color;
+  pen.globalAlpha = CROSS;
+  if (cursor.q >= 0) pen.fillRect(place.left, place.top + (cursor.q + 0.5) * place.cell - 0.5, place.side, 1);
+  if (cursor.k >= 0) pen.fillRect(place.left + (cursor.k + 0.5) * place.cell - 0.5, place.top, 1, place.side);
+  pen.globalAlpha = 1;
+  if (cursor.q >= 0 && cursor.k >= 0) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
 }
 
-function names(pen, mask, { head, cell, wide }, style) {
+// Beside the rows and below the columns, as many as can be read.
+function names(pen, mask, { left, top, side, cell }, style) {
+  const every = Math.ceil(READABLE / cell);
+  const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
+  const label = (place) => (every > 1 ? `${place + mask.first} ${short(mask.labels[place])}` : short(mask.labels[place]));
   pen.fillStyle = style.color;
-  pen.font = `${Math.min(11, Math.max(8, cell - 1))}px ${style.fontFamily}`;
+  pen.font = `${every > 1 ? 9 : 11}px ${style.fontFamily}`;
   pen.textBaseline = "middle";
-  if (!wide) {
-    pen.textAlign = "left";
-    pen.fillText("keys → drag here for whole columns", head, head / 2);
+  pen.textAlign = "right";
+  for (let place = 0; place < mask.size; place += every) {
+    pen.fillText(label(place), left - 5, top + (place + 0.5) * cell);
     pen.save();
-    pen.translate(head / 2, mask.size * cell + head);
+    pen.translate(left + (place + 0.5) * cell, top + side + 5);
     pen.rotate(-Math.PI / 2);
-    pen.fillText("queries: drag here for whole rows", 0, 0);
+    pen.fillText(label(place), 0, 0);
     pen.restore();
-    return;
   }
-  const short = (text) => (text.length > 10 ? `${text.slice(0, 9)}…` : text);
-  mask.labels.forEach((label, place) => {
-    pen.textAlign = "right";
-    pen.fillText(short(label), head - 5, head + (place + 0.5) * cell);
-    pen.save();
-    pen.translate(head + (place + 0.5) * cell, head - 5);
-    pen.rotate(-Math.PI / 2);
-    pen.textAlign = "left";
-    pen.fillText(short(label), 0, 0);
-    pen.restore();
+}
+
+function frame(pen, { q, k, lastQ, lastK }, { left, top, cell }, colour, line) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = line;
+  pen.strokeRect(left + k * cell, top + q * cell, (lastK - k + 1) * cell, (lastQ - q + 1) * cell);
+}
+
+// The same cell on the head's picture: a cross over it, wherever the reader has zoomed to.
+function crossHead(cursor, ink) {
+  const chart = document.querySelector(HEAD);
+  if (!chart?._fullLayout?.xaxis) return;
+  const { xaxis, yaxis } = chart._fullLayout;
+  chart.cross ||= [0, 1].map(() => chart.appendChild(Object.assign(document.createElement("div"), { className: "cross" })));
+  const lines = [
+    [cursor && cursor.q >= 0, yaxis, cursor?.q, (at) => ({ left: xaxis._offset, top: yaxis._offset + at, width: xaxis._length, height: 1 })],
+    [cursor && cursor.k >= 0, xaxis, cursor?.k, (at) => ({ left: xaxis._offset + at, top: yaxis._offset, width: 1, height: yaxis._length })],
+  ];
+  lines.forEach(([shown, axis, cell, box], number) => {
+    const at = shown ? axis.l2p(cell) : -1;
+    const line = chart.cross[number].style;
+    line.cssText = `position:absolute;pointer-events:none;opacity:${CROSS};background:${ink};display:${at >= 0 && at <= axis._length ? "block" : "none"}`;
+    if (at >= 0) for (const [side, pixels] of Object.entries(box(at))) line[side] = `${pixels}px`;
   });
 }
 
-function frame(pen, { q, k, lastQ, lastK }, { head, cell }, colour, line) {
-  pen.strokeStyle = colour;
-  pen.lineWidth = line;
-  pen.strokeRect(head + k * cell, head + q * cell, (lastK - k + 1) * cell, (lastQ - q + 1) * cell);
-}
-
-// The cell under the pointer; -1 for a whole row or column, beside or above the cells.
+// The cell under the pointer; -1 for a whole row or column, beside or below the cells.
 function cellAt(canvas, mask, event) {
   const box = canvas.getBoundingClientRect();
-  const { head, cell } = layout(canvas, mask);
-  const step = (pixels) => Math.min(Math.floor((pixels - head) / cell), mask.size - 1);
-  return { q: Math.max(step(event.clientY - box.top), -1), k: Math.max(step(event.clientX - box.left), -1) };
+  const { left, top, cell } = layout(canvas, mask);
+  const step = (pixels) => Math.floor(pixels / cell);
+  const inside = (at) => (at >= 0 && at < mask.size ? at : -1);
+  return { q: inside(step(event.clientY - box.top - top)), k: inside(step(event.clientX - box.left - left)) };
 }
 
-// From one corner to the other; a corner beside the cells takes the whole row, one above them the whole column.
+// From one corner to the other; a corner beside the cells takes the whole row, one below them the whole column.
 function rectangle(mask, from, to) {
   const last = mask.size - 1;
   const span = (one, other) => (one < 0 ? [0, last] : [Math.min(one, Math.max(other, 0)), Math.max(one, other)]);
@@ -214,8 +197,6 @@ function strokeOf(mask, kind, from, box) {
   return queries && keys ? [kind, queries[0], keys[0], queries[1], keys[1]] : null;
 }
 
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-
 // Lives as long as the canvas: the page may send many packets, and the drawing goes on.
 function studio(canvas, root) {
   const why = root.querySelector(".why");
@@ -226,6 +207,7 @@ function studio(canvas, root) {
     const box = self.from ? rectangle(self.mask, self.from, self.to) : self.anchor && rectangle(self.mask, self.anchor, self.cursor);
     self.sheet ||= picture(canvas, self.mask, self.drawing);
     draw(canvas, self.mask, self.sheet, box, self.cursor);
+    crossHead(self.cursor, getComputedStyle(canvas).color);
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.hint;
     else {
@@ -288,9 +270,9 @@ function studio(canvas, root) {
     const last = self.mask.size - 1;
     const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
     if (event.key in STEPS) {
-      const [down, right] = STEPS[event.key];
+      const [q, k] = stepped(event.key, at.q, at.k, last + 1, last + 1);
       self.anchor = event.shiftKey ? self.anchor || at : null;
-      self.cursor = { q: Math.min(Math.max(at.q + down, 0), last), k: Math.min(Math.max(at.k + right, 0), last) };
+      self.cursor = { q, k };
       show();
     } else if (event.key === "Enter" || event.key === " ") {
       const from = self.anchor || at;
@@ -314,6 +296,7 @@ function studio(canvas, root) {
     const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page has not heard of all
     const replaced = self.mask && mask.epoch !== self.mask.epoch && self.strokes.length;
     self.mask = mask;
+    listen(self);
     if (replaced) self.past.push(self.strokes); // what a loaded file replaced can be had again
     if (!ours) {
       clearTimeout(self.timer);
@@ -326,11 +309,31 @@ function studio(canvas, root) {
     canvas.setAttribute("aria-label", mask.alt);
     show();
   };
+  // The cell that is pointed at on the head's picture, null where none is.
+  self.point = (cell) => {
+    if (!self.mask || self.from) return;
+    const there = cell && cell.q < self.mask.size && cell.k < self.mask.size;
+    self.cursor = there ? cell : null;
+    show();
+  };
   self.resized = () => {
     self.sheet = null;
     if (self.mask) show();
   };
   return self;
+}
+
+// Hear which cell of the head's picture is pointed at; plotly draws it anew now and then.
+function listen(self) {
+  const chart = document.querySelector(HEAD);
+  if (!chart?.on || chart.heardBy === self) return;
+  chart.heardBy = self;
+  chart.on("plotly_hover", ({ points }) => {
+    const [q, k] = points[0].pointNumber;
+    const exact = self.mask && points[0].data.z.length === self.mask.size; // and no patches of several cells
+    if (exact) self.point({ q, k });
+  });
+  chart.on("plotly_unhover", () => self.point(null));
 }
 
 export default function (component) {
@@ -340,17 +343,20 @@ export default function (component) {
   const self = canvas.studio;
   self.send = (drawing) => setTriggerValue("drawn", drawing);
   const resized = new ResizeObserver(self.resized);
+  const hear = (event) => event.target.closest?.(HEAD) && listen(self);
+  document.addEventListener("pointerover", hear);
   let left = false;
   canvas.latest = data; // packets unpack one after another, but may not finish in that order
-  unpack(data).then((mask) => {
+  unpack(data).then((packet) => {
     if (left || canvas.latest !== data) return;
-    self.take(mask);
-    resized.observe(canvas.parentElement);
+    self.take(read(packet));
+    resized.observe(canvas);
   });
   return () => {
     left = true;
     clearTimeout(self.leaving);
     self.leaving = setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
     resized.disconnect();
+    document.removeEventListener("pointerover", hear);
   };
 }

@@ -5,12 +5,7 @@ const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
 const BLOCKED = 255;
 
-async function unpack(data) {
-  const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
-  const length = new DataView(bytes.buffer).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
-  const stream = new Blob([bytes.subarray(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const body = new Uint8Array(await new Response(stream).arrayBuffer());
+function read({ header, body }) {
   return { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255) };
 }
 
@@ -27,70 +22,60 @@ function thumbnail(packet, cell) {
   return image;
 }
 
-function hatching(context, ratio) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = Math.round(6 * ratio);
-  const pen = tile.getContext("2d");
-  pen.fillStyle = "rgba(140,146,158,0.16)";
-  pen.fillRect(0, 0, tile.width, tile.height);
-  pen.strokeStyle = "rgba(140,146,158,0.75)";
-  pen.lineWidth = ratio;
-  for (const shift of [-tile.width, 0, tile.width]) {
-    pen.beginPath();
-    pen.moveTo(shift, tile.height);
-    pen.lineTo(shift + tile.width, 0);
-    pen.stroke();
-  }
-  return context.createPattern(tile, "repeat");
-}
-
 function layout(packet, width) {
   const cell = (width - LABEL) / packet.heads;
   const tall = Math.max((cell * packet.tall) / packet.wide, 4);
   return { cell, tall, height: LABEL + tall * packet.layers };
 }
 
-function draw(canvas, packet, cursor) {
+// Every head and the numbers beside them, on a canvas of their own: what is pointed at only moves a frame upon it.
+function picture(canvas, packet) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth || 320;
   const { cell, tall, height } = layout(packet, width);
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
-  context.imageSmoothingEnabled = false;
+  const all = sheet(width, height, ratio);
+  const pen = all.getContext("2d");
+  pen.imageSmoothingEnabled = false;
   const style = getComputedStyle(canvas);
-  const hatch = hatching(context, ratio);
-  hatch.setTransform(new DOMMatrix().scale(1 / ratio));
+  const hatch = hatching(pen, [packet.hatch], ratio, packet.hatch.ground);
   const small = document.createElement("canvas");
-  small.width = packet.wide;
-  small.height = packet.tall;
-  const gap = cell > 20 ? GAP : 1;
+  Object.assign(small, { width: packet.wide, height: packet.tall });
+  const gap = gapOf(cell);
   for (let layer = 0; layer < packet.layers; layer++) {
     for (let head = 0; head < packet.heads; head++) {
       const [x, y] = [LABEL + head * cell, LABEL + layer * tall];
-      context.fillStyle = hatch;
-      context.fillRect(x, y, cell - gap, tall - gap);
+      pen.fillStyle = hatch;
+      pen.fillRect(x, y, cell - gap, tall - gap);
       small.getContext("2d").putImageData(thumbnail(packet, layer * packet.heads + head), 0, 0);
-      context.drawImage(small, x, y, cell - gap, tall - gap);
+      pen.drawImage(small, x, y, cell - gap, tall - gap);
     }
   }
-  context.fillStyle = style.color;
-  context.font = `11px ${style.fontFamily}`;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
+  pen.fillStyle = style.color;
+  pen.font = `11px ${style.fontFamily}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
   const skip = (size) => Math.max(1, Math.ceil(16 / size));
-  for (let head = 0; head < packet.heads; head += skip(cell)) context.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
-  for (let layer = 0; layer < packet.layers; layer += skip(tall)) context.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * tall);
+  for (let head = 0; head < packet.heads; head += skip(cell)) pen.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
+  for (let layer = 0; layer < packet.layers; layer += skip(tall)) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * tall);
+  return all;
+}
+
+function draw(canvas, packet, all, cursor) {
+  const { cell, tall, height } = layout(packet, canvas.parentElement.clientWidth || 320);
+  canvas.style.height = `${height}px`;
+  const pen = copy(canvas, all, window.devicePixelRatio || 1);
+  const style = getComputedStyle(canvas);
+  const gap = gapOf(cell);
   const frame = (layer, head, colour, line) => {
-    context.strokeStyle = colour;
-    context.lineWidth = line;
-    context.strokeRect(LABEL + head * cell - 0.5, LABEL + layer * tall - 0.5, cell - gap + 1, tall - gap + 1);
+    pen.strokeStyle = colour;
+    pen.lineWidth = line;
+    pen.strokeRect(LABEL + head * cell - 0.5, LABEL + layer * tall - 0.5, cell - gap + 1, tall - gap + 1);
   };
   frame(packet.layer, packet.head, style.getPropertyValue("--st-primary-color") || "#d33", 3);
   if (cursor) frame(cursor.layer, cursor.head, style.color, 1.5);
 }
+
+const gapOf = (cell) => (cell > 20 ? GAP : 1);
 
 function cellAt(canvas, packet, event) {
   const box = canvas.getBoundingClientRect();
@@ -101,14 +86,9 @@ function cellAt(canvas, packet, event) {
   return inside ? { layer, head } : null;
 }
 
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-
 function moved(packet, from, key) {
-  const [down, right] = STEPS[key];
-  return {
-    layer: Math.min(Math.max(from.layer + down, 0), packet.layers - 1),
-    head: Math.min(Math.max(from.head + right, 0), packet.heads - 1),
-  };
+  const [layer, head] = stepped(key, from.layer, from.head, packet.layers, packet.heads);
+  return { layer, head };
 }
 
 export default function (component) {
@@ -118,6 +98,9 @@ export default function (component) {
   let packet = null;
   let cursor = null;
   let left = false;
+  let all = null; // the picture, painted once for a packet and a size
+
+  const show = () => draw(canvas, packet, (all ||= picture(canvas, packet)), cursor);
 
   const say = () => {
     const at = cursor || packet;
@@ -127,13 +110,13 @@ export default function (component) {
   const point = (at) => {
     if (at?.layer === cursor?.layer && at?.head === cursor?.head) return;
     cursor = at;
-    draw(canvas, packet, cursor);
+    show();
     say();
   };
   const pick = (at) => {
     if (!at) return;
     Object.assign(packet, at); // shown at once; the page follows
-    draw(canvas, packet, cursor);
+    show();
     say();
     setTriggerValue("pick", [at.layer, at.head]);
   };
@@ -148,18 +131,21 @@ export default function (component) {
     else return;
     event.preventDefault();
   };
-  const resized = new ResizeObserver(() => packet && draw(canvas, packet, cursor));
+  const resized = new ResizeObserver(() => {
+    all = null;
+    if (packet) show();
+  });
 
   canvas.latest = data; // packets unpack one after another, but may not finish in that order
   unpack(data).then((unpacked) => {
     if (left || canvas.latest !== data) return;
-    packet = unpacked;
+    packet = read(unpacked);
     canvas.setAttribute(
       "aria-label",
       `Attention of every head: ${packet.layers} layers in rows, ${packet.heads} heads in columns. ` +
         "Arrow keys move, Enter chooses a head."
     );
-    draw(canvas, packet, cursor);
+    show();
     say();
     resized.observe(canvas.parentElement);
   });

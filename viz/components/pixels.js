@@ -1,11 +1,10 @@
 // 8×8 pictures on a canvas: one of them large, to pick a pixel of or to draw on, or one for every head, to pick a head.
-// It draws the colours it is given (viz/pixels.py) and knows no model. Cell 0 is the class token, cell 1 + p pixel p.
+// It draws the colours it is given (viz/pixels/pictures.py) and knows no model. Cell 0 is the class token, cell 1 + p pixel p.
 // Triggers: "pick" (a pixel, or the number of a picture) and "drawn" ({number, epoch, levels}).
 
 const SIDE = 8;
 const WAIT = 250; // ms without a stroke before a drawing is sent
 const LABEL = 26; // css pixels for the layer and head numbers
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 // Where everything is: many pictures stand in rows and columns with numbers beside them, one picture alone.
 function layout(canvas, page) {
@@ -26,25 +25,7 @@ function cellBox({ unit, strip }, cell, x, y) {
   return [x + (pixel % SIDE) * unit, y + strip + Math.floor(pixel / SIDE) * unit, unit, unit];
 }
 
-function stripes(pen, colour, ratio) {
-  const side = Math.round(6 * ratio);
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = side;
-  const brush = tile.getContext("2d");
-  brush.strokeStyle = colour;
-  brush.lineWidth = 1.6 * ratio;
-  for (const shift of [-side, 0, side]) {
-    brush.beginPath();
-    brush.moveTo(shift, side);
-    brush.lineTo(shift + side, 0);
-    brush.stroke();
-  }
-  const pattern = pen.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(1 / ratio));
-  return pattern;
-}
-
-// One picture: the heat of each cell with the ink as squares upon it, or, without heat, the grey levels themselves.
+// One picture: the heat of each cell with the ink as squares of its grey upon it, or, without heat, the grey levels themselves.
 function drawPicture(pen, page, picture, place, x, y, looks) {
   const gap = place.unit > 12 ? 1 : 0;
   for (let cell = 0; cell <= SIDE * SIDE; cell++) {
@@ -61,15 +42,13 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
     if (level && (picture.colours || blocked)) {
       const side = place.unit * (0.12 + 0.42 * (level / (page.greys.length - 1)));
       const [inkX, inkY] = [left + (wide - gap - side) / 2, top + (tall - gap - side) / 2];
-      pen.globalAlpha = blocked ? 0.55 : 1;
-      pen.fillStyle = "#ffffff";
+      const edge = place.unit > 12 ? 1.5 : 0.75; // of paper, without which ink is lost on a dark cell
+      pen.globalAlpha = blocked ? 0.7 : 1;
+      pen.fillStyle = page.greys[0];
+      pen.fillRect(inkX - edge, inkY - edge, side + 2 * edge, side + 2 * edge);
+      pen.fillStyle = page.greys[level];
       pen.fillRect(inkX, inkY, side, side);
       pen.globalAlpha = 1;
-      if (place.unit > 12) {
-        pen.strokeStyle = "rgba(0,0,0,.75)";
-        pen.lineWidth = 1;
-        pen.strokeRect(inkX, inkY, side, side);
-      }
     }
   }
   if (place.unit > 12) {
@@ -101,7 +80,7 @@ function draw(canvas, page, cursor) {
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   const style = getComputedStyle(canvas);
-  const looks = { style, hatch: stripes(pen, page.hatch, ratio), ground: style.getPropertyValue("--st-secondary-background-color") || "#888" };
+  const looks = { style, hatch: hatching(pen, [page.hatch], ratio), ground: style.getPropertyValue("--st-secondary-background-color") || "#888" };
   const accent = style.getPropertyValue("--st-primary-color") || "#d33";
   page.pictures.forEach((picture, number) => {
     const [x, y] = corner(place, page, number);
@@ -210,9 +189,7 @@ function easel(canvas, root) {
     const [rows, columns] = page.mode === "heads" ? [page.rows, page.columns] : [SIDE, SIDE];
     const level = /^[0-9]$/.test(event.key) ? Number(event.key) : -1;
     if (event.key in STEPS) {
-      const [down, right] = STEPS[event.key];
-      const row = Math.min(Math.max(Math.floor(at / columns) + down, 0), rows - 1);
-      const column = Math.min(Math.max((at % columns) + right, 0), columns - 1);
+      const [row, column] = stepped(event.key, Math.floor(at / columns), at % columns, rows, columns);
       self.cursor = row * columns + column;
     } else if (event.key === "Enter" || event.key === " ") {
       if (page.mode === "draw") paint(at, page.levels[at] === self.tool ? 0 : self.tool);

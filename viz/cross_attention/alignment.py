@@ -3,15 +3,17 @@
 Sizes: S source tokens, N output tokens, which are the steps of writing.
 """
 
-import html
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 
-from viz.heatmap import LONGEST_TICK, escaped
+from viz.heatmap import LONGEST_TICK
+from viz.html import escaped
+from viz.numbers import tenths
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
@@ -87,39 +89,32 @@ def alignment_alt(found: Alignment) -> str:
     return f"Alignment of {len(found.outputs)} outputs with {len(found.source)} source tokens. " + "; ".join(pairs)
 
 
-def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> str:
+def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
     """HTML: the outputs in boxes, below each its probability; where masks are lifted, now and under the standard ones.
 
     now, standard: [N], 0 to 1; standard None: nothing is lifted. The step that is looked at is framed.
     """
     names = ["now", "standard masks"] if standard is not None else ["probability"]
     rows = [now] if standard is None else [now, standard]
-    head = "".join(
-        f'<td class="token"{_frame(place == step)}>{html.escape(output)}</td>' for place, output in enumerate(outputs)
+    head = Markup().join(
+        Markup('<td class="token"{}>{}</td>').format(_frame(place == step), output)
+        for place, output in enumerate(outputs)
     )
-    body = "".join(
-        f"<tr><th>{name}</th>" + "".join(f"<td{_doubt(one)}>{chance(one)}</td>" for one in row) + "</tr>"
+    body = Markup().join(
+        Markup("<tr><th>{}</th>{}</tr>").format(name, Markup().join(map(_probability, row)))
         for name, row in zip(names, rows, strict=True)
     )
-    return f'<table class="numbers written"><tr><th>writes</th>{head}</tr>{body}</table>{STRIP_STYLE}'
+    table = Markup('<table class="numbers written"><tr><th>writes</th>{}</tr>{}</table>').format(head, body)
+    return table + STRIP_STYLE
 
 
-def chance(probability: float) -> str:
-    """A probability or share for people, rounded down: what is not certain never says 100 %; NaN says "–"."""
-    if math.isnan(probability):
-        return "–"
-    if 0 < probability < 0.001:
-        return "< 0.1 %"
-    return f"{math.floor(probability * 1000) / 10:.1f} %" if probability < 1 else "100 %"
-
-
-STRIP_STYLE = """<style>
+STRIP_STYLE = Markup("""<style>
 table.numbers.written { width: auto; max-width: 100%; display: block; overflow-x: auto;
   padding-top: 4px; }
 table.numbers.written td { text-align: center; padding: .12rem .45rem; min-width: 2.6rem; }
 table.numbers.written td.token { font-size: 1.25rem; border: 0; }
 table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.28); }
-</style>"""
+</style>""")
 
 
 def _places(count: int) -> np.ndarray:
@@ -179,7 +174,7 @@ def _add_row(figure: go.Figure, found: Alignment) -> None:
 def _add_outputs(figure: go.Figure, found: Alignment) -> None:
     """A place to point at above each output: its probability, and what it looks at most."""
     said = [
-        f"step {step + 1} writes <b>{escaped(output)}</b>, {chance(float(found.probabilities[step]))}<br>"
+        f"step {step + 1} writes <b>{escaped(output)}</b>, {escaped(tenths(float(found.probabilities[step])))}<br>"
         f"looks most at {found.heaviest(step)}: {escaped(found.source[found.heaviest(step)])}, "
         f"{found.weights[step].max():.4f}"
         for step, output in enumerate(found.outputs)
@@ -221,9 +216,11 @@ def _cut(label: str) -> str:
     return label if len(label) <= LONGEST_TICK else label[: LONGEST_TICK - 1] + "…"
 
 
-def _frame(chosen: bool) -> str:
-    return f' aria-current="true" style="outline:2px solid {NOW}; border-radius:3px"' if chosen else ""
+def _frame(chosen: bool) -> Markup:
+    style = Markup(' aria-current="true" style="outline:2px solid {}; border-radius:3px"')
+    return style.format(NOW) if chosen else Markup()
 
 
-def _doubt(probability: float) -> str:
-    return ' class="doubt"' if probability < 0.9 else ""
+def _probability(one: float) -> Markup:
+    doubt = Markup(' class="doubt"') if one < 0.9 else Markup()
+    return Markup("<td{}>{}</td>").format(doubt, tenths(float(one)))

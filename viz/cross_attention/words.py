@@ -1,11 +1,12 @@
 """The words of the Cross-attention page: what was written, whether it is right, and what breaks. HTML."""
 
-import html
 from dataclasses import dataclass
 from datetime import date
 
-from viz.cross_attention.alignment import Alignment, chance
-from viz.numbers import percent
+from markupsafe import Markup
+
+from viz.cross_attention.alignment import Alignment
+from viz.numbers import tenths
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,6 @@ class Answer:
     where no mask is lifted; now: what it writes by itself then.
     """
 
-    text: str
     meant: date | None
     wrote: str
     day: date | None
@@ -29,92 +29,132 @@ class Answer:
     now_day: date | None = None
 
 
-def verdict(answer: Answer) -> str:
+def verdict(answer: Answer) -> Markup:
     """One paragraph: what was written, whether it is right, and what lifted masks make of it."""
-    wrote = f"<b>{html.escape(answer.wrote) or 'nothing'}</b>"
-    if answer.meant is not None and answer.wrote == answer.meant.isoformat():
-        words = f"The model writes {wrote}, which is right: the text means {_long(answer.meant)}."
-    elif answer.meant is not None:
-        words = f"The model writes {wrote}, which is wrong: the text means {_long(answer.meant)}."
-    else:
-        words = (
-            "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: "
-            f"it writes {wrote}, {_calendar(answer.day)}."
+    wrote = Markup("<b>{}</b>").format(answer.wrote or "nothing")
+    judged = judgement(answer.meant, answer.wrote, answer.day)
+    if answer.meant is not None:
+        words = Markup("The model writes {}, which is {}: the text means {}.").format(
+            wrote, judged, _long(answer.meant)
         )
-    words += f" Its least certain character is {html.escape(answer.at)}, with {chance(answer.least)}."
+    else:
+        words = Markup(
+            "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: it writes {}, {}."
+        ).format(wrote, judged)
+    words += Markup(" Its least certain character is {}, with {}.").format(answer.at, tenths(answer.least))
     if answer.lifted:
         words += f" {answer.lifted.capitalize()}, writing by itself, it writes "
-        words += (
-            "the same."
-            if answer.now == answer.wrote
-            else f"<b>{html.escape(answer.now) or 'nothing'}</b>, {_calendar(answer.now_day)}."
-        )
-    return f'<p class="sentence">{words}</p>'
+        if answer.now == answer.wrote:
+            words += "the same."
+        else:
+            which = "which is " if answer.meant is not None else ""
+            now = judgement(answer.meant, answer.now, answer.now_day)
+            words += Markup("<b>{}</b>, {}{}.").format(answer.now or "nothing", which, now)
+    return Markup('<p class="sentence">{}</p>').format(words)
 
 
-def step_words(found: Alignment) -> str:
+def judgement(meant: date | None, wrote: str, day: date | None) -> str:
+    """Whether what was written is right; of a text that is no date, whether it is a day of the calendar at all.
+
+    meant: the day that the text means, None where it is no date. day: the one that was written, None where it is none.
+    """
+    if meant is not None and wrote == meant.isoformat():
+        return "right"
+    if meant is not None:
+        return "wrong" if day is not None else "wrong, and no day of the calendar"
+    return "no day of the calendar" if day is None else f"a day of the calendar ({_long(day)})"
+
+
+def step_words(found: Alignment) -> Markup:
     """What the chosen step looks at."""
     heavy, row = found.heaviest(), found.weights[found.step]
-    output = html.escape(found.outputs[found.step])
+    step, output = found.step + 1, found.outputs[found.step]
     if not row.any():
-        return f'<p class="key">Step {found.step + 1} writes <b>{output}</b> and has nothing to attend to.</p>'
-    on_padding = float(row[found.padding].sum())
-    padded = f" {percent(on_padding)} of the row is on padding." if found.padding.any() else ""
-    return (
-        f'<p class="key">Step {found.step + 1} writes <b>{output}</b> with '
-        f"{chance(float(found.probabilities[found.step]))} and looks most at "
-        f"<b>{html.escape(found.source[heavy])}</b> (position {heavy}), with a weight of {row[heavy]:.2f}.{padded}</p>"
-    )
+        words = Markup("Step {} writes <b>{}</b> and has nothing to attend to.").format(step, output)
+        return Markup('<p class="key">{}</p>').format(words)
+    words = Markup(
+        "Step {} writes <b>{}</b> with {} and looks most at <b>{}</b> (position {}), with a weight of {:.2f}."
+    ).format(step, output, tenths(float(found.probabilities[found.step])), found.source[heavy], heavy, row[heavy])
+    if found.padding.any():
+        words += f" {tenths(float(row[found.padding].sum()))} of the row is on padding."
+    return Markup('<p class="key">{}</p>').format(words)
 
 
 @dataclass(frozen=True)
 class Breaks:
-    """A row of the table: masks, what they make the model write for the reader's text, and shares from 0 to 1."""
+    """A row of the table: masks, what they make the model write for the reader's text, and shares from 0 to 1.
+
+    judged: what `judgement` says of it. exact: of whole dates; characters, probability: shown the right answer.
+    """
 
     masks: str
     wrote: str
-    day: date | None
+    judged: str
     exact: float
     characters: float
     probability: float
 
 
-def breaks_table(rows: list[Breaks], now: str, count: int) -> str:
+def breaks_table(rows: list[Breaks], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
-    body = "".join(
-        f"<tr{_current(row.masks == now)}><td>{html.escape(row.masks)}</td>"
-        f'<td class="token">{html.escape(row.wrote)}</td><td>{"yes" if row.day else "no"}</td>'
-        f'<td class="number">{chance(row.exact)}</td><td class="number">{chance(row.characters)}</td>'
-        f'<td class="number">{chance(row.probability)}</td></tr>'
+    body = Markup().join(
+        Markup(
+            '<tr{}><td>{}</td><td class="token">{}</td><td class="judged">{}</td><td class="number">{}</td>'
+            '<td class="number">{}</td><td class="number">{}</td></tr>'
+        ).format(
+            Markup(' aria-current="true"') if row.masks == now else "", row.masks, row.wrote, row.judged,
+            tenths(row.exact), tenths(row.characters), tenths(row.probability),
+        )
         for row in rows
-    )
-    return (
-        '<table class="numbers breaks"><tr><th></th><th colspan="2">your text, written by itself</th>'
-        f'<th class="number">{count} held-out dates,<br>written by itself</th>'
+    )  # fmt: skip
+    return Markup(
+        '<div class="breaks"><table class="numbers breaks"><tr><th></th><th colspan="2">your text, written by '
+        'itself</th><th class="number">{} held-out dates,<br>written by itself</th>'
         '<th class="number" colspan="2">the same dates,<br>shown the right answer</th></tr>'
-        '<tr><th>masks</th><th>writes</th><th>a day of the calendar</th><th class="number">all right</th>'
-        '<th class="number">characters right</th><th class="number">mean probability</th></tr>'
-        f"{body}</table>{BREAKS_STYLE}"
-    )
+        '<tr><th>masks</th><th>writes</th><th>which is</th><th class="number">all right</th>'
+        '<th class="number">characters right</th><th class="number">mean probability</th></tr>{}</table></div>{}'
+    ).format(count, body, BREAKS_STYLE)
 
 
-BREAKS_STYLE = """<style>
+BREAKS_STYLE = Markup("""<style>
+div.breaks { overflow-x: auto; }
 table.numbers.breaks .token { max-width: 12rem; }
 table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(128,128,128,.14); }
-</style>"""
+</style>""")
 
 
-def breaks_words(standard: Breaks, padding: Breaks, causal: Breaks) -> str:
+def breaks_words(standard: Breaks, padding: Breaks, causal: Breaks) -> Markup:
     """What the table says, in words."""
-    return (
-        f"<p>Without the <b>padding mask</b> the encoder and the decoder read characters that nobody wrote: "
-        f"{chance(padding.exact)} of the dates come out right instead of {chance(standard.exact)}.</p>"
-        f"<p>Without the <b>causal mask</b> the decoder, shown the right answer as in training, reads the characters "
-        f"that it is asked for. It never could in training, and it gets {chance(causal.characters)} of them right "
-        f"instead of {chance(standard.characters)}. Writing by itself there is nothing yet to the right of the newest "
-        f"character, only earlier characters now see later ones: {chance(causal.exact)} of the dates come out right, "
-        f"{chance(standard.exact)} with the mask.</p>"
+    return Markup("<p>{}</p><p>{} {}</p>").format(
+        _padding_words(standard, padding), _shown_words(standard, causal), _alone_words(standard, causal)
     )
+
+
+def _padding_words(standard: Breaks, padding: Breaks) -> Markup:
+    return Markup(
+        "Without the <b>padding mask</b> the encoder and the decoder read characters that nobody wrote: {} of the "
+        "dates come out right{}."
+    ).format(tenths(padding.exact), _compared(padding.exact, standard.exact))
+
+
+def _shown_words(standard: Breaks, causal: Breaks) -> Markup:
+    return Markup(
+        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, may read the characters "
+        "that it is asked for. It never could in training: it gets {} of them right{}."
+    ).format(tenths(causal.characters), _compared(causal.characters, standard.characters))
+
+
+def _alone_words(standard: Breaks, causal: Breaks) -> str:
+    return (
+        "Writing by itself there is nothing yet to the right of the newest character, only earlier characters now see "
+        f"later ones: {tenths(causal.exact)} of the dates come out right{_compared(causal.exact, standard.exact)}."
+    )
+
+
+def _compared(now: float, standard: float) -> str:
+    """Beside the standard masks' share; where both are written alike, that nothing changed."""
+    usual = tenths(standard)
+    return ", as with the standard masks" if tenths(now) == usual else f" instead of {usual}"
 
 
 RULES = """
@@ -132,11 +172,3 @@ Whether a text is a date, and which, is decided here by a reader of our own for 
 
 def _long(day: date) -> str:
     return f"{day.day} {day:%B} {day.year}"
-
-
-def _calendar(day: date | None) -> str:
-    return "which is no day of the calendar" if day is None else f"a day of the calendar ({_long(day)})"
-
-
-def _current(chosen: bool) -> str:
-    return ' aria-current="true"' if chosen else ""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import colour_range, escaped
+from viz.heatmap import colour_range
+from viz.html import escaped
 from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, STANDARD, sequential
 

@@ -3,17 +3,17 @@
 A cell has two bytes: a bit for each mask that blocks it, and a bit for each opening that covers it.
 """
 
-import json
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from viz.palette import ALLOWED, MASK_COLOURS, OPENER_COLOURS
+from viz.hatch import ink
+from viz.packet import packed
+from viz.palette import ALLOWED, OPENER_COLOURS
+from viz.room import MARGIN
 
-HINT = "Drag on the cells, or beside a row or above a column for all of it. Point at a cell to read why it is blocked."
+HINT = "Drag on the cells, or beside a row or below a column for all of it. Point at a cell to read why it is blocked."
 ALT = (
     "The composed mask: {size} queries in rows, {size} keys in columns. Arrow keys move, with Shift they choose a "
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
@@ -42,8 +42,7 @@ def canvas_packet(view: MaskView, *, begin: int, end: int, epoch: int, number: i
     """Positions begin up to, without, end. epoch: a new one where the page itself set the drawing. number: of the last
     drawing that the page heard of. most: how many strokes a drawing may have.
 
-    The packet: the length of a JSON header (4 bytes, little-endian), the header, then, deflated, the two planes of
-    bytes [S,S].
+    The packet has two planes of bytes [S,S].
     """
     part = slice(begin, end)
     size = end - begin
@@ -54,10 +53,11 @@ def canvas_packet(view: MaskView, *, begin: int, end: int, epoch: int, number: i
         "place": view.place[part].tolist(),
         "labels": list(view.labels[part]),
         "strokes": [list(stroke) for stroke in view.strokes],
-        "masks": [{"name": name, "colour": MASK_COLOURS[name]} for name in view.blockers],
+        "masks": [ink(name) for name in view.blockers],
         "openings": [{"name": name, "colour": OPENER_COLOURS[name]} for name in view.openers],
-        "drawn": MASK_COLOURS["drawn"],
+        "drawn": ink("drawn"),
         "allowed": ALLOWED,
+        "room": MARGIN,
         "hint": HINT,
         "alt": ALT.format(size=size),
         "epoch": epoch,
@@ -65,8 +65,7 @@ def canvas_packet(view: MaskView, *, begin: int, end: int, epoch: int, number: i
         "most": most,
     }
     planes = [_bits(some, view.place.size)[part, part] for some in (view.blockers, view.openers)]
-    text = json.dumps(header).encode()
-    return struct.pack("<I", len(text)) + text + zlib.compress(b"".join(plane.tobytes() for plane in planes), 1)
+    return packed(header, *(plane.tobytes() for plane in planes))
 
 
 def _bits(masks: dict[str, np.ndarray], size: int) -> np.ndarray:

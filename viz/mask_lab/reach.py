@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from viz.heatmap import add_hatching, axis_names, blocked_groups, colour_bar, style_axes
+from viz import heatmap
+from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.palette import table
-from viz.view import HeadView, coarser, patches
+from viz.view import HeadView, coarser, reduced
 
 HEIGHT = 540  # pixels
 LEFT, RIGHT = (0.0, 0.46), (0.52, 0.98)
@@ -39,18 +40,22 @@ class ReachView:
 
 def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     """Left, what one layer lets through; right, after how many layers: two pictures that zoom together."""
-    margin = {"l": 8, "r": 8, "t": 52, "b": 8}
-    figure = go.Figure(layout={"height": HEIGHT, "margin": margin, "hovermode": "closest"})
     mask = coarser(_as_head(view), MOST_CELLS)
-    _add_mask(figure, mask, dark=dark)
-    _add_reach(figure, view, mask, dark=dark)
-    figure.update_layout(xaxis={"domain": LEFT}, xaxis2={"domain": RIGHT, "matches": "x"}, yaxis2={"matches": "y"})
-    figure.layout.yaxis.scaleanchor = None  # two pictures of one size fill the width
+    left = axes(mask)
+    left["yaxis"]["scaleanchor"] = None  # two pictures of one size fill the width
+    left["xaxis"]["domain"] = LEFT
+    right = axes(mask, "2", tokens=False)
+    right["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
+    right["yaxis2"]["matches"] = "y"
     alone = f"layer L{view.layer} alone: what a token may look at"
     stacked = f"stacked: after how many of {_layers(len(view.window))} it can know of it"
-    for text, x in ((alone, 0.0), (stacked, RIGHT[0])):
-        figure.add_annotation(text=f"<b>{text}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
-                              yanchor="bottom", showarrow=False)  # fmt: skip
+    layout = {
+        "height": HEIGHT,
+        "margin": {"l": 8, "r": 8, "t": 52, "b": 8},
+        "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
+        "images": hatching(mask.blocked, dark=dark),
+    }
+    figure = heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
     mark_row(figure, view.query // mask.step, ("", "2"))
     return figure
 
@@ -129,65 +134,47 @@ def _as_head(view: ReachView) -> HeadView:
 def soonest(first: np.ndarray, step: int) -> np.ndarray:
     """int [T,T] -> [T/step,T/step]: the smallest number of layers in each patch; 0 where all are 0."""
     never = np.iinfo(np.int32).max
-    least = patches(np.where(first > 0, first.astype(np.int32), never), step, never).min((1, 3))
+    least = reduced(np.where(first > 0, first.astype(np.int32), never), step, np.minimum, never)
     return np.where(least == never, 0, least)
 
 
-def _add_reach(figure: go.Figure, view: ReachView, mask: HeadView, *, dark: bool) -> None:
+def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     numbers = soonest(view.first, mask.step)
     most = int(numbers.max())
     every = -(-most // 12)  # so many numbers at the colour bar
     ticks = list(range(1, most + 1, every))
     bar = colour_bar("layers", x=RIGHT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0, tickvals=ticks)
     first = "" if mask.step == 1 else "at the soonest "
-    figure.add_heatmap(
-        z=np.where(numbers > 0, numbers, np.nan).astype(np.float32),
-        **axis_names(mask),
-        xaxis="x2",
-        yaxis="y2",
-        zmin=0.5,
-        zmax=most + 0.5,
-        colorscale=_discrete(most),
-        colorbar=bar,
-        hovertemplate=f"<b>%{{y}}</b> can know of <b>%{{x}}</b><br>{first}after %{{z}} layers<extra></extra>",
-        hoverongaps=False,
-        name="reach",
+    reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
+        "zmin": 0.5,
+        "zmax": most + 0.5,
+        "colorscale": _discrete(most),
+        "colorbar": bar,
+        "hovertemplate": f"<b>%{{y}}</b> can know of <b>%{{x}}</b><br>{first}after %{{z}} layers<extra></extra>",
+        "name": "reach",
+    }
+    words = "<b>%{y}</b> can never know of <b>%{x}</b><br>no path through the masks<extra></extra>"
+    never = _flat(numbers == 0, mask, NEVER[dark], "never", words, "2")
+    return [reach, never] if (numbers == 0).any() else [reach]
+
+
+def _mask_traces(mask: HeadView) -> list[Part]:
+    free = _flat(
+        ~mask.any_blocked(), mask, _colours(1)[0], "may look", "<b>%{y}</b> may look at <b>%{x}</b><extra></extra>"
     )
-    if (numbers == 0).any():
-        words = "<b>%{y}</b> can never know of <b>%{x}</b><br>no path through the masks<extra></extra>"
-        _add_flat(figure, numbers == 0, mask, NEVER[dark], "never", words, "2")
-    style_axes(figure, mask, "2", tokens=False)
+    return [*blocked_traces(mask), free]
 
 
-def _add_mask(figure: go.Figure, mask: HeadView, *, dark: bool) -> None:
-    blocked = mask.any_blocked()
-    words = "<b>%{y}</b> may look at <b>%{x}</b><extra></extra>"
-    _add_flat(figure, ~blocked, mask, _colours(1)[0], "may look", words)
-    if blocked.any():
-        add_hatching(figure, mask.blocked, dark=dark, place="")
-        for text, cells in blocked_groups(mask):
-            words = f"<b>%{{y}}</b> looks at <b>%{{x}}</b><br>{text}<extra></extra>"
-            _add_flat(figure, cells, mask, "rgba(0,0,0,0)", text, words)
-    style_axes(figure, mask)
-
-
-def _add_flat(
-    figure: go.Figure, cells: np.ndarray, mask: HeadView, colour: str, name: str, words: str, place: str = ""
-) -> None:
+def _flat(shown: np.ndarray, mask: HeadView, colour: str, name: str, words: str, place: str = "") -> Part:
     """Cells of one colour."""
-    figure.add_heatmap(
-        z=np.where(cells, 0.0, np.nan).astype(np.float32),
-        **axis_names(mask),
-        xaxis="x" + place,
-        yaxis="y" + place,
-        zmin=0,
-        zmax=1,
-        colorscale=[[0, colour], [1, colour]],
-        showscale=False,
-        hovertemplate=words,
-        hoverongaps=False,
-        name=name,
-    )
+    return cells(mask, np.where(shown, 0.0, np.nan), place) | {
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": [[0, colour], [1, colour]],
+        "showscale": False,
+        "hovertemplate": words,
+        "name": name,
+    }
 
 
 def _colours(count: int) -> list[str]:

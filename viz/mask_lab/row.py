@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from model.heads.row_steps import RowSteps
-from viz.heatmap import escaped
+from viz.html import escaped
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 
 MOST_KEYS = 48  # rows of the table

@@ -1,11 +1,11 @@
 """Written digits side by side, with what a recogniser takes them for."""
 
-import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
 
 from viz.hatch import data_uri
@@ -25,7 +25,7 @@ class Card:
     given: int = 0
 
 
-def gallery(cards: Sequence[Card], columns: int = 10) -> str:
+def gallery(cards: Sequence[Card], columns: int = 10) -> Markup:
     """Pictures as HTML, so many in a row, each with its caption; a verdict is a frame and a word of the caption."""
     style = (
         f".gallery{{display:grid;grid-template-columns:repeat({columns},minmax(0,1fr));gap:10px;max-width:1100px}}"
@@ -34,14 +34,15 @@ def gallery(cards: Sequence[Card], columns: int = 10) -> str:
         ".gallery .yes img{border-color:#009E73}.gallery .no img{border:3px dashed #D55E00}"
         ".gallery figcaption{font-size:.8rem;line-height:1.15;margin-top:.15rem}"
     )
-    return f'<style>{style}</style><div class="gallery">{"".join(map(_figure, cards))}</div>'
+    pictures = Markup().join(map(_figure, cards))
+    return Markup('<style>{}</style><div class="gallery">{}</div>').format(Markup(style), pictures)
 
 
-def _figure(card: Card) -> str:
+def _figure(card: Card) -> Markup:
     verdict = "" if card.good is None else "yes" if card.good else "no"
-    caption = html.escape(card.caption)
-    image = f'<img src="{data_uri(picture_png(card.levels, card.given))}" alt="A written digit: {caption}">'
-    return f'<figure class="{verdict}">{image}<figcaption>{caption}</figcaption></figure>'
+    return Markup(
+        '<figure class="{0}"><img src="{1}" alt="A written digit: {2}"><figcaption>{2}</figcaption></figure>'
+    ).format(verdict, data_uri(picture_png(card.levels, card.given)), card.caption)
 
 
 def picture_png(levels: np.ndarray, given: int = 0, scale: int = 10) -> bytes:

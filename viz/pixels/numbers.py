@@ -1,48 +1,48 @@
 """What the digits model expects of a picture, in numbers: HTML tables, and the loss of every pixel as a figure."""
 
-import html
 from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 
 from viz.heatmap import colour_bar
-from viz.numbers import percent
+from viz.numbers import tenths
 from viz.palette import NOW, STANDARD, sequential
 from viz.pixels.pictures import GREYS, LEVELS, SIDE
 
 
-def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, changed: bool) -> str:
+def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, changed: bool) -> Markup:
     """How likely the model finds each grey level [8] of a pixel, the true one marked; one list unless changed.
 
     what: the table's title, which names the pixel.
     """
     lists = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("expected", standard, STANDARD)]
-    head = "".join(f'<th colspan="2">{name}</th>' for name, _, _ in lists)
-    rows = []
-    for level in range(LEVELS):
-        swatch = f'<span class="swatch" style="background:{GREYS[level]};border:1px solid #888"></span>'
-        name = f"<b>{level} ← true</b>" if level == true else str(level)
-        cells = "".join(
-            f'<td class="number">{percent(float(some[level]))}</td><td class="track">'
-            f'<div class="bar" style="width:{float(some[level]) * 100:.1f}%;background:{colour}"></div></td>'
-            for _, some, colour in lists
+    head = Markup().join(Markup('<th colspan="2">{}</th>').format(name) for name, _, _ in lists)
+    swatch = Markup('<span class="swatch" style="background:{};border:1px solid #888"></span>')
+    names = [Markup("<b>{} ← true</b>").format(level) if level == true else str(level) for level in range(LEVELS)]
+    rows = Markup().join(
+        Markup('<tr><td class="token">{}{}</td>{}</tr>').format(
+            swatch.format(GREYS[level]),
+            names[level],
+            Markup().join(_bar(float(some[level]), colour) for _, some, colour in lists),
         )
-        rows.append(f'<tr><td class="token">{swatch}{name}</td>{cells}</tr>')
-    return f'<table class="numbers levels"><tr><th>{html.escape(what)}</th>{head}</tr>{"".join(rows)}</table>'
+        for level in range(LEVELS)
+    )
+    return Markup('<table class="numbers levels"><tr><th>{}</th>{}</tr>{}</table>').format(what, head, rows)
 
 
-def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> str:
+def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Markup:
     """(what, now, standard) a row; the standard column only where something is changed."""
     heads = ("now", "standard") if changed else ("",)
-    title = "".join(f'<th class="number">{head}</th>' for head in heads)
-    body = "".join(
-        f"<tr><td>{html.escape(what)}</td>"
-        + "".join(f'<td class="number">{value}</td>' for value in values[: len(heads)])
-        + "</tr>"
+    title = Markup().join(Markup('<th class="number">{}</th>').format(head) for head in heads)
+    body = Markup().join(
+        Markup("<tr><td>{}</td>{}</tr>").format(
+            what, Markup().join(Markup('<td class="number">{}</td>').format(value) for value in values[: len(heads)])
+        )
         for what, *values in rows
     )
-    return f'<table class="numbers shares"><tr><th>measured</th>{title}</tr>{body}</table>'
+    return Markup('<table class="numbers shares"><tr><th>measured</th>{}</tr>{}</table>').format(title, body)
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, levels: np.ndarray, *, changed: bool) -> go.Figure:
@@ -83,13 +83,19 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: np.ndarray, *, ch
     return figure
 
 
-def class_table(chances: np.ndarray, told: int) -> str:
+def class_table(chances: np.ndarray, told: int) -> Markup:
     """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
-    rows = "".join(
-        f'<tr><td class="token">{f"<b>{one} ← told</b>" if one == told else one}</td>'
-        f'<td class="number">{percent(float(chance))}</td><td class="track">'
-        f'<div class="bar" style="width:{float(chance) * 100:.1f}%;background:{STANDARD}"></div></td></tr>'
-        for one, chance in enumerate(chances)
+    names = [Markup("<b>{} ← told</b>").format(one) if one == told else str(one) for one in range(len(chances))]
+    rows = Markup().join(
+        Markup('<tr><td class="token">{}</td>{}</tr>').format(name, _bar(float(chance), STANDARD))
+        for name, chance in zip(names, chances, strict=True)
     )
-    head = '<tr><th>class</th><th colspan="2">likely, given what is drawn</th></tr>'
-    return f'<table class="numbers classes">{head}{rows}</table>'
+    head = Markup('<tr><th>class</th><th colspan="2">likely, given what is drawn</th></tr>')
+    return Markup('<table class="numbers classes">{}{}</table>').format(head, rows)
+
+
+def _bar(share: float, colour: str) -> Markup:
+    """A share, 0 to 1, as two cells: in words, and as a bar."""
+    return Markup(
+        '<td class="number">{}</td><td class="track"><div class="bar" style="width:{:.1f}%;background:{}"></div></td>'
+    ).format(tenths(share), share * 100, colour)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from viz.hatch import ink
 from viz.heatmap import colour_range
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, table
@@ -68,8 +69,8 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[str
     }
 
 
-def heads_packet(view: PixelView, layer: int, head: int) -> dict[str, Any]:
-    """Every head small, layers in rows and heads in columns; colours from 0 to 1."""
+def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[str, Any]:
+    """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
     layers, heads = view.weights.shape[:2]
     shown = [(one, other) for one in range(layers) for other in range(heads)]
     names = [
@@ -80,13 +81,14 @@ def heads_packet(view: PixelView, layer: int, head: int) -> dict[str, Any]:
         )
         for one, other in shown
     ]
-    return _packet(view, [view.weights[place] for place in shown], 1.0) | {
+    return _packet(view, [view.weights[place] for place in shown], zmax) | {
         "mode": "heads",
         "rows": layers,
         "columns": heads,
         "chosen": layer * heads + head,
         "names": names,
-        "hint": "Every head, colours from 0 to 1; the strip on top is the class token. Click one to see it large.",
+        "hint": "Every head, in the colours of the large one; the strip on top is the class token. "
+        "Click one to see it large.",
         "alt": f"Where each of {layers} times {heads} heads looks from {name_of(view.query, view.class_name)}. "
         f"{names[layer * heads + head]}. Arrow keys move, Enter chooses a head.",
     }
@@ -105,7 +107,7 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
         "levels": [int(level) for level in levels],
         "pictures": [{"colours": None, "classInk": ""}],
         "blocked": [bool(one) for one in free],
-        "hatch": "#8C929E",
+        "hatch": ink("causal", "#8C929E"),
         "className": class_name,
         "greys": list(GREYS),
         "chosen": -1,
@@ -132,9 +134,9 @@ def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
     return [COLOURS[place] for place in places]
 
 
-def largest(*views: PixelView, layer: int, head: int) -> float:
-    """The weight that gets the last colour, one for all of these pictures of a head."""
-    return colour_range(*(view.weights[layer, head] for view in views))
+def largest(*views: PixelView) -> float:
+    """The weight that gets the last colour: one for every head of these pictures, so that small and large agree."""
+    return colour_range(*(view.weights for view in views))
 
 
 def scale_html(zmax: float) -> str:
@@ -147,7 +149,7 @@ def scale_html(zmax: float) -> str:
     causal = f'<span class="swatch" style="background:{MASK_COLOURS["causal"]}"></span>'
     parts = (
         f'weight 0 <span style="{bar}"></span> {zmax:.2f}',
-        "□ ink, larger = darker",
+        "■ ink, larger = darker",
         f"{causal}hatched: blocked by causal",
     )
     spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
@@ -162,7 +164,7 @@ def _packet(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict
         "levels": [int(level) for level in view.levels],
         "pictures": [_picture(one, view.blocked, zmax) for one in weights],
         "blocked": [bool(one) for one in view.blocked],
-        "hatch": MASK_COLOURS["causal"],
+        "hatch": ink("causal"),
         "className": view.class_name,
         "greys": list(GREYS),
         "query": view.query,

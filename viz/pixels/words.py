@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup, escape
 
-from viz.numbers import percent
+from viz.numbers import tenths
 from viz.pixels.pictures import CELLS, SIDE, PixelView, name_of, strongest
 
 SAME = 0.005  # nats a pixel; a smaller change of the loss is called none
@@ -26,45 +27,51 @@ class Seen:
     layer_only: bool
 
 
-def sentence(seen: Seen) -> str:
+def sentence(seen: Seen) -> Markup:
     """What is seen, and what to try next."""
     view = seen.view
-    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
     if view.blocked.any() or view.query == CELLS - 1:
-        places = ", ".join(
-            f"{percent(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights)
-        )
-        after = int(view.blocked.sum())
-        rest = (
-            f"The {after} later {'pixel is' if after == 1 else 'pixels are'} blocked. "
-            "Switch <b>Causal</b> off to see what leaks."
-            if after
-            else "Nothing comes after it, so nothing is blocked. Pick a pixel further up to see the mask."
-        )
-        who = f"from {looker}" if looker == picked else f"writing {picked} from {looker}"
-        return f"{seen.name}, {who}: {places}. {rest}"
+        return _looks(seen)
+    looker = name_of(view.query, view.class_name)
     leak = (
-        f"Without the causal mask, {percent(seen.leak)} of {seen.name}’s attention from {looker} goes to later pixels."
+        f"Without the causal mask, {tenths(seen.leak)} of {seen.name}’s attention from {looker} goes to later pixels."
     )
     if seen.layer_only:
-        return (
-            f"{leak} Only this layer’s weights are redone, from the standard run’s queries and keys; predictions stay."
-        )
-    return f"{leak} {_answer(seen)}"
+        redone = "Only this layer’s weights are redone, from the standard run’s queries and keys; predictions stay."
+        return escape(f"{leak} {redone}")
+    return Markup("{} {}").format(leak, _answer(seen))
 
 
-def _answer(seen: Seen) -> str:
-    """Whether the model reads the answer that it now may see, by the loss over the whole image."""
+def _looks(seen: Seen) -> Markup:
+    """Where a head looks under the mask, and what the mask takes from it."""
+    view, after = seen.view, int(seen.view.blocked.sum())
+    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
+    who = f"from {looker}" if looker == picked else f"writing {picked} from {looker}"
+    places = ", ".join(f"{tenths(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights))
+    rest = Markup("Nothing comes after it, so nothing is blocked. Pick a pixel further up to see the mask.")
+    if after:
+        later = "later pixel is" if after == 1 else "later pixels are"
+        rest = Markup("The {} {} blocked. Switch <b>Causal</b> off to see what leaks.").format(after, later)
+    return Markup("{}, {}: {}. {}").format(seen.name, who, places, rest)
+
+
+def _answer(seen: Seen) -> Markup:
+    """What a lifted mask does to the predictions: of the whole image, and of the pixel picked."""
     pixel = name_of(seen.view.pixel + 1, "")
     now, standard = seen.loss
     change = f"from {standard:.3f} to {now:.3f} nats a pixel"
-    true = f"the true level of {pixel} is expected with {percent(seen.chance[0])} instead of {percent(seen.chance[1])}"
+    here = _here(pixel, *map(tenths, seen.chance))
     if now > standard + SAME:
-        why = "it was trained never to see later pixels, so they disturb it: <b>it does not read the answer</b>"
-        return f"Over the image the loss rises {change}: {why}. Here {true}."
+        why = "it was trained never to see later pixels, and <b>does not read the answer</b> from them"
+        return Markup("Over the image the loss rises {}: {}. {}").format(change, Markup(why), here)
     if now < standard - SAME:
-        return f"Over the image the loss falls {change}: <b>the model reads the answer</b>. Here {true}."
-    return f"Over the image the loss hardly changes, {change}; {true}."
+        return Markup("Over the image the loss falls {}: <b>later pixels help it</b>. {}").format(change, here)
+    return Markup("Over the image the loss hardly changes, {}. {}").format(change, here)
+
+
+def _here(pixel: str, now: str, standard: str) -> str:
+    true = f"The true level of {pixel} is expected with {now}"
+    return f"{true}, as before." if now == standard else f"{true} instead of {standard}."
 
 
 def where(cell: int, view: PixelView) -> str:

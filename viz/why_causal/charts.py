@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from viz.heatmap import escaped
+from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
 WITH, WITHOUT = STANDARD, NOW

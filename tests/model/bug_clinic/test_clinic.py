@@ -27,11 +27,6 @@ QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask 
 
 
 @pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
-
-
-@pytest.fixture(scope="module")
 def trace(story: Model) -> Trace:
     return read(story, TEXT)
 
@@ -67,7 +62,7 @@ class TestText:
 
 class TestRerun:
     def test_with_the_core_is_the_run(self, story: Model, trace: Trace) -> None:
-        network = clinic._network(story)
+        network = story.network
         assert network is not None
         for row in range(2):
             run = clinic.rerun(network, trace, row, lambda _: attention_stages)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.heads import measures
+from model.heads.survey import survey
 from model.masks import MaskSpec
 from tests.near import assert_near
 
@@ -45,11 +46,6 @@ def test_entropy_in_bits() -> None:
     assert number(measures.entropy(torch.full((3, 7), 1 / 7))) == pytest.approx(math.log2(7), abs=1e-6)
 
 
-def test_mean_distance_in_positions() -> None:
-    assert number(measures.mean_distance(CAUSAL)) == pytest.approx((0 + 0.5 + 0.75 + 1.5) / 4)
-    assert number(measures.mean_distance(LIFTED)) == pytest.approx((1.5 + 0.5 + 1.125 + 0) / 4)  # ahead or behind
-
-
 def test_leak_to_the_future_and_to_padding() -> None:
     assert [number(share) for share in measures.leak(CAUSAL, torch.ones(4, dtype=torch.bool))] == [0, 0]
     future, padding = measures.leak(LIFTED, KEEP)  # over the four queries that attend to something
@@ -77,25 +73,25 @@ def test_previous_token() -> None:
 
 def test_induction_is_on_the_token_after_the_previous_occurrence() -> None:
     period, length = 3, 7
+    ids = torch.arange(length) % period
     perfect = torch.zeros(length, length)
     for query in range(length):
         perfect[query, max(query - period + 1, 0)] = 1
-    assert number(measures.induction(perfect, period)) == 1
-    assert number(measures.induction(perfect, period + 1)) == 0
+    assert number(measures.induction(perfect, ids)) == 1
+    assert number(measures.induction(perfect.roll(1, 1), ids)) == 0
     halved = perfect.clone()
     halved[4] = torch.tensor([0.25, 0, 0.75, 0, 0, 0, 0])
     halved[5] = torch.tensor([0, 0, 0, 0.5, 0.5, 0, 0])
-    assert number(measures.induction(halved, period)) == pytest.approx((1 + 0.75 + 0.5 + 1) / 4)
-    assert number(measures.induction(halved, period, torch.arange(length) > period)) == pytest.approx(2.25 / 3)
+    assert number(measures.induction(halved, ids)) == pytest.approx((1 + 0.75 + 0.5 + 1) / 4)
+    assert number(measures.induction(halved, ids, torch.arange(length) > period)) == pytest.approx(2.25 / 3)
 
 
 @pytest.mark.parametrize(
     "measure",
     [
         measures.entropy,
-        measures.mean_distance,
         measures.previous_token,
-        lambda weights, queries=None: measures.induction(weights, 2, queries),
+        lambda weights, queries=None: measures.induction(weights, torch.tensor([0, 1, 0, 1]), queries),
         lambda weights, queries=None: measures.leak(weights, torch.arange(4) != 2, queries)[0],
     ],
 )
@@ -112,7 +108,6 @@ def test_rows_that_attend_to_nothing_are_left_out() -> None:
     without = CAUSAL.clone()
     without[1] = 0
     assert number(measures.entropy(without)) == pytest.approx((0 + 1.5 + 2) / 3)
-    assert number(measures.mean_distance(without)) == pytest.approx((0 + 0.75 + 1.5) / 3)
     assert number(measures.previous_token(without)) == pytest.approx((0.25 + 0.25) / 2)
 
 
@@ -148,22 +143,23 @@ def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
     trace = tiny.run(tiny.encode(["the cat sat", "the cat sat on the mat still"], pad_side))
     for row in range(2):
         keep = trace.batch.keep[row]
-        future, padding = measures.leak_by_head(trace, row, spec)
+        found = survey(trace, row, spec)
+        future, padding = torch.from_numpy(found.future), torch.from_numpy(found.padding)
         for layer, head in product(range(2), range(3)):
             expected = measures.leak(trace.weights(layer, head, row, spec), keep, keep)
             assert_near(future[layer, head], expected[0], 1e-6, f"future, {layer}.{head}")
             assert_near(padding[layer, head], expected[1], 1e-6, f"padding, {layer}.{head}")
     if spec == MaskSpec(causal=False, padding=False):
-        assert (measures.leak_by_head(trace, 0, spec)[0] > 0).all()
-        assert (measures.leak_by_head(trace, 0, spec)[1] > 0).all()
+        assert (survey(trace, 0, spec).future > 0).all()
+        assert (survey(trace, 0, spec).padding > 0).all()
 
 
 def test_what_follows_the_last_time_is_not_the_query_itself() -> None:
     """In "no no no" the token after the last one is the query: looking at oneself is no induction."""
     weights = torch.eye(5)[None].expand(2, 5, 5)
-    assert torch.isnan(measures.induction_in(weights, torch.tensor([7, 7, 7, 7, 7]))).all()
-    assert torch.isnan(measures.induction_in(weights, torch.tensor([3, 5, 7, 11, 13]))).all()
+    assert torch.isnan(measures.induction(weights, torch.tensor([7, 7, 7, 7, 7]))).all()
+    assert torch.isnan(measures.induction(weights, torch.tensor([3, 5, 7, 11, 13]))).all()
     copies = torch.zeros(5, 5)
     copies[3, 1] = copies[4, 2] = 0.75  # 7 5 11 7 5: the second 7 looks at what followed the first, and so on
-    assert float(measures.induction_in(copies, torch.tensor([7, 5, 11, 7, 5]))) == 0.75
+    assert float(measures.induction(copies, torch.tensor([7, 5, 11, 7, 5]))) == 0.75
     assert float(measures.own_token(weights[0])) == 1.0

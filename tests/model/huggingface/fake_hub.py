@@ -42,13 +42,15 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeHub:
     """Serves repositories, {"owner/name": {file: content}}, to this process's hub client while it is open.
 
-    requests: what was asked, "METHOD path". gated: repositories that want a login. status: answer everything with it.
+    requests: what was asked, "METHOD path". tokens: the Authorization headers that came with them. gated: repositories
+    that want a login. status: answer everything with it.
     breaks_after: no more than so many bytes of any file arrive, then the connection is closed.
     """
 
     def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
         self.repos = repos
         self.requests: list[str] = []
+        self.tokens: list[str] = []
         self.gated: set[str] = set()
         self.status: int | None = None
         self.breaks_after: int | None = None
@@ -95,6 +97,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
 
         def answer(self, send: Callable[[bytes, int], None]) -> None:
             hub.requests.append(f"{self.command} {self.path}")
+            hub.tokens += self.headers.get_all("Authorization", [])
             asked = re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", self.path)
             repo, name = asked.groups() if asked else ("", "")
             if hub.status is not None:

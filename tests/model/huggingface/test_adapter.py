@@ -8,75 +8,22 @@ weight of every head, and the logits, at the real tokens. The largest difference
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from model.errors import NotSupported
-from model.huggingface import adapter, recording
+from model.huggingface import recording
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec, Stroke
-from model.settings import Settings
 from model.text import TokenBatch
-from model.trace import Trace
 from model.transformer import positions_of, positions_under
 from tests.model.huggingface import families
+from tests.model.huggingface.family import LOGITS, TARGETS, TEXTS, WEIGHTS, Family
 from tests.near import assert_near, largest_difference
-
-TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "red ball near the old mat"]
-TARGETS = ["a big cat and a ball", "it sat", "one old mat saw the red ball"]
-WEIGHTS, LOGITS = 1e-5, 1e-4  # the most that they may differ
-
-
-class Family:
-    """A tiny checkpoint, loaded by us and, eager, by transformers."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        self.ours = adapter.load(str(families.save(name, folder)), settings=Settings())
-        loader = families.network_class(name)
-        self.theirs: PreTrainedModel = loader.from_pretrained(folder, attn_implementation="eager").eval()
-
-    def batch(self, padding: str) -> TokenBatch:
-        """padding: "none" (one text), "left" or "right"."""
-        texts, targets = (TEXTS[:1], TARGETS[:1]) if padding == "none" else (TEXTS, TARGETS)
-        side = "right" if padding == "none" else padding
-        given = {"targets": targets} if self.name in families.PAIRS else {}
-        return self.ours.encode(texts, side, **given)
-
-    def run(self, padding: str = "none", spec: MaskSpec | None = None) -> Trace:
-        return self.ours.run(self.batch(padding), spec)
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
-    """Every family, made once."""
-    return {name: Family(name, tmp_path_factory.mktemp(name)) for name in families.ALL}
-
-
-@pytest.fixture(scope="module")
-def largest() -> Iterator[dict[str, list[float]]]:
-    """The largest differences of weights and logits by family, printed at the end."""
-    found: dict[str, list[float]] = {}
-    yield found
-    for name, (weights, logits) in found.items():
-        print(f"{name}: weights {weights:.1e}, logits {logits:.1e}")
-
-
-@pytest.fixture(params=families.ALL)
-def family(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
-    return loaded[request.param]
-
-
-@pytest.fixture(params=families.DECODERS)
-def decoder(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
-    return loaded[request.param]
 
 
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
@@ -392,113 +339,3 @@ def test_a_run_attends_as_its_trace_shows_it(
             assert (stages.weights[~allowed] == 0).all()
             if name != "gpt_oss":
                 assert_near(stages.weights.sum(-1), allowed.any(-1).float(), 1e-5, "sums of rows, 0 for an empty one")
-
-
-@pytest.mark.parametrize(("name", "size"), [("mistral", 3), ("phi3", 5)])
-@pytest.mark.parametrize("padding", ["left", "right"])
-def test_a_readers_window_as_wide_as_the_models_own_is_the_models_own(
-    loaded: dict[str, Family], name: str, size: int, padding: str
-) -> None:
-    usual = loaded[name].run(padding)
-    instead = loaded[name].run(padding, MaskSpec(window=False, sliding=size))
-    assert set(instead.blocked_by(0)) == {"causal", "padding", "sliding"}
-    assert largest_difference(instead.logits, usual.logits) == 0
-    assert largest_difference(loaded[name].run(padding, MaskSpec(window=False)).logits, usual.logits) > 1e-3
-
-
-def test_a_window_for_the_layers_that_have_one_is_the_models_own(loaded: dict[str, Family]) -> None:
-    """Gemma's first and third layer; the second keeps its standard masks, which have no window."""
-    usual = loaded["gemma2"].run("left")
-    instead = loaded["gemma2"].run("left", MaskSpec(window=False, sliding=3, layers=(0, 2)))
-    assert largest_difference(instead.logits, usual.logits) == 0
-    everywhere = loaded["gemma2"].run("left", MaskSpec(window=False, sliding=3))
-    assert largest_difference(everywhere.logits, usual.logits) > 1e-3
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma2", "mistral", "bert"])
-def test_masks_hold_in_their_layer_alone(loaded: dict[str, Family], name: str) -> None:
-    family = loaded[name]
-    usual = family.run("left")
-    run = family.run("left", replace(family.ours.standard, stride=2, layers=(1,)))
-    for layer in range(3):
-        assert torch.equal(run.layers[layer].q, usual.layers[layer].q) == (layer < 2)
-        assert ("stride" in run.blocked_by(layer)) == (layer == 1)
-        for head, row in product(range(4), range(len(TEXTS))):
-            difference = largest_difference(run.weights(layer, head, row), usual.weights(layer, head, row))
-            assert difference == 0 if layer < 1 else difference > 1e-4
-
-
-def test_of_the_heads_that_share_a_key_one_can_be_masked(loaded: dict[str, Family]) -> None:
-    family = loaded["llama"]
-    usual, run = family.run("left"), family.run("left", MaskSpec(causal=False, heads=(1,)))
-    assert [family.ours.key_value_heads[head] for head in (0, 1)] == [0, 0]
-    for head in range(4):
-        assert ("causal" in run.blocked_by(0, head=head)) == (head != 1)
-        difference = largest_difference(run.weights(0, head), usual.weights(0, head))
-        assert difference > 1e-3 if head == 1 else difference == 0
-
-
-@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
-def test_a_layer_or_head_that_is_not_there_is_refused(loaded: dict[str, Family], name: str) -> None:
-    found = loaded[name].ours.describe()
-    layers, heads = max(found.layers.values()), found.heads  # of an encoder-decoder, the part that has most
-    with pytest.raises(ValueError, match=rf"layers: expected numbers from 0 to {layers - 1}, got \({layers},\)"):
-        loaded[name].run(spec=MaskSpec(layers=(layers,)))
-    with pytest.raises(ValueError, match=rf"heads: expected numbers from 0 to {heads - 1}, got \(0, {heads}\)"):
-        loaded[name].run(spec=MaskSpec(heads=(0, heads)))
-
-
-@pytest.mark.parametrize("name", ["t5", "bart"])
-def test_an_encoders_layer_beyond_its_decoders_can_be_masked(loaded: dict[str, Family], name: str) -> None:
-    encoder = loaded[name].run(spec=MaskSpec(stride=2, layers=(2,))).select("encoder")
-    assert ["stride" in encoder.blocked_by(layer) for layer in range(3)] == [False, False, True]
-
-
-@pytest.mark.parametrize("positions", ["cells", "documents"])
-@pytest.mark.parametrize("name", ["roberta", *families.PAIRS])
-def test_a_model_that_counts_by_itself_takes_no_other_positions(
-    loaded: dict[str, Family], name: str, positions: str
-) -> None:
-    with pytest.raises(ValueError, match=f"works out its positions by itself: expected counted ones, got {positions}"):
-        loaded[name].run(spec=MaskSpec(documents="mat", positions=positions))
-
-
-@pytest.mark.parametrize("padding", ["left", "right"])
-def test_packed_documents_are_as_if_each_were_alone(
-    decoder: Family, padding: str, largest: dict[str, list[float]]
-) -> None:
-    spec = MaskSpec(documents="mat", positions="documents")
-    packed = decoder.run(padding, spec)
-    numbers = packed.batch.documents("mat")[0]
-    assert int(numbers.max()) == 1
-    for number in (0, 1):
-        where = ((numbers == number) & packed.batch.keep[0]).nonzero()[:, 0]
-        ids = packed.batch.ids[:1, where]
-        alone = decoder.ours.run(TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), ()))
-        found = largest.setdefault(f"{decoder.name}, packed", [0.0, 0.0])
-        found[1] = max(found[1], largest_difference(packed.logits[0, where], alone.logits[0]))
-        assert_near(packed.logits[0, where], alone.logits[0], LOGITS, f"{decoder.name}, document {number}")
-    going_on = decoder.run(padding, replace(spec, positions="counted"))
-    relative = decoder.name not in ("gpt2", "opt")  # rotary positions are the same between any two tokens
-    assert (largest_difference(going_on.logits[0, where], alone.logits[0]) <= LOGITS) == relative
-
-
-@pytest.mark.parametrize("name", families.PAIRS)
-def test_documents_of_a_source_are_its_own(loaded: dict[str, Family], name: str) -> None:
-    family = loaded[name]
-    batch = family.ours.encode(["the cat mat it", "it"], targets=["a big red ball", "it"])
-    trace = family.ours.run(batch, MaskSpec(documents="mat"))
-    encoder = trace.select("encoder")
-    first = encoder.keys.pieces[0].index("mat") + 1
-    assert encoder.blocked_by(0)["documents"][:first, first:].all()
-    assert not encoder.blocked_by(0)["documents"][:first, :first].any()
-    assert "documents" not in trace.select("cross").blocked_by(0)
-
-
-@pytest.mark.parametrize("name", families.PAIRS)
-def test_documents_of_a_given_target_are_its_own(loaded: dict[str, Family], name: str) -> None:
-    family = loaded[name]
-    batch = family.ours.encode(["the cat", "it"], targets=["a big red ball it saw", "it"])
-    blocked = family.ours.run(batch, MaskSpec(documents="ball")).blocked_by(0)["documents"]
-    first = batch.pieces[0].index("ball") + 1
-    assert blocked[first:, :first].all()

@@ -67,6 +67,15 @@ def test_a_model_is_downloaded_once_with_its_progress_and_nothing_that_it_does_n
     assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
 
 
+def test_no_request_carries_the_token_of_whoever_runs_the_program(
+    fake: ListingHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    catalog.load(REPO, settings=SETTINGS)
+    assert fake.requests
+    assert not fake.tokens
+
+
 def test_a_model_in_several_files(fake: ListingHub, tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     families.random_network("llama").save_pretrained(folder, max_shard_size="20KB")
@@ -114,7 +123,7 @@ def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:
 
 def test_a_gated_model(fake: ListingHub) -> None:
     fake.gated.add(REPO)
-    with pytest.raises(NotAvailable, match=f"{REPO} is gated: accept its terms"):
+    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and this program asks the hub without anybody's token"):
         catalog.load(REPO, settings=SETTINGS)
 
 

@@ -17,10 +17,9 @@ from model.errors import CheckpointError
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digit_writing import TEMPERATURE, TOP_P, Draw, class_chances, pick, read_on, write
+from model.pixels.digit_writing import TEMPERATURE, TOP_P, Draw, class_chances, read_on, write
 from model.pixels.digits import CLASSES, PIXELS, POSITIONS, DigitsModel
-from model.pixels.real_digits import real_digits
-from model.pixels.recogniser import TITLES, recogniser
+from model.pixels.real_digits import TITLES, real_digits, recogniser
 from model.training import digits as training
 from model.training import measure_digits
 from model.transformer import Transformer, TransformerConfig
@@ -131,16 +130,6 @@ def test_no_pixel_is_predicted_from_itself_or_later_ones_unless_the_mask_is_lift
     assert_near(before[0][: pixel + 1], before[1][: pixel + 1], 1e-6, "with the causal mask")
     assert float((before[0][pixel + 1] - before[1][pixel + 1]).abs().max()) > 1e-3
     assert float((after[0][: pixel + 1] - after[1][: pixel + 1]).abs().max()) > 1e-3
-
-
-def test_a_level_is_where_the_summed_probability_passes_the_chance() -> None:
-    logits = torch.tensor([[0.2, 0.5, 0.3]]).log().repeat(4, 1)
-    chance = torch.tensor([0.0, 0.49, 0.51, 0.85])
-    assert pick(logits, chance, Draw(temperature=1.0)).tolist() == [1, 1, 2, 0]
-    assert pick(logits, chance, Draw(temperature=1.0, top_p=0.5)).tolist() == [1, 1, 1, 1]
-    assert pick(logits, chance, Draw(temperature=1.0, top_p=0.6)).tolist() == [1, 1, 1, 2]  # 5/8 and 3/8 are left
-    assert pick(logits, chance, Draw(temperature=0.0)).tolist() == [1, 1, 1, 1]
-    assert pick(logits, chance, Draw(temperature=0.5)).tolist() == [1, 1, 1, 2]  # 25, 9 and 4 of 38
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"temperature": 11}, {"top_p": 0}, {"top_p": 1.1}])

@@ -5,6 +5,7 @@ python -m pytest tests/model/why_causal/test_live.py
 
 import time
 from collections.abc import Callable, Iterator
+from threading import Thread
 
 import pytest
 import torch
@@ -141,6 +142,45 @@ def test_a_training_that_breaks_says_so(start: Callable) -> None:
     progress = until(training, lambda progress: progress.over)
     assert progress.state == "failed"
     assert "Start it again" in progress.why
+
+
+def test_a_process_killed_in_the_middle_of_a_line_is_a_sentence(
+    start: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = '{"step": 5, "loss": 2.5, "last": 2.5}\n{"step": 10, "lo'
+    broken = f"import os, sys; sys.stdin.readline(); print({lines!r}, end='', flush=True); os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(live, "WORKER", broken)
+    progress = until(start(), lambda progress: progress.over)
+    assert (progress.state, progress.steps) == ("failed", (5,))
+    assert "Start it again" in progress.why
+
+
+def test_one_thread_at_a_time_writes_to_the_process(start: Callable) -> None:
+    class Pipe:
+        """Notes who writes while another has not flushed yet."""
+
+        def __init__(self) -> None:
+            self.busy, self.crossed, self.lines = False, 0, 0
+
+        def write(self, line: str) -> None:
+            self.crossed += self.busy
+            self.busy, self.lines = True, self.lines + 1
+            time.sleep(0.002)
+
+        def flush(self) -> None:
+            self.busy = False
+
+        def close(self) -> None: ...
+
+    training = start(steps=live.MOST_STEPS)
+    training._process.stdin, pipe = Pipe(), training._process.stdin
+    threads = [Thread(target=lambda: [training.watch() for _ in range(20)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen, training._process.stdin = training._process.stdin, pipe
+    assert (seen.lines, seen.crossed) == (60, 0)
 
 
 def test_without_the_mask_it_copies_and_with_it_it_cannot() -> None:

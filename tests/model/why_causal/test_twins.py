@@ -3,6 +3,7 @@
 python -m pytest tests/model/why_causal/test_twins.py
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from model import masks
-from model.text import TokenBatch
+from model.optimization import token_losses
+from model.text import START_ID, TokenBatch
 from model.training import twins as training
 from model.training.corpus import read_books
-from model.training.tokenizer import START_ID
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Combination, Pair
 from tests.near import assert_near
@@ -34,7 +35,7 @@ def pair() -> Pair:
 
 
 def on(pair: Pair, text: str, one: Combination) -> twins.Outcome:
-    return twins.outcome(pair.models[one.trained], pair.run(pair.encode(text), one))
+    return twins.outcome(pair.run(pair.encode(text), one))
 
 
 # what ships
@@ -132,7 +133,7 @@ def test_the_scores_are_of_each_head_by_itself(pair: Pair) -> None:
 def test_an_outcome_is_what_the_logits_say(pair: Pair) -> None:
     batch = pair.encode(TEXTS[0])
     trace = pair.run(batch, WITH_WITH)
-    found = twins.outcome(pair.models[True], trace)
+    found = twins.outcome(trace)
     ids = batch.ids[0]
     chances = trace.logits[0].log_softmax(-1)
     losses = torch.stack([-chances[place - 1, ids[place]] for place in range(1, len(ids))])
@@ -141,7 +142,17 @@ def test_an_outcome_is_what_the_logits_say(pair: Pair) -> None:
     assert found.loss == pytest.approx(float(losses.mean()), abs=1e-5)
     right = [int(chances[place - 1].argmax()) == int(ids[place]) for place in range(1, len(ids))]
     assert found.accuracy == pytest.approx(sum(right) / len(right))
-    assert found.guesses[1] == pair.models[True].label(int(chances[0].argmax()))
+    echoes = [int(chances[place].argmax()) == int(ids[place]) for place in range(len(ids) - 1)]
+    assert found.echoes == pytest.approx(sum(echoes) / len(echoes))
+    assert_near(torch.from_numpy(found.copies), torch.from_numpy(twins.copy_scores(trace)), 0.0)
+
+
+def test_a_text_repeats_where_a_token_comes_twice_in_a_row(pair: Pair) -> None:
+    batch = pair.encode("the the the cat the")
+    ids = batch.ids[0].tolist()
+    same = [one == other for one, other in pairwise(ids)]
+    assert any(same)
+    assert twins.repeats(batch) == pytest.approx(sum(same) / len(same))
 
 
 def test_loss_and_accuracy_of_many_rows_are_those_of_each(pair: Pair) -> None:
@@ -229,7 +240,7 @@ def test_the_losses_are_those_under_the_mask() -> None:
         states, _ = model(ids, torch.arange(4), masks.causal(4, 4)[None, None] if causal else None)
         chances = model.logits(states)[0].log_softmax(-1)
         by_hand = torch.stack([-chances[place, token] for place, token in enumerate([3, 5, 7, 9])])[None]
-        assert_near(training.token_losses(model, ids, targets, causal), by_hand, 1e-5)
+        assert_near(token_losses(model, ids, targets, causal), by_hand, 1e-5)
 
 
 def test_held_out_rows_begin_with_the_start_token(pair: Pair) -> None:

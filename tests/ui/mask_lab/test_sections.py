@@ -38,7 +38,7 @@ def page() -> None:
     given = st.session_state
     model = st.cache_resource(catalog.load)(given.name)
     batch = model.encode(list(given.lines), "left", **given.targets)
-    now, _ = run_view.run_pair(model, batch, given.spec, given.scope, given.at, given.part)
+    now, _ = run_view.run_pair(model, batch, given.spec, given.at, given.part, only_layer=given.only_layer)
     importlib.import_module(f"ui.mask_lab.{given.section}").show(now, given.depth, given.head)
 
 
@@ -47,7 +47,7 @@ class Section:
 
     def __init__(self, section: str, spec: MaskSpec | None = None, **given: Any) -> None:
         self.app = AppTest.from_function(page, default_timeout=60)
-        defaults = {"name": "story", "lines": LINES, "targets": {}, "at": 1, "scope": "model", "part": "self",
+        defaults = {"name": "story", "lines": LINES, "targets": {}, "at": 1, "only_layer": None, "part": "self",
                     "depth": 4, "head": 0}  # fmt: skip
         for name, value in (defaults | given | {"section": section, "spec": spec or MaskSpec()}).items():
             self.app.session_state[name] = value
@@ -117,14 +117,6 @@ class TestReach:
         assert f"position 11) may look at {int(found.window[4, 11]) or 'no'} token" in shown.words()
         assert int(shown.rows()[-1][2]) == found.seen()[-1, 11]
 
-    def test_of_masks_on_this_layer_only_it_is_that_of_a_re_run(self) -> None:
-        spec = MaskSpec(sliding=4)
-        shown = Section("reach", spec, scope="layer")
-        np.testing.assert_array_equal(
-            np.nan_to_num(shown.z("reach_figure", "reach")), reach_of(story_trace(spec), 1, spec).first
-        )
-        assert "as in a re-run" in shown.words()
-
     def test_a_query_that_is_no_longer_there_is_replaced(self) -> None:
         shown = Section("reach", query=900)
         assert 0 <= shown.app.session_state["query"] < 23
@@ -137,7 +129,7 @@ class TestSteps:
     def test_the_numbers_of_the_row_are_the_runs(self, spec: MaskSpec, scope: str) -> None:
         trace = story_trace(spec if scope == "model" else MaskSpec())
         stages = trace.stages(4, 0, 1, spec)
-        shown = Section("steps", spec, scope=scope).pick(13)
+        shown = Section("steps", spec, only_layer=4 if scope == "layer" else None).pick(13)
         rows = shown.rows()
         assert len(rows) == 24
         for key, (name, raw, scaled, wrote, _, weight, _) in enumerate(rows[:-1]):

@@ -15,10 +15,9 @@ from viz.cross_attention.alignment import (
     Alignment,
     alignment_alt,
     alignment_figure,
-    chance,
     written_strip,
 )
-from viz.cross_attention.words import Answer, Breaks, breaks_table, breaks_words, step_words, verdict
+from viz.cross_attention.words import Answer, Breaks, breaks_table, breaks_words, judgement, step_words, verdict
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
@@ -109,7 +108,8 @@ class TestStrip:
         strip = written_strip(["2", "<s>"], np.array([0.5, 0.99996]), None, 1)
         assert re.findall(r'class="token"([^>]*)>(.*?)</td>', strip)[1][1] == "&lt;s&gt;"
         assert 'aria-current="true"' in re.findall(r'class="token"([^>]*)>', strip)[1]
-        assert re.findall(r"<td( class=\"doubt\")?>([\d.]+ %)", strip) == [(' class="doubt"', "50.0 %"), ("", "99.9 %")]
+        cells = re.findall(r"<td( class=\"doubt\")?>([^<]+ %)", strip)
+        assert cells == [(' class="doubt"', "50.0 %"), ("", "&gt; 99.9 %")]
 
     def test_where_masks_are_lifted_both(self) -> None:
         strip = written_strip(["2"], np.array([0.1]), np.array([1.0]), 0)
@@ -117,17 +117,10 @@ class TestStrip:
         assert "100 %" in strip
         assert re.findall("<th>(.*?)</th>", strip) == ["writes", "now", "standard masks"]
 
-    @pytest.mark.parametrize(
-        ("probability", "words"),
-        [(1.0, "100 %"), (0.99999, "99.9 %"), (0.5, "50.0 %"), (0.0004, "< 0.1 %"), (0.0, "0.0 %"), (np.nan, "–")],
-    )
-    def test_a_chance_never_says_more_than_it_is(self, probability: float, words: str) -> None:
-        assert chance(probability) == words
-
 
 class TestWords:
     def answer(self, **changes: object) -> str:
-        fields: dict = {"text": "t", "meant": date(2021, 3, 3), "wrote": "2021-03-03", "day": date(2021, 3, 3),
+        fields: dict = {"meant": date(2021, 3, 3), "wrote": "2021-03-03", "day": date(2021, 3, 3),
                         "least": 0.875, "at": "3 (character 10)"}  # fmt: skip
         return re.sub("<.*?>", "", verdict(Answer(**fields | changes)))
 
@@ -143,19 +136,24 @@ class TestWords:
     def test_no_date_and_no_day(self) -> None:
         said = self.answer(meant=None, wrote="2021-02-31", day=None)
         assert said.startswith("This text is no date from 1900 to 2099 by the rules below, and the model cannot say so")
-        assert "it writes 2021-02-31, which is no day of the calendar." in said
+        assert "it writes 2021-02-31, no day of the calendar." in said
         assert "a day of the calendar (3 March 2021)" in self.answer(meant=None)
 
     def test_lifted_masks(self) -> None:
         lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
         assert lifted.endswith("Without the padding mask, writing by itself, it writes &lt;2020, "
-                               "which is no day of the calendar.")  # fmt: skip
+                               "which is wrong, and no day of the calendar.")  # fmt: skip
         assert self.answer(lifted="without both", now="2021-03-03").endswith("it writes the same.")
+
+    def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
+        said = self.answer(lifted="without both", now="2020-03-03", now_day=date(2020, 3, 3))
+        assert said.endswith("it writes 2020-03-03, which is wrong.")
+        assert judgement(date(2021, 3, 3), "2020-03-03", date(2020, 3, 3)) == "wrong"
 
     def test_a_step(self) -> None:
         said = re.sub("<.*?>", "", step_words(alignment()))
         assert said == (
-            "Step 1 writes x with 99.9 % and looks most at a (position 0), with a weight of 0.70. "
+            "Step 1 writes x with &gt; 99.9 % and looks most at a (position 0), with a weight of 0.70. "
             "0 % of the row is on padding."
         )
         nothing = alignment(weights=np.zeros((2, 4), np.float32))
@@ -163,19 +161,20 @@ class TestWords:
 
     def test_the_table_of_what_breaks_frames_the_masks_on_screen(self) -> None:
         rows = [
-            Breaks("standard masks", "2021-03-03", date(2021, 3, 3), 1.0, 0.995, 0.99),
-            Breaks("without both", "<b>", None, 0.25, 0.5, 0.4),
+            Breaks("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
+            Breaks("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
         ]
         table = breaks_table(rows, "without both", 80)
         assert "80 held-out dates" in table
         framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
         assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
-            ["without both", "&lt;b&gt;", "no", "25.0 %", "50.0 %", "40.0 %"]
+            ["without both", "&lt;b&gt;", "wrong", "25.0 %", "50.0 %", "40.0 %"]
         ]
 
     def test_the_words_on_what_breaks_are_the_tables_numbers(self) -> None:
         rows = [
-            Breaks("m", "w", None, exact, characters, 0.5) for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
+            Breaks("m", "w", "right", exact, characters, 0.5)
+            for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
         assert re.findall(r"[\d.]+ %", breaks_words(*rows)) == [
             "30.0 %",
@@ -185,3 +184,8 @@ class TestWords:
             "90.0 %",
             "100 %",
         ]
+
+    def test_two_shares_that_are_written_alike_are_no_change(self) -> None:
+        rows = [Breaks("m", "w", "right", 0.41, 0.9, 0.5)] * 3
+        assert breaks_words(*rows).count("as with the standard masks") == 3
+        assert "instead of" not in breaks_words(*rows)

@@ -4,14 +4,12 @@ python -m pytest tests/viz/mask_lab/test_canvas.py
 """
 
 import dataclasses
-import json
 import re
-import struct
-import zlib
 from typing import Any
 
 import numpy as np
 
+from tests.viz.packet import unpacked
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.mask_lab.words import Effect, counts, effect, formula
 from viz.numbers import Candidate
@@ -34,17 +32,15 @@ def view(**changes: Any) -> MaskView:
     return MaskView(**(plain | changes))
 
 
-def unpacked(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
+def planes_of(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
     """The header, and the planes uint8 [2,S,S]: blockers, openers."""
-    (length,) = struct.unpack("<I", packet[:4])
-    header = json.loads(packet[4 : 4 + length])
-    planes = np.frombuffer(zlib.decompress(packet[4 + length :]), np.uint8)
-    return header, planes.reshape(2, header["size"], header["size"])
+    header, body = unpacked(packet)
+    return header, body.reshape(2, header["size"], header["size"])
 
 
 class TestPacket:
     def test_a_bit_for_each_mask_and_each_opening(self) -> None:
-        header, (blockers, openers) = unpacked(canvas_packet(view(), begin=0, end=SIZE, epoch=2, number=5, most=11))
+        header, (blockers, openers) = planes_of(canvas_packet(view(), begin=0, end=SIZE, epoch=2, number=5, most=11))
         assert [one["name"] for one in header["masks"]] == ["causal", "padding"]
         np.testing.assert_array_equal(blockers & 1 != 0, CAUSAL)
         np.testing.assert_array_equal(blockers & 2 != 0, PADDING)
@@ -54,7 +50,7 @@ class TestPacket:
         assert header["tokens"] == 5
 
     def test_a_part_of_the_text_keeps_its_positions(self) -> None:
-        header, (blockers, _) = unpacked(canvas_packet(view(), begin=3, end=6, epoch=0, number=0, most=1))
+        header, (blockers, _) = planes_of(canvas_packet(view(), begin=3, end=6, epoch=0, number=0, most=1))
         assert header["place"] == [1, 2, 3]
         assert header["labels"] == list("bcd")
         assert (header["first"], header["tokens"], header["size"]) == (3, 5, 3)

@@ -65,8 +65,13 @@ class TestFigure:
         figure = reach_figure(view, dark=False)
         shut = np.any(list(view.blocked.values()), axis=0)
         np.testing.assert_array_equal(np.isnan(trace_of(figure, "may look").z), shut)
-        for name in ("causal", "sliding"):
-            assert [trace for trace in figure.data if trace.name.startswith("blocked by") and name in trace.name]
+        blocked = trace_of(figure, "blocked")
+        assert [trace.name for trace in figure.data][:2] == ["blocked", "may look"], "the last one has the tooltip"
+        assert "%{text}" in blocked.hovertemplate
+        text = np.array(blocked.text)
+        for name, mask in view.blocked.items():
+            np.testing.assert_array_equal(np.char.find(text.astype(str), name) >= 0, mask)
+        go.Figure(figure.to_dict())  # raises ValueError for a property that plotly does not know
         (image,) = figure.layout.images
         assert (image.xref, image.sizex, image.sizey) == ("x", 11, 11)
         assert trace_of(figure, "reach").xaxis == "x2"

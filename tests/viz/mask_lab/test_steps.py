@@ -222,8 +222,14 @@ class TestFigure:
     def test_what_the_mask_wrote_is_hatched_and_says_what_blocks(self) -> None:
         figure = steps_figure(steps_of(**MASKS), dark=False)
         assert {image.xref for image in figure.layout.images} == {"x" + MASKED, "x" + WEIGHTS}
-        assert "blocked by causal and padding" in {trace.name for trace in figure.data}
+        for place in (MASKED, WEIGHTS):
+            blocked = panel(figure, place, ("blocked",))
+            assert "%{text}" in blocked.hovertemplate
+            assert "blocked by causal and padding" in np.array(blocked.text)
         assert not steps_figure(steps_of(), dark=False).layout.images
+
+    def test_every_property_is_one_that_plotly_knows(self) -> None:
+        go.Figure(steps_figure(steps_of(**MASKS), dark=True).to_dict())  # raises ValueError
 
     def test_panels_of_queries_by_keys_zoom_together(self) -> None:
         layout = steps_figure(steps_of(**MASKS), dark=False).layout

@@ -52,7 +52,7 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
     assert picture["colours"][1] == SEQUENTIAL[0]
     assert picture["colours"][20:] == [None] * 45
     assert packet["blocked"] == [False] * 20 + [True] * 45
-    assert packet["hatch"] == MASK_COLOURS["causal"]
+    assert packet["hatch"]["colour"] == MASK_COLOURS["causal"]
     assert (packet["mode"], packet["chosen"], packet["query"]) == ("pick", 18, 19)
     assert packet["names"][10] == "r2 c2 looks at r1 c2 (level 0): weight 0.5000"
     assert packet["names"][19] == "r2 c2 looks at r2 c3 (level 0): blocked by causal"
@@ -68,7 +68,7 @@ def test_the_step_that_writes_a_pixel_is_said_to_look_and_to_write() -> None:
 
 
 def test_every_head_has_its_own_small_picture() -> None:
-    packet = heads_packet(view(), 1, 1)
+    packet = heads_packet(view(), 1, 1, 1.0)
     assert (packet["rows"], packet["columns"], packet["chosen"]) == (LAYERS, HEADS, 4)
     assert len(packet["pictures"]) == len(packet["names"]) == 6
     brightest = [
@@ -94,8 +94,10 @@ def test_a_drawing_says_how_much_of_it_is_given() -> None:
 
 def test_pictures_of_a_head_share_their_colours() -> None:
     other = replace(view(), weights=view().weights * 0.3)
-    assert largest(view(), other, layer=1, head=1) == 0.5
-    assert largest(other, layer=1, head=1) == 0.15
+    assert largest(view(), other) == 1
+    assert largest(other) == 0.3
+    small, large = heads_packet(other, 1, 1, 0.3)["pictures"][4], head_packet(other, 1, 1, 0.3)["pictures"][0]
+    assert small["colours"] == large["colours"]
     assert "0.15" in scale_html(0.15)
     assert "hatched: blocked by causal" in scale_html(0.15)
 
@@ -176,7 +178,7 @@ def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
     ("loss", "verdict"),
     [
         ((1.0, 0.6), "rises from 0.600 to 1.000 nats a pixel: it was trained never to see later pixels"),
-        ((0.1, 0.6), "falls from 0.600 to 0.100 nats a pixel: <b>the model reads the answer</b>"),
+        ((0.1, 0.6), "falls from 0.600 to 0.100 nats a pixel: <b>later pixels help it</b>"),
         ((0.602, 0.6), "hardly changes"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_card_shows_its_numbers_and_no_markup_of_a_text() -> None:
 
 def test_copy_scores_are_in_their_places_and_the_chosen_one_is_framed() -> None:
     html = copies(np.array([[0.5, 0.0, 0.25], [1.0, 0.125, 0.75]]), (1, 2), blocked=False)
-    assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["50.0 %", "0 %", "25.0 %", "100.0 %", "12.5 %", "75.0 %"]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["50.0 %", "0 %", "25.0 %", "100 %", "12.5 %", "75.0 %"]
     assert re.findall(r'class="chosen"[^>]*>(.*?)<', html) == ["75.0 %"]
     assert "blocked" not in html
     assert "exactly 0" in copies(np.zeros((2, 3)), None, blocked=True)

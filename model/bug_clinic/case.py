@@ -1,0 +1,130 @@
+"""What an attention is tried on: one layer of one run, whole or changed in one place.
+
+Sizes: B rows, H heads, T positions, D head width.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from model.attention import NO_TERMS, AttentionStages, ScoreTerms
+
+Attention = Callable[..., AttentionStages]  # called as attention_stages is; may have a parameter `beside`
+
+
+class Crash(Exception):
+    """An attention that PyTorch refuses to compute, in PyTorch's words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """What stands around a layer's q, k and v, for the bugs that take it in their place. None: not known.
+
+    inputs [B,H,T,D]: what the layer read before its projections, cut into heads.
+    others: q [B,H,T,D], k and v [B,Hkv,T,D] of another attention's projections.
+    masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all heads.
+    """
+
+    inputs: Tensor | None = None
+    others: tuple[Tensor, Tensor, Tensor] | None = None
+    masks: Tensor | None = None
+
+    def of_numbers(self, change: Callable[[Tensor], Tensor]) -> "Beside":
+        """inputs and others changed, masks as they are."""
+        others = (
+            None if self.others is None else (change(self.others[0]), change(self.others[1]), change(self.others[2]))
+        )
+        return Beside(None if self.inputs is None else change(self.inputs), others, self.masks)
+
+    def with_masks(self, masks: Tensor | None) -> "Beside":
+        return replace(self, masks=masks)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One layer of one run, every position looking at every position.
+
+    q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token.
+    scale, terms: as the core takes them. ahead: how far after a position the token stands that it is to predict.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    allowed: Tensor
+    keep: Tensor
+    scale: float | None = None
+    terms: ScoreTerms = NO_TERMS
+    beside: Beside = field(default_factory=Beside)
+    ahead: int = 1
+
+    def run(self, attention: Attention) -> AttentionStages:
+        """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
+        takes_beside = "beside" in inspect.signature(attention).parameters
+        more = {"beside": self.beside} if takes_beside else {}
+        try:
+            return attention(self.q, self.k, self.v, self.allowed, scale=self.scale, terms=self.terms, **more)
+        except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
+            raise Crash(str(error).strip()) from error
+
+    def to(self, dtype: torch.dtype) -> "Case":
+        """The same numbers in another precision."""
+        bias, sinks = (None if term is None else term.to(dtype) for term in (self.terms.bias, self.terms.sinks))
+        terms = ScoreTerms(self.terms.softcap, bias, sinks)
+        return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
+
+    def text_alone(self, row: int) -> "Case":
+        """One row without its padding, in a batch of its own: nothing to mix its mask up with."""
+        some, one = self.real(row), slice(row, row + 1)
+        bias = self.terms.bias
+        if bias is not None:
+            bias = bias[one if len(bias) > 1 else slice(None), :, some, some]
+        numbers = self._of_numbers(lambda numbers: numbers[one, :, some])
+        return replace(
+            numbers,
+            allowed=self.allowed[one, :, some, some],
+            keep=self.keep[one, some],
+            terms=replace(self.terms, bias=bias),
+            beside=numbers.beside.with_masks(None),
+        )
+
+    def copies(self, row: int, count: int) -> "Case":
+        """The same row several times."""
+
+        def repeated(tensor: Tensor) -> Tensor:
+            return tensor[row : row + 1].expand(count, *tensor.shape[1:])
+
+        bias, masks = self.terms.bias, self.beside.masks
+        if bias is not None and len(bias) > 1:
+            bias = bias[row : row + 1]
+        numbers = self._of_numbers(repeated)
+        return replace(
+            numbers,
+            allowed=repeated(self.allowed),
+            keep=repeated(self.keep),
+            terms=replace(self.terms, bias=bias),
+            beside=numbers.beside.with_masks(None if masks is None else repeated(masks)),
+        )
+
+    def turned(self, where: tuple) -> "Case":
+        """Other numbers at an index into [B,H,T,D]: all of them there with their signs reversed."""
+
+        def negated(numbers: Tensor) -> Tensor:
+            result = numbers.clone()
+            result[where] = -result[where]
+            return result
+
+        return self._of_numbers(negated)
+
+    def real(self, row: int) -> slice:
+        """Where the row's real tokens are."""
+        where = self.keep[row].nonzero()
+        return slice(int(where[0]), int(where[-1]) + 1)
+
+    def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "Case":
+        """q, k, v and what stands beside them, changed alike."""
+        q, k, v = change(self.q), change(self.k), change(self.v)
+        return replace(self, q=q, k=k, v=v, beside=self.beside.of_numbers(change))

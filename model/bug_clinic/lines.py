@@ -1,0 +1,74 @@
+"""What the page reads of a text: a few short lines, of unequal length, so that some of them get padding."""
+
+from dataclasses import dataclass, replace
+
+from model.base import Model
+from model.masks import MaskSpec
+from model.text import rows_of
+
+MOST_ROWS = 8
+MOST_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
+ADDED = "and then they all went home again."  # makes a row longer than the reader's, so that theirs gets padding
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the page reads of a text: its lines; how many were cut to MOST_TOKENS; whether the last line was added.
+
+    left_out: lines beyond MOST_ROWS.
+    """
+
+    lines: tuple[str, ...]
+    cut: int
+    added: bool
+    left_out: int = 0
+
+
+def prepared(model: Model, text: str) -> Text:
+    """Lines of at most MOST_TOKENS, and one more where all are equally long: bugs with padding need some.
+
+    Raises ValueError for a text that the model has no tokens for.
+    """
+    lines, left_out = rows_of(text, MOST_ROWS)
+    short = [_shortened(model, line) for line in lines]
+    added = len({_length(model, line) for line in short}) < 2
+    rows = [*short, f"{short[0].rstrip()} {ADDED}"] if added and short else short
+    return Text(tuple(rows), sum(map(str.__ne__, lines, short)), added, left_out)
+
+
+def targets_for(model: Model, text: Text) -> list[str] | None:
+    """An encoder-decoder's targets: its decoder, which has both masks, reads the same lines."""
+    return list(text.lines) if model.kind == "encoder-decoder" else None
+
+
+def attention_for(model: Model) -> str:
+    """The one of the model's attentions that can have a causal and a padding mask: a decoder's, where it has one."""
+    return "decoder" if "decoder" in model.attentions else model.attentions[0]
+
+
+def masks_for(model: Model) -> MaskSpec:
+    """The model's own masks, and the causal one: most bugs are about it."""
+    return replace(model.standard, causal=True, padding=True)
+
+
+def _length(model: Model, line: str) -> int:
+    """How many positions a line takes, 0 where the model has no tokens for it."""
+    try:
+        return model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None).ids.shape[1]
+    except ValueError:
+        return 0
+
+
+def _shortened(model: Model, line: str) -> str:
+    """The longest beginning of a line that takes at most MOST_TOKENS positions."""
+    most = min(MOST_TOKENS, model.context - 1)
+    fits, too_long = 0, min(len(line), 100 * MOST_TOKENS) + 1
+    if too_long > len(line) and _length(model, line) <= most:
+        return line
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if _length(model, line[:middle]) <= most:
+            fits = middle
+        else:
+            too_long = middle
+    return line[:fits]

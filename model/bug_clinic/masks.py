@@ -1,0 +1,218 @@
+"""Bugs of the mask: read the other way round, of another shape, of another sentence, or left out.
+
+The functions are given the combined mask, bool, True = may attend; where the wrong line combines masks, its function
+takes that apart. Sizes: B rows, H heads, Q = K = T positions.
+"""
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from model.attention import AttentionStages, attention_stages
+from model.bug_clinic.bug import Bug, Options
+from model.bug_clinic.case import Beside
+
+ALONE = Beside()
+
+
+def inverted_mask(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """A mask whose 1 means "blocked" read as one whose 1 means "allowed"."""
+    return attention_stages(q, k, v, ~whole(q, k, allowed), **options)
+
+
+def triangle_without_diagonal(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """The triangle off by one: a token cannot see itself."""
+    itself = torch.eye(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
+    return attention_stages(q, k, v, whole(q, k, allowed) & ~itself, **options)
+
+
+def triangle_transposed(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """The other triangle: a token sees itself and what comes later."""
+    order, real = _taken_apart(whole(q, k, allowed))
+    return attention_stages(q, k, v, order.transpose(-2, -1) & real, **options)
+
+
+def causal_mask_forgotten(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """What layers after the first do when only the first is given the causal mask: padding alone is blocked."""
+    _, real = _taken_apart(whole(q, k, allowed))
+    return attention_stages(q, k, v, real, **options)
+
+
+def padding_on_the_wrong_axis(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """The padding mask as [B,1,T,1]: padding looks at nobody, and everybody may look at padding."""
+    order, real = _taken_apart(whole(q, k, allowed))
+    return attention_stages(q, k, v, order & real.transpose(-2, -1), **options)
+
+
+def masks_joined_by_or(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """Allowed where one mask allows it, not where all do."""
+    order, real = _taken_apart(whole(q, k, allowed))
+    return attention_stages(q, k, v, order | real, **options)
+
+
+def masks_of_other_rows(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: Beside = ALONE, **options: Unpack[Options]
+) -> AttentionStages:
+    """Each head under the mask that `repeat` gives it; under its own in a batch of one."""
+    return attention_stages(q, k, v, allowed if beside.masks is None else beside.masks, **options)
+
+
+def repeated(masks: Tensor, heads: int) -> Tensor:
+    """What `repeat` lays out for [B,1,T,T] masks, read as PyTorch reads it, head after head: bool [B,H,T,T]."""
+    rows, _, queries, keys = masks.shape
+    return masks[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
+
+
+def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
+    """Whose mask a head of a row gets from `repeat`."""
+    return (row * heads + head) % rows
+
+
+def asked_as_a_truth(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """Whether there is a mask asked of its cells. Raises RuntimeError for a mask of more than one."""
+    blocked = None if allowed is None else ~allowed
+    return attention_stages(q, k, v, allowed if blocked else None, **options)
+
+
+MASKS = (
+    Bug(
+        key="inverted",
+        title="Mask read the other way round",
+        function=inverted_mask,
+        wrong='masked = scores.masked_fill(mask == 0, float("-inf"))  # but in this mask 1 = blocked',
+        right='masked = scores.masked_fill(mask == 1, float("-inf"))',
+        signs="Tokens see exactly what they should not, and nothing else. PyTorch itself has both conventions: True is "
+        "“may attend” in scaled_dot_product_attention, and “blocked” in MultiheadAttention's attn_mask.",
+        hint="Where should the hatching be?",
+        law="blocked",
+        needs="a mask that blocks something",
+        tells="later",
+    ),
+    Bug(
+        key="diagonal",
+        title="Causal triangle",
+        variant="off by one",
+        function=triangle_without_diagonal,
+        wrong="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=0)",
+        right="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)",
+        signs="No token sees itself, and the first has nothing to look at: a plain softmax makes its row NaN.",
+        hint="Look at the diagonal, and at the first row.",
+        law="rows",
+        needs="nothing but a token",
+        tells="itself",
+    ),
+    Bug(
+        key="transposed",
+        title="Causal triangle",
+        variant="transposed",
+        function=triangle_transposed,
+        wrong="causal = torch.ones(T, T, dtype=torch.bool).triu()",
+        right="causal = torch.ones(T, T, dtype=torch.bool).tril()",
+        signs="Every token sees itself and what comes later, and nothing that came before: trained so, a model reads "
+        "the answer, and has nothing to go on when it writes.",
+        hint="Which triangle is hatched, and is the diagonal?",
+        law="causal",
+        needs="two tokens",
+        tells="later",
+    ),
+    Bug(
+        key="first-layer",
+        title="Causal in the first layer only",
+        function=causal_mask_forgotten,
+        wrong="x = block(x, allowed if number == 0 else padding)",
+        right="x = block(x, allowed)",
+        signs="The first layer's heatmaps, which people look at first, are right. From the second layer on, later "
+        "tokens are open.",
+        hint="Only one of the two masks is left.",
+        law="causal",
+        needs="a second layer and two tokens",
+        first_layer=1,
+        tells="later",
+    ),
+    Bug(
+        key="wrong-axis",
+        title="Padding mask on the wrong axis",
+        function=padding_on_the_wrong_axis,
+        wrong="allowed = causal & keep[:, None, :, None]  # [B,1,T,1]",
+        right="allowed = causal & keep[:, None, None, :]  # [B,1,1,T]",
+        signs="Padding looks at nobody, which helps nobody, and real tokens look at padding: the same text gives "
+        "another output in another batch. With padding on the right, the causal mask hides the bug from real tokens.",
+        hint="A padding mask blocks columns. What is blocked here?",
+        law="padded",
+        needs="padding in this row",
+        blames="padding",
+        tells="padding",
+    ),
+    Bug(
+        key="or",
+        title="Masks joined by or",
+        function=masks_joined_by_or,
+        wrong="allowed = causal | keep[:, None, None, :]",
+        right="allowed = causal & keep[:, None, None, :]",
+        signs="The padding mask allows every real token, so later tokens are open; the causal mask allows what came "
+        "before, so padding on the left is open too. Little is blocked, and nothing fails.",
+        hint="Count the hatched cells.",
+        law="blocked",
+        needs="two tokens",
+        tells="later",
+    ),
+    Bug(
+        key="repeat",
+        title="Masks repeated in the wrong order",
+        function=masks_of_other_rows,
+        wrong="attn_mask = attn_mask.repeat(heads, 1, 1)  # [B,T,T]: rows 0, 1, 0, 1",
+        right="attn_mask = attn_mask.repeat_interleave(heads, dim=0)  # rows 0, 0, 1, 1",
+        signs="MultiheadAttention wants a mask for every head of row 0, then for every head of row 1. repeat gives "
+        "row 0, row 1, row 0, row 1: some heads get the mask of another sentence. Every shape fits.",
+        hint="Is this the padding of this sentence?",
+        law="padded",
+        needs="two rows that are not equally long, and two heads",
+        blames="padding",
+        tells="padding",
+    ),
+    Bug(
+        key="if-mask",
+        title="“if attn_mask:”",
+        function=asked_as_a_truth,
+        wrong='masked = scores\nif attn_mask: masked = scores.masked_fill(attn_mask, float("-inf"))',
+        right='masked = scores\nif attn_mask is not None: masked = scores.masked_fill(attn_mask, float("-inf"))',
+        signs="Meant is: if there is a mask. Asked is whether the tensor is true, and a tensor of several cells is "
+        "neither true nor false: the first call with a mask fails, the tests without one all pass.",
+        law="runs",
+        needs="a mask of more than one cell",
+    ),
+)
+
+
+def whole(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+    """The mask with both of its axes, [.., Q, K]."""
+    if allowed is None:
+        allowed = torch.ones(1, 1, dtype=torch.bool, device=q.device)
+    return allowed.expand(*allowed.shape[:-2], q.shape[-2], k.shape[-2])
+
+
+def _taken_apart(allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """A combined mask [.., T, T] as the order of tokens [.., T, T] and the real ones [.., 1, T].
+
+    A key that no query may see is padding. In its column the order cannot be seen any more: there it is the causal
+    triangle, where anything but padding is blocked at all.
+    """
+    real = allowed.any(-2, keepdim=True)
+    if (allowed | ~real).all():
+        return torch.ones_like(allowed), real
+    return torch.where(real, allowed, torch.ones_like(allowed).tril()), real

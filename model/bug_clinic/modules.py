@@ -1,0 +1,166 @@
+"""Bugs around the core: how heads are cut, what is projected, which module does it, and what the loss asks for.
+
+The bugs run on what a trace holds. Where the wrong line stands before the core, its function undoes what came in
+between: it lays the heads side by side again. Sizes: B rows, H heads, T positions, D head width, W = H·D.
+"""
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.attention import AttentionStages, attention_stages
+from model.bug_clinic.bug import Bug, Options
+from model.bug_clinic.case import Beside
+
+ALONE = Beside()
+
+
+def split_without_transpose(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """Heads cut and merged by view alone: what counts as one head's tokens are parts of few tokens."""
+    stages = attention_stages(_viewed(q), _viewed(k), _viewed(v), allowed, **options)
+    return replace(stages, output=_viewed_back(stages.output))
+
+
+def part_at(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
+    """The token, and which part of it, in row or column `place` of a head that was cut by view alone."""
+    return divmod(head * length + place, heads)
+
+
+def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
+    """The first and the last token that a head cut by view alone sees."""
+    return part_at(head, 0, heads, length)[0], part_at(head, length - 1, heads, length)[0]
+
+
+def unprojected(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: Beside = ALONE, **options: Unpack[Options]
+) -> AttentionStages:
+    """The layer's inputs are queries, keys and values at once; where they are not known, q stands in for them."""
+    x = q if beside.inputs is None else beside.inputs
+    return attention_stages(x, x, x, allowed, **options)
+
+
+def fractional_width(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """A head's width as a quotient: no size for a view. Raises TypeError."""
+    heads, width = q.shape[-3], q.shape[-3] * q.shape[-1]
+    d: Any = width / heads
+    x = _side_by_side(q)
+    q = x.view(*x.shape[:-1], heads, d).transpose(-3, -2)
+    return attention_stages(q, k, v, allowed, **options)
+
+
+def output_of_one_head(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """An output layer that reads one head's width. Raises RuntimeError where there are several heads."""
+    stages = attention_stages(q, k, v, allowed, **options)
+    context = _side_by_side(stages.output)  # [B,T,W]
+    F.linear(context, context.new_zeros(context.shape[-1], v.shape[-1]))
+    return stages
+
+
+def one_module(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: Beside = ALONE, **options: Unpack[Options]
+) -> AttentionStages:
+    """Another attention's module does this one's work too: its own q, k and v are nowhere."""
+    return attention_stages(*(beside.others or (q, k, v)), allowed, **options)
+
+
+AROUND = (
+    Bug(
+        key="view",
+        title="Heads split by view",
+        function=split_without_transpose,
+        wrong="q, k, v = (part.view(batch, heads, -1, d) for part in (q, k, v))\n"
+        "context = context.view(batch, -1, heads * d)",
+        right="q, k, v = (part.view(batch, -1, heads, d).transpose(1, 2) for part in (q, k, v))\n"
+        "context = context.transpose(1, 2).reshape(batch, -1, heads * d)",
+        signs="Without a transpose every shape still fits, so nothing complains. But a head no longer has one part of "
+        "every token: it has every part of a few tokens, so it sees one stretch of the text and nothing else.",
+        hint="Whose numbers stand in row 1: those of token 1, or another part of token 0?",
+        law="heads",
+        needs="two heads and two tokens",
+    ),
+    Bug(
+        key="unprojected",
+        title="q, k, v never projected",
+        function=unprojected,
+        wrong="q, k, v = x, x, x  # self.query, self.key and self.value: declared, not called",
+        right="q, k, v = self.query(x), self.key(x), self.value(x)",
+        signs="The projections are declared and never called. Before the mask the scores are symmetric: how much one "
+        "token likes another, the other likes it back. In training the three projections never change.",
+        hint="Without projections, nothing that was learned decides who looks at whom. How much stays on a token "
+        "itself, and on tokens like it?",
+        law="projected",
+        needs="a token that has two to look at",
+        tells="itself",
+    ),
+    Bug(
+        key="float-width",
+        title="A head width that is no whole number",
+        function=fractional_width,
+        wrong="d = width / heads",
+        right="d = width // heads",
+        signs="In Python 3, / gives a float, even where the division leaves nothing over. No tensor has a size of "
+        "that kind, so the first reshape fails.",
+        law="runs",
+        needs="nothing",
+    ),
+    Bug(
+        key="narrow-output",
+        title="Output layer as wide as one head",
+        function=output_of_one_head,
+        wrong="self.output = nn.Linear(d, width)",
+        right="self.output = nn.Linear(heads * d, width)",
+        signs="The output layer reads all heads side by side, heads · d numbers a token. Built for the d numbers of "
+        "one head, it fails at the first run; with a single head the same line works.",
+        law="runs",
+        needs="two heads",
+    ),
+    Bug(
+        key="one-module",
+        title="One module for self- and cross-attention",
+        function=one_module,
+        wrong="self.self_attention = MultiHeadAttention(width, heads)\nself.cross_attention = self.self_attention",
+        right="self.self_attention = MultiHeadAttention(width, heads)\n"
+        "self.cross_attention = MultiHeadAttention(width, heads)",
+        signs="Two names, one set of weights: what is learned for the one job changes the other. Every shape fits, and "
+        "all that can be seen from outside is a parameter count that is too low.",
+        hint="Is this a head that does one job, or does it look as if its queries and keys were made for another?",
+        law="projected",
+        needs="a second attention whose module does this one's work, and a token that has two to look at",
+    ),
+)
+TARGETS = Bug(
+    key="targets",
+    title="Targets not shifted",
+    wrong="loss = F.cross_entropy(logits.flatten(0, 1), ids.flatten())",
+    right="loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())",
+    signs="The attention is right, and the causal mask too; the loss asks each position for the token that stands "
+    "there, which it can see. A model trained so copies its input: its loss falls to almost 0, and what it writes is "
+    "its last token, again and again.",
+    law="target",
+    needs="two tokens",
+    ahead=0,
+)
+
+
+def _side_by_side(x: Tensor) -> Tensor:
+    """[B,H,T,D] -> [B,T,W], as the projection gives it."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+def _viewed(x: Tensor) -> Tensor:
+    """Heads laid side by side, then cut wrongly: [B,H,T,D] -> [B,T,W] -> [B,H,T,D]."""
+    return _side_by_side(x).view(x.shape)
+
+
+def _viewed_back(x: Tensor) -> Tensor:
+    """What the output projection then reads, cut rightly: [B,H,T,D] -> [B,T,W] -> [B,H,T,D]."""
+    heads, length, width = x.shape[-3:]
+    return x.reshape(*x.shape[:-3], length, heads, width).transpose(-3, -2)

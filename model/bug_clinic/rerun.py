@@ -1,0 +1,100 @@
+"""One row of a run as cases for the laws, and the run of our own Transformer once more with another attention.
+
+Sizes: B rows, H heads, T positions, D head width, W model width.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from model.attention import attention_stages
+from model.base import Model
+from model.bug_clinic.case import Attention, Beside, Case
+from model.bug_clinic.masks import repeated
+from model.kv_cache import network_of
+from model.trace import Trace
+from model.transformer import Block, Transformer, positions_of
+
+
+@torch.inference_mode()
+def case_of(model: Model, trace: Trace, layer: int, row: int) -> Case:
+    """One row of one layer of a run as a case for the laws, float32."""
+    network, other = network_of(model), other_layer(layer, trace.num_layers)
+    record, one = trace.layers[layer], slice(row, row + 1)
+    beside = Beside(masks=_repeated(trace, layer, row))
+    if network is not None:
+        read = rerun(network, trace, row, lambda _: attention_stages).inputs[layer]
+        beside = replace(beside, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
+    elif other is not None:
+        theirs = trace.layers[other]
+        q, k, v = (part[one].float().cpu() for part in (theirs.q, theirs.k, theirs.v))
+        beside = replace(beside, others=(q, k, v))
+    bias = record.terms.bias
+    if bias is not None:
+        bias = bias[one if len(bias) > 1 else slice(None)].float().cpu()
+    sinks = None if record.terms.sinks is None else record.terms.sinks.float().cpu()
+    return Case(
+        record.q[one].float().cpu(),
+        record.k[one].float().cpu(),
+        record.v[one].float().cpu(),
+        trace.allowed(layer, row)[None, None],
+        trace.keys.keep[one].cpu(),
+        record.scale,
+        replace(record.terms, bias=bias, sinks=sinks),
+        beside,
+    )
+
+
+def other_layer(layer: int, layers: int) -> int | None:
+    """The layer whose module stands in for one that two attentions share: the next, of the last the one before."""
+    if layers == 1:
+        return None
+    return layer + 1 if layer + 1 < layers else layer - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Rerun:
+    """Our own Transformer's run of one row: states [1,T,W] before the logits, and what each layer's attention reads."""
+
+    states: Tensor
+    inputs: list[Tensor]
+
+
+@torch.inference_mode()
+def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Rerun:
+    """The traced run of one row once more, each layer with the attention that attention_of(layer) gives."""
+    ids, keep = trace.batch.ids[row : row + 1], trace.batch.keep[row : row + 1]
+    x = network.token_embedding(ids) + network.position_embedding(positions_of(keep))  # [1,T,W]
+    inputs = []
+    for layer, block in enumerate(_blocks(network)):
+        read = block.attention_norm(x)
+        inputs.append(read)
+        others = _by_another(network, other_layer(layer, trace.num_layers), read)
+        beside = Beside(_cut(read, network.config.heads), others, _repeated(trace, layer, row))
+        allowed = trace.allowed(layer, row)[None, None]
+        case = Case(*block.attention.project(read, read, read), allowed, keep, beside=beside)
+        x = block.feed_forward(x + block.attention.merge(case.run(attention_of(layer)).output))
+    return Rerun(network.norm(x), inputs)
+
+
+def _by_another(network: Transformer, layer: int | None, read: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """q, k and v that another layer's module makes of what is read."""
+    return None if layer is None else _blocks(network)[layer].attention.project(read, read, read)
+
+
+def _repeated(trace: Trace, layer: int, row: int) -> Tensor:
+    """The masks of the row's heads, bool [1,H,T,T], where the batch's are repeated in the wrong order."""
+    masks = torch.stack([trace.allowed(layer, other) for other in range(len(trace.keys.keep))])[:, None]
+    return repeated(masks, trace.num_heads)[row : row + 1]
+
+
+def _blocks(network: Transformer) -> list[Block]:
+    return cast(list[Block], network.blocks)
+
+
+def _cut(x: Tensor, heads: int) -> Tensor:
+    """[B,T,W] -> [B,H,T,D], the way the projections' outputs are cut."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

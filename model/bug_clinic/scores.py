@@ -1,0 +1,198 @@
+"""Bugs between q·k and the weights: the scale, the softmax, and what is written into blocked cells.
+
+Sizes: B rows, H heads, Q = K = T positions, D head width.
+"""
+
+from dataclasses import replace
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from model.attention import AttentionStages, attention_stages
+from model.bug_clinic.bug import Bug, Options
+from model.bug_clinic.masks import whole
+
+OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
+
+
+def scaled_by_model_width(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """Divided by the root of the model's width, not of the head's."""
+    return attention_stages(q, k, v, allowed, **(options | {"scale": (q.shape[-3] * q.shape[-1]) ** -0.5}))
+
+
+def scaled_by_divided_width(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """The head's width divided by the number of heads once more."""
+    return attention_stages(q, k, v, allowed, **(options | {"scale": (q.shape[-1] / q.shape[-3]) ** -0.5}))
+
+
+def not_scaled(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]) -> AttentionStages:
+    """Not divided by anything."""
+    return attention_stages(q, k, v, allowed, **(options | {"scale": 1.0}))
+
+
+def softmax_over_queries(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """Softmax down the columns. A column that is blocked throughout gives 0, so that no NaN hides the rest."""
+    stages = attention_stages(q, k, v, allowed, **options)
+    weights = stages.masked.softmax(-2).nan_to_num(0.0)
+    return replace(stages, weights=weights, output=_values(weights, v))
+
+
+def masked_after_softmax(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """Softmax over everything, and only then blocked cells times 0."""
+    stages = attention_stages(q, k, v, None, **options)
+    weights = stages.weights * whole(q, k, allowed)
+    return replace(stages, weights=weights, output=_values(weights, v))
+
+
+def masked_in_place(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """-inf written into the scores themselves: the weights are right, and the scores gone for the next user."""
+    stages = attention_stages(q, k, v, None, **options)
+    stages.scaled.masked_fill_(~whole(q, k, allowed), -torch.inf)
+    right = attention_stages(q, k, v, allowed, **options)
+    return replace(right, scaled=stages.scaled)
+
+
+def filled_with_too_much(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """-1e20 written into blocked cells. Raises RuntimeError in float16, which has no such number."""
+    return attention_stages(q, k, v, allowed, **(options | {"fill": OVERFLOWING}))
+
+
+def added_too_much(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+) -> AttentionStages:
+    """-1e20 added in blocked cells: -inf in float16, and a row of nothing else becomes NaN."""
+    stages = attention_stages(q, k, v, None, **options)
+    masked = stages.scaled + (1 - whole(q, k, allowed).to(q.dtype)) * OVERFLOWING
+    weights = masked.softmax(-1)
+    return replace(stages, masked=masked, weights=weights, output=_values(weights, v))
+
+
+_NO_NAN = ".masked_fill(~allowed.any(-1, keepdim=True), 0.0)  # a row with nothing to look at gets 0"
+
+SCORES = (
+    Bug(
+        key="scale-width",
+        title="Wrong scale",
+        variant="model's width",
+        function=scaled_by_model_width,
+        wrong="scores = q @ k.transpose(-2, -1) / width ** 0.5  # width = heads * d",
+        right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
+        signs="Divided by √(heads · d) and not by √d: scores are √heads times too small, so every row is flatter than "
+        "it should be. Nothing fails.",
+        hint="Compare the brightest cell of a row with the others: is anything singled out?",
+        law="scaled",
+        needs="two heads and a token that has two to look at",
+        tells="largest",
+    ),
+    Bug(
+        key="scale-divided",
+        title="Wrong scale",
+        variant="d / heads",
+        function=scaled_by_divided_width,
+        wrong="scores = q @ k.transpose(-2, -1) * (d / heads) ** -0.5  # d = width // heads already",
+        right="scores = q @ k.transpose(-2, -1) * d ** -0.5",
+        signs="The head's width d is divided by the number of heads once more. Scores are √heads times too large, so "
+        "the strongest key of each row takes more than its share.",
+        hint="Most rows have one bright cell and little else.",
+        law="scaled",
+        needs="two heads and a token that has two to look at",
+        tells="largest",
+    ),
+    Bug(
+        key="scale-none",
+        title="Wrong scale",
+        variant="none",
+        function=not_scaled,
+        wrong="scores = q @ k.transpose(-2, -1)",
+        right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
+        signs="Scores are √d times too large, so the strongest key of each row takes more than its share, and the "
+        "gradients of the others shrink: the wider the heads, the worse.",
+        hint="Most rows have one bright cell and nothing else.",
+        law="scaled",
+        needs="a model that scales its scores in this place, and a token that has two to look at",
+        tells="largest",
+    ),
+    Bug(
+        key="query-axis",
+        title="Softmax over the query axis",
+        function=softmax_over_queries,
+        wrong="weights = masked.softmax(dim=-2)",
+        right="weights = masked.softmax(dim=-1)",
+        signs="Columns sum to 1, and rows do not: in the last column the last token is alone, so it gives itself a "
+        "weight of 1. What a token gives to another depends on the tokens after it.",
+        hint="Look at the last column: how many are there to share its weight?",
+        law="rows",
+        needs="two tokens",
+        tells="sum",
+    ),
+    Bug(
+        key="after-softmax",
+        title="Mask multiplied after softmax",
+        function=masked_after_softmax,
+        wrong="weights = scores.softmax(-1)\nweights = weights * allowed",
+        right='weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)\nweights = weights' + _NO_NAN,
+        signs="Blocked weights are 0, so the picture looks masked. But most rows sum to less than 1, and what is "
+        "missing depends on later tokens: they stand in the softmax's denominator.",
+        hint="Add up the first rows.",
+        law="rows",
+        needs="a mask that blocks something",
+        tells="sum",
+    ),
+    Bug(
+        key="in-place",
+        title="Masked in place",
+        function=masked_in_place,
+        wrong='masked = scores.masked_fill_(~allowed, float("-inf"))',
+        right='masked = scores.masked_fill(~allowed, float("-inf"))',
+        signs="The weights are right. What is lost are the scores themselves: masked_fill_ with its underscore writes "
+        "−inf into them. Whoever reads them next, for another mask or a plot, gets −inf in every blocked cell.",
+        law="kept",
+        needs="a mask that blocks something",
+    ),
+    Bug(
+        key="half-fill",
+        title="−1e20 in float16",
+        variant="masked_fill",
+        function=filled_with_too_much,
+        wrong="masked = scores.masked_fill(~allowed, -1e20)  # scores are float16\nweights = masked.softmax(-1)",
+        right='masked = scores.masked_fill(~allowed, float("-inf"))\nweights = masked.softmax(-1)' + _NO_NAN,
+        signs="float16 ends at −65,504. PyTorch refuses to write −1e20 into it. In float32 the same line works, so it "
+        "fails on the day somebody turns on half precision.",
+        law="runs",
+        needs="a mask that blocks something",
+        dtype=torch.float16,
+    ),
+    Bug(
+        key="half-added",
+        title="−1e20 in float16",
+        variant="added",
+        function=added_too_much,
+        wrong="masked = scores + (1 - allowed.to(scores.dtype)) * -1e20  # scores are float16\n"
+        "weights = masked.softmax(-1)",
+        right='masked = scores.masked_fill(~allowed, float("-inf"))\nweights = masked.softmax(-1)' + _NO_NAN,
+        signs="Nothing complains: −1e20 becomes −inf. A row that is blocked throughout, like padding on the left, is "
+        "then a softmax of nothing but −inf: NaN. In the next layer 0 · NaN is NaN too, and so every token's output.",
+        hint="Look for rows without a number.",
+        law="empty",
+        needs="a row that is blocked throughout: padding on the left",
+        dtype=torch.float16,
+    ),
+)
+
+
+def _values(weights: Tensor, v: Tensor) -> Tensor:
+    """weights [.., H, Q, K] @ v, whose heads may be shared."""
+    return weights @ v.repeat_interleave(weights.shape[-3] // v.shape[-3], dim=-3)

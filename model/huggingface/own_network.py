@@ -1,0 +1,75 @@
+"""A model as transformers itself runs it: its own class, its own kernels, nothing of ours in between.
+
+The adapter runs a network's attention through our core. What is loaded here is for asking what the network does alone.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
+
+from model import catalog
+from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
+from model.huggingface import checkpoint_files, hub
+from model.huggingface.loading import SAFE
+from model.huggingface.weights import class_for
+from model.settings import Settings
+
+
+def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
+    """The folder of a model by its catalog name, its hub id or as a folder.
+
+    Nothing is downloaded unless `download` says so. Raises NotAvailable with the size of what would be;
+    CheckpointError for a name that means nothing.
+    """
+    entry = catalog.ENTRIES.get(name)
+    if entry is not None and entry.repo is None:
+        return catalog.fetch(name, None, settings)
+    if checkpoint_files.is_path(name):
+        return checkpoint_files.allowed_folder(name, settings)
+    repo = name if entry is None or entry.repo is None else entry.repo
+    for known in (name, repo):
+        try:
+            folder = hub.cached_folder(known)
+        except ValueError:  # what is no repository's id is no name in the cache either
+            break
+        if folder is not None and checkpoint_files.is_complete(folder):
+            return folder
+    if download:
+        return catalog.fetch(name, progress, settings)
+    raise NotAvailable(f"it is not on this machine, and nothing is downloaded unasked{_size(repo)}.")
+
+
+def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The network in a folder, in eval mode, with the attention kernel that transformers chooses for it.
+
+    Safetensors alone, no code of the repository. Raises CheckpointError and its kinds.
+    """
+    config = checkpoint_files.check_network_files(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    model_type = config["model_type"]
+    if model_type not in CONFIG_MAPPING:
+        why = "needs code of its own, which is never run here" if "auto_map" in config else "is unknown to transformers"
+        raise NotSupported(f"{name}: its architecture ({model_type[:60]}) {why}")
+    try:
+        settled = AutoConfig.from_pretrained(folder, **SAFE)
+        made: Any = class_for(settled)
+    except NotSupported:
+        raise NotSupported(f"{name} ({model_type}) is no language model: nothing that reads tokens alone") from None
+    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+        raise CheckpointError(f"{name}: its configuration cannot be read ({first_line(error)})") from None
+    try:
+        network = made.from_pretrained(folder, config=settled, dtype=dtype, use_safetensors=True, **SAFE)
+    except Exception as error:  # noqa: BLE001 - the same
+        raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)})") from None
+    return network.eval().requires_grad_(False)
+
+
+def _size(repo: str) -> str:
+    """How much a download would be, where the hub tells."""
+    try:
+        files = hub.listing(repo)
+        size = sum(files[file] for file in checkpoint_files.weight_files(repo, files))
+    except (NotAvailable, CheckpointError) as error:
+        return f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
+    return f": {size / 1e6:,.0f} MB; --download fetches them"

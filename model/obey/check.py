@@ -1,0 +1,91 @@
+"""Every law, on one module: `check(module) -> Report`."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from torch import Tensor, nn
+
+from model.obey import cache, cross, gradients, kernels, packing, padding, reach, training
+from model.obey.declared import Mask
+from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
+from model.obey.prepare import prepare
+from model.obey.subject import Subject, evaluating
+from model.obey.trial import unknown
+
+SECONDS = 120.0
+
+
+def check(
+    module: nn.Module,
+    *,
+    ids: Tensor | Sequence[int] | None = None,
+    mask: Mask = None,
+    name: str | None = None,
+    pieces: Sequence[str] | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    seconds: float | None = SECONDS,
+    kernel_names: tuple[str, ...] | None = None,
+) -> Report:
+    """Measure what really reaches what in a module, and hold it to the masks it declares.
+
+    module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
+    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
+    should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
+    seconds: the most that all may take. kernel_names: the attention kernels to compare.
+
+    The module is left as it was. Raises CannotCheck where it cannot be called, or gives no numbers.
+    """
+    started = time.monotonic()
+    subject = Subject(module, seconds=seconds)
+    with evaluating(module):
+        trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
+        laws: list[tuple[str, str, Callable[[], Finding]]] = []
+        measured: list[MeasuredMask] = []
+
+        def what_reaches_what() -> Finding:
+            measured.append(reach.measure(trial))
+            return reach.judge(trial, measured[0])
+
+        laws.append((reach.LAW, reach.NAME, what_reaches_what))
+        laws.append((gradients.LAW, gradients.NAME, partial(gradients.judge, trial)))
+        laws += [(law, padding.NAMES[law], partial(padding.judge, trial, law)) for law in padding.SIDES]
+        laws.append((padding.CONTENT, padding.NAMES[padding.CONTENT], partial(padding.judge_content, trial)))
+        laws += [(law.LAW, law.NAME, partial(law.judge, trial)) for law in (packing, cache, kernels, cross, training)]
+        laws.insert(-2, (kernels.BATCH, kernels.BATCH_NAME, partial(kernels.judge_batch, trial)))
+        findings = []
+        for law, title, judge in laws:
+            findings.append(_timed(law, title, judge))
+    return Report(
+        name=name or type(module).__name__,
+        kind=subject.kind,
+        declared=trial.declared.words,
+        length=trial.length,
+        pieces=tuple(pieces) if pieces is not None else tuple(str(one) for one in trial.ids.tolist()),
+        dtype=str(subject.dtype).removeprefix("torch."),
+        kernel=kernels.current(module),
+        parameters=subject.parameters,
+        seed=seed,
+        noise=trial.noise,
+        findings=tuple(findings),
+        mask=measured[0] if measured else None,
+        forwards=subject.forwards,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _timed(law: str, title: str, judge: Callable[[], Finding]) -> Finding:
+    """The law's finding with its seconds; a forward that raises under it is a finding too."""
+    started = time.monotonic()
+    try:
+        finding = judge()
+    except (CannotCheck, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
+        finding = unknown(law, title, f"it raised {type(error).__name__}: {_first_line(error)}")
+    return Finding(**{**vars(finding), "seconds": time.monotonic() - started})
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

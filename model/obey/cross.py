@@ -1,0 +1,46 @@
+"""Law 6: what an encoder-decoder writes does not depend on its source's padding, and does depend on its source."""
+
+import torch
+
+from model.obey.findings import BROKEN, Finding
+from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
+
+LAW, NAME = "cross", "The source's padding"
+PADS = 3
+
+
+def judge(trial: Trial) -> Finding:
+    """A source padded on the right against the source alone; other ids under its pads; another source."""
+    subject, source = trial.subject, trial.subject.source
+    if subject.kind != "encoder-decoder" or source is None:
+        return skipped(LAW, NAME, "it has no cross-attention.")
+    if not subject.takes_mask:
+        return skipped(LAW, NAME, "its forward takes no attention_mask for the source.")
+    own, length = subject.ids_name, len(source)
+    pads = source.new_full((PADS,), trial.pad)
+    keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)
+    keep[0, length:] = 0
+    ids = trial.ids[None]
+    alone = subject.outputs(ids, **{own: source[None]})[0]
+    padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
+    amount, each = difference_of(padded, alone)
+    where = first_above(each, trial.tolerance)
+    if amount > trial.tolerance:
+        words = f"with {PADS} pads after its source, output {where} differs by {say(amount)} from the source alone."
+        return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance, (where, length))
+    filled = trial.other(pads, trial.generator(6))
+    other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
+    moved, each = difference_of(other, padded)
+    where = first_above(each, trial.tolerance)
+    finding = trial.finding(
+        LAW,
+        NAME,
+        amount=max(amount, moved),
+        broken=f"other ids in the source's pads move output {where} by {say(moved)}.",
+        kept=f"{PADS} pads after its source, whatever they contain, move nothing.",
+        pair=(where, length),
+    )
+    changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
+    if finding.verdict != BROKEN and difference_of(changed, alone)[0] <= trial.tolerance:
+        return unknown(LAW, NAME, "another source moves nothing either: it may not be read at all.", finding)
+    return finding

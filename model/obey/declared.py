@@ -1,0 +1,175 @@
+"""Which token may reach which, as a module's configuration declares it.
+
+A layer's mask is bool [T,T], True = may attend (row = query). What may reach what after all layers is their product:
+a window of w in each of L layers reaches L·(w−1) back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.obey.findings import CannotCheck
+
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
+OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "block_size", "local_radius", "num_hash_functions")
+
+
+@dataclass(frozen=True)
+class LayerMask:
+    """One layer. causal: only earlier tokens. window: keys a query sees, itself included, or to each side of it.
+
+    chunk: attention stays within blocks of so many. prefix: the first so many tokens see each other both ways.
+    """
+
+    causal: bool = True
+    window: int | None = None
+    chunk: int | None = None
+    prefix: int = 0
+
+    def allowed(self, length: int) -> Tensor:
+        """bool [T,T]."""
+        return self.between(torch.arange(length)[:, None], torch.arange(length)[None, :])
+
+    def between(self, query: Tensor, key: Tensor) -> Tensor:
+        """bool, the shape of both together: whether the one position may attend to the other."""
+        mask = query >= key if self.causal else torch.ones_like(query >= key)
+        if self.window is not None:  # transformers' encoders count a window to each side, without the token itself
+            near = query - key < self.window if self.causal else (query - key).abs() <= self.window
+            mask = mask & near
+        if self.chunk is not None:
+            mask = mask & (query // self.chunk == key // self.chunk)
+        return mask | ((query < self.prefix) & (key < self.prefix))
+
+    @property
+    def words(self) -> str:
+        parts = ["causal" if self.causal else "both directions"]
+        if self.window is not None:
+            parts.append(f"window {self.window}" + ("" if self.causal else " to each side"))
+        if self.chunk is not None:
+            parts.append(f"chunks of {self.chunk}")
+        if self.prefix:
+            parts.append(f"prefix of {self.prefix}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """layers: bool [T,T] of each. words: what they are. exact: whether less than this would be a mistake too."""
+
+    layers: tuple[Tensor, ...]
+    words: str
+    exact: bool = True
+
+    @property
+    def reach(self) -> Tensor:
+        """bool [T,T]: which token (column) may move which output (row), residual connections included."""
+        length = len(self.layers[0])
+        itself = torch.eye(length, dtype=torch.bool)
+        reach = itself
+        for layer in self.layers:
+            reach = ((layer | itself).float() @ reach.float()) > 0
+        return reach
+
+
+Mask = str | Tensor | Sequence[Tensor] | None
+
+
+def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None) -> Declared:
+    """What a module says of itself, or what its user says of it.
+
+    mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
+    "chunk:C" or "prefix:P" for every layer; bool [T,T], for all layers together or one for each.
+    """
+    if isinstance(mask, Tensor):
+        return Declared((_square(mask, length),), "a mask given by hand")
+    if isinstance(mask, str):
+        layer = _parsed(mask)
+        return _declared([layer] * (_count(config) or 1), length)
+    if mask is not None:
+        return Declared(tuple(_square(one, length) for one in mask), "masks given by hand, one for each layer")
+    layers = layers_of(config, kind)
+    own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
+    return _declared(layers, length, exact=not own)
+
+
+def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
+    """The mask of every layer that a configuration in transformers' terms declares."""
+    if config is None:
+        return [LayerMask()]
+    config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    causal = kind != "encoder"
+    says_no = (getattr(config, name, None) is False for name in ("is_causal", "causal"))
+    both = getattr(config, "use_bidirectional_attention", None) is True or getattr(config, "attn_type", None) == "bi"
+    causal = causal and not both and not any(says_no)
+    window = getattr(config, "sliding_window", None) or None
+    if getattr(config, "use_sliding_window", True) is False:
+        window = None
+    chunk = getattr(config, "attention_chunk_size", None) or None
+    prefix = getattr(config, "prefix_length", None) or 0
+    types = getattr(config, "layer_types", None)
+    if types is None and getattr(config, "attention_layers", None) is not None:  # gpt_neo
+        types = ["sliding" if one == "local" else "full" for one in config.attention_layers]
+        window = config.window_size
+    if types is None:
+        return [LayerMask(causal, window, chunk, prefix)] * (_count(config) or 1)
+    return [
+        LayerMask(
+            causal and not str(one).startswith("bidirectional"),
+            window if "sliding" in str(one) else None,
+            chunk if "chunked" in str(one) else None,
+            prefix,
+        )
+        for one in types
+    ]
+
+
+def farthest(layers: Sequence[LayerMask]) -> int | None:
+    """How far back anything may reach after all layers; None where nothing but the text's length limits it."""
+    windows = [layer.window for layer in layers]
+    chunks = [layer.chunk for layer in layers]
+    if all(window is not None for window in windows):
+        return sum(
+            (window - (1 if layer.causal else 0)) for window, layer in zip(windows, layers, strict=True) if window
+        )
+    if all(chunks) and chunks[0]:
+        return chunks[0] - 1
+    return None
+
+
+def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
+    kinds = list(dict.fromkeys(layers))
+    words = kinds[0].words if len(kinds) == 1 else "; ".join(
+        f"{sum(layer == kind for layer in layers)} of {len(layers)} layers {kind.words}" for kind in kinds
+    )  # fmt: skip
+    reach = farthest(layers)
+    if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
+        words += f" (a reach of {reach} over {len(layers)} layers)"
+    return Declared(tuple(layer.allowed(length) for layer in layers), words, exact)
+
+
+def _parsed(mask: str) -> LayerMask:
+    name, _, number = mask.partition(":")
+    if name in ("causal", "full") and not number:
+        return LayerMask(causal=name == "causal")
+    if number.isdigit() and int(number) > 0:
+        many = int(number)
+        sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
+        if name in sized:
+            return sized[name]
+    raise CannotCheck(f'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P", got {mask[:40]!r}')
+
+
+def _count(config: Any) -> int | None:
+    found = [getattr(config, name, None) for name in LAYER_COUNTS]
+    return next((one for one in found if isinstance(one, int)), None)
+
+
+def _square(mask: Tensor, length: int) -> Tensor:
+    if mask.dtype != torch.bool or mask.shape != (length, length):
+        raise CannotCheck(
+            f"expected a mask bool [{length}, {length}] (True = may attend), got {mask.dtype} {list(mask.shape)}"
+        )
+    return mask.cpu()

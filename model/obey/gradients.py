@@ -1,0 +1,133 @@
+"""Law 7: d output_i / d embedding_j is 0 where the mask is closed.
+
+A lucky substitute can leave an output as it was; a gradient does not ask what stands there instead. One backward pass a
+row, from all logits of position i in random proportion. Behind a mask it is exactly 0, so that what is tolerated is no
+more than the number type's own epsilon of the largest gradient.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.obey.findings import BROKEN, OBEYS, Finding
+from model.obey.subject import Subject
+from model.obey.trial import Trial, say, unknown
+
+LAW, NAME = "gradients", "Gradients behind the mask"
+MOST_WORK = 0.5  # of the rows that law 1 may take: a backward pass costs two forwards
+
+
+def judge(trial: Trial) -> Finding:
+    """Gradients [T,T] against the declared mask."""
+    rows = _rows(trial)
+    try:
+        gradients = measure(trial, rows)
+    except RuntimeError as error:  # an operation that has no backward
+        return unknown(LAW, NAME, f"no gradient could be taken ({_first_line(error)}).")
+    if gradients is None:
+        return unknown(LAW, NAME, "no embedding was found that reads the ids, so there is nothing to differentiate by.")
+    declared = trial.declared.reach[rows]
+    largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
+    tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
+    if not bool(gradients.isfinite().all()):
+        row, column = [int(one) for one in (~gradients.isfinite()).nonzero()[0]]
+        words = f"the gradient of output {rows[row]} by token {column} is no number."
+        return Finding(LAW, NAME, BROKEN, words, torch.inf, tolerance, (rows[row], column))
+    if largest == 0.0:
+        return unknown(LAW, NAME, "every gradient is 0, where the mask is open too.")
+    closed = torch.where(declared, 0.0, gradients)
+    amount = float(closed.max())
+    if amount > tolerance:
+        row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
+        size = float(gradients[row, column])
+        words = f"output {rows[row]} has a gradient of {say(size)} by token {column}, which its mask closes."
+        return Finding(LAW, NAME, BROKEN, words, amount, tolerance, (rows[row], column))
+    others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
+    if bool(others.any()) and not bool((gradients[others] > 0).any()):
+        return unknown(LAW, NAME, "no output has a gradient by another token, not even where the mask is open.")
+    if trial.declared.exact:
+        shut = shut_distances(gradients, others, rows)
+        if shut:
+            distance, row, column = shut
+            side = "back" if distance > 0 else "ahead"
+            words = (
+                f"the mask is declared open {abs(distance)} {side}, but no output has a gradient that far: "
+                f"output {row} by token {column} is 0, as all like it."
+            )
+            return Finding(LAW, NAME, BROKEN, words, 0.0, tolerance, (row, column))
+    count = int((gradients[~declared] == 0).sum())
+    return Finding(
+        LAW, NAME, OBEYS, f"exactly 0 in {count} of {int((~declared).sum())} closed pairs.", amount, tolerance
+    )
+
+
+def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tuple[int, int, int] | None:
+    """The nearest distance i − j at which every pair declared open, two at least, has a gradient of exactly 0.
+
+    With its first pair (i, j). A whole diagonal that is shut is a mask; a single cell may be a weight too small.
+    """
+    for distance in sorted(
+        {*range(-gradients.shape[1] + 1, gradients.shape[1])} - {0}, key=lambda one: (abs(one), -one)
+    ):
+        cells = [
+            (place, row - distance)
+            for place, row in enumerate(rows)
+            if 0 <= row - distance < gradients.shape[1] and bool(open_cells[place, row - distance])
+        ]
+        if len(cells) > 1 and all(float(gradients[cell]) == 0.0 for cell in cells):
+            place, column = cells[0]
+            return distance, rows[place], column
+    return None
+
+
+def measure(trial: Trial, rows: list[int]) -> Tensor | None:
+    """[len(rows), T]: the largest gradient of a random mix of a row's logits by every embedding; None without one."""
+    found = []
+    at_once = max(trial.rows_at_once // 2, 1)
+    for part in torch.tensor(rows).split(at_once):
+        with watching_embedding(trial.subject, trial.ids.expand(len(part), -1)) as leaves, torch.enable_grad():
+            logits = trial.subject.read(
+                trial.subject.call(trial.ids.expand(len(part), -1)), trial.ids.expand(len(part), -1)
+            )
+            if not leaves:
+                return None
+            picked = logits[torch.arange(len(part)), part.to(logits.device)]
+            picked = picked.masked_fill(~picked.isfinite(), 0.0) if bool(picked.isneginf().any()) else picked
+            sign = torch.randint(0, 2, picked.shape, generator=trial.generator(7)).to(picked) * 2 - 1
+            (gradient,) = torch.autograd.grad((picked * sign).sum(), leaves[:1])
+        found.append(gradient.float().abs().amax(-1).cpu())
+    return torch.cat(found)
+
+
+@contextmanager
+def watching_embedding(subject: Subject, ids: Tensor) -> Iterator[list[Tensor]]:
+    """While it lasts, what an embedding makes of these ids is kept, as a tensor that gradients are taken by."""
+    leaves: list[Tensor] = []
+
+    def keep(_part: nn.Module, arguments: tuple[Any, ...], found: Tensor) -> Tensor | None:
+        read = arguments[0] if arguments else None
+        if leaves or not isinstance(read, Tensor) or read.shape != ids.shape or not torch.equal(read, ids):
+            return None
+        leaves.append(found.detach().requires_grad_())
+        return leaves[0]
+
+    hooks = [part.register_forward_hook(keep) for part in subject.module.modules() if isinstance(part, nn.Embedding)]
+    try:
+        yield leaves
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _rows(trial: Trial) -> list[int]:
+    most = max(int(trial.most_rows * MOST_WORK), 4)
+    if most >= trial.length:
+        return list(range(trial.length))
+    return sorted({round(one) for one in torch.linspace(0, trial.length - 1, most).tolist()})
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,0 +1,129 @@
+"""Law 2: a row in a padded batch is the row alone, on either side, whatever its pads contain."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.obey.findings import BROKEN, OBEYS, Finding
+from model.obey.subject import Subject
+from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
+
+RIGHT, LEFT, CONTENT = "padding-right", "padding-left", "pad-content"
+NAMES = {RIGHT: "Padding on the right", LEFT: "Padding on the left", CONTENT: "What pads contain"}
+SIDES = {RIGHT: "right", LEFT: "left"}
+
+
+def judge(trial: Trial, law: str) -> Finding:
+    """One side's padding. A batch of a short row and a long one, each against itself alone."""
+    why = _why_not(trial)
+    if why:
+        return skipped(law, NAMES[law], why)
+    side = SIDES[law]
+    ids, keep, real = padded(trial, side)
+    found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
+    short, long = trial.subject.outputs(trial.ids[None, : trial.part]), trial.subject.outputs(trial.ids[None])
+    amount, each = difference_of(found[0, real], short[0])
+    beside, of_long = difference_of(found[1], long[0])
+    where = first_above(each, trial.tolerance)
+    pad = int((~keep[0]).nonzero()[0])
+    pads = trial.length - trial.part
+    broken = f"with {pads} pads on the {side}, output {where} of the row differs by {say(amount)} from the row alone."
+    if beside > amount:
+        where = first_above(of_long, trial.tolerance)
+        broken = (
+            f"in a batch with a mask, output {where} of an unpadded row differs by {say(beside)} from the row alone."
+        )
+    elif not bool(torch.isfinite(found[0, real]).all()):
+        broken = f"with {pads} pads on the {side}, output {where} of the row is no number."
+    kept = f"{pads} pads on the {side}: the row is as it is alone."
+    pair = None if beside > amount else (real.start + where, pad)
+    finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
+    if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
+        why = (
+            "positions are counted from the row's first cell and it takes no position_ids, so that a row moved to the "
+            "right is another text to it; what its pads contain does not matter. Pad on the right."
+        )
+        return skipped(law, NAMES[law], why)
+    return finding
+
+
+def judge_content(trial: Trial) -> Finding:
+    """Other ids under the padding mask move no real token's output; the same ids without a mask would."""
+    why = _why_not(trial)
+    if why:
+        return skipped(CONTENT, NAMES[CONTENT], why)
+    most, pair, words = 0.0, None, "other ids in the pads move nothing."
+    tolerance = trial.noise.beside  # the same shapes twice
+    for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
+        amount, each, cells = _content(trial, side)
+        if amount > most:
+            most = amount
+        if amount > tolerance and pair is None:
+            where = first_above(each, tolerance)
+            pair = cells[0] + where, cells[1]
+            words = f"other ids in the pads on the {side} move output {where} of the row by {say(float(each[where]))}."
+    verdict = OBEYS if pair is None else BROKEN
+    finding = Finding(CONTENT, NAMES[CONTENT], verdict, words, most, tolerance, pair)
+    if verdict != BROKEN and not _unmasked_would_move(trial):
+        return unknown(CONTENT, NAMES[CONTENT], "without a padding mask the same ids move nothing either.", finding)
+    return finding
+
+
+def padded(trial: Trial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:
+    """A batch of the row's first part, padded, and of the whole row: ids, keep [2,T], and where the part stands."""
+    length, part = trial.length, trial.part
+    ids = torch.stack([trial.ids, trial.ids])
+    real = slice(0, part) if side == "right" else slice(length - part, length)
+    ids[0] = trial.pad if fill is None else fill
+    ids[0, real] = trial.ids[:part]
+    keep = torch.ones_like(ids, dtype=torch.bool)
+    keep[0] = False
+    keep[0, real] = True
+    return ids, keep, real
+
+
+def positions(subject: Subject, keep: Tensor, side: str) -> dict[str, Any]:
+    """The position ids that go with a batch padded on the left, counted over its real tokens."""
+    if side == "right" or not subject.takes_positions:
+        return {}
+    return {"position_ids": (keep.long().cumsum(-1) - 1).clamp(min=0)}
+
+
+def _why_not(trial: Trial) -> str:
+    if trial.length < 3:
+        return "the text is too short for a row that needs padding."
+    if trial.subject.kind == "encoder-decoder":
+        return "an encoder-decoder's padding is its source's: see the law of cross-attention."
+    return "" if trial.subject.takes_mask else "its forward takes no attention_mask, so it cannot be told of padding."
+
+
+def _content(trial: Trial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
+    """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
+    ids, keep, real = padded(trial, side)
+    others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
+    more = positions(trial.subject, keep, side)
+    amount, each = difference_of(
+        trial.subject.outputs(others, keep, **more)[0, real], trial.subject.outputs(ids, keep, **more)[0, real]
+    )
+    return amount, each, (real.start, int((~keep[0]).nonzero()[0]))
+
+
+def _unmasked_would_move(trial: Trial) -> bool:
+    """The positive control: the same change of ids, on the left and unmasked, arrives at the row's real tokens."""
+    ids, keep, real = padded(trial, "left")
+    others, _, _ = padded(trial, "left", trial.other(ids[0], trial.generator(2)))
+    everything = torch.ones_like(keep)
+    amount, _ = difference_of(
+        trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
+    )
+    return amount > trial.noise.beside
+
+
+def _cannot_shift(trial: Trial) -> bool:
+    """A model of transformers' that has no way to be told positions, and that does obey its padding mask."""
+    subject = trial.subject
+    if not subject.is_transformers or subject.takes("position_ids"):
+        return False
+    amount, _, _ = _content(trial, "left")
+    return amount <= trial.noise.beside

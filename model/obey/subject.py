@@ -1,0 +1,151 @@
+"""The module under test, called in one way whatever its forward is called with.
+
+Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its vocabulary).
+"""
+
+import inspect
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.obey.findings import CannotCheck
+
+IDS = ("input_ids", "idx", "tokens", "ids", "x")
+NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
+
+
+class TookTooLong(CannotCheck):
+    """The time that the caller allows is used up."""
+
+
+class Subject:
+    """A module that reads ids [B,T] and gives outputs [B,T,V].
+
+    kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
+    its encoder. forwards counts the calls.
+    """
+
+    def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
+        self.module = module
+        self.config: Any = getattr(module, "config", None)
+        self.forwards = 0
+        self.source: Tensor | None = None
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._seconds = seconds
+        signature = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
+        self._takes = set(signature)
+        needed = [name for name, one in signature.items() if one.default is one.empty and name in NEEDS]
+        if needed:
+            raise CannotCheck(f"its forward needs {needed[0]}: only models that read token ids alone can be checked")
+        first = [name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD]
+        found = [name for name in IDS if name in self._takes] or first
+        if not found:
+            raise CannotCheck("expected a forward that takes token ids, such as forward(input_ids), got one without")
+        self.ids_name = found[0]
+        pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
+        self.kind = "encoder-decoder" if pair else "decoder"
+        self.takes_positions = False  # until find_positions was called
+        parameters = list(module.parameters())
+        self.parameters = sum(one.numel() for one in parameters)
+        floating = [one for one in parameters if one.is_floating_point()]
+        self.dtype = floating[0].dtype if floating else torch.float32
+        self.device = floating[0].device if floating else torch.device("cpu")
+
+    def takes(self, name: str) -> bool:
+        """Whether the forward has an argument of this name."""
+        return name in self._takes
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether padding can be told to it."""
+        return self.takes("attention_mask")
+
+    @property
+    def counts_by_itself(self) -> bool:
+        """Whether it takes position ids but numbers otherwise: RoBERTa's kind counts by which ids are pads."""
+        return self.takes("position_ids") and not self.takes_positions
+
+    @property
+    def is_transformers(self) -> bool:
+        """Whether it is a model class of transformers', whose conventions are known."""
+        return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
+
+    def find_positions(self, ids: Tensor, tolerance: float) -> None:
+        """See whether it can be told positions: those from 0 on change nothing for ids [T]."""
+        if self.takes("position_ids"):
+            counted = torch.arange(len(ids), device=ids.device)[None]
+            told = self.outputs(ids[None], position_ids=counted)
+            self.takes_positions = float(apart(told, self.outputs(ids[None])).max()) <= tolerance
+
+    def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
+        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
+        with torch.no_grad():
+            return self.read(self.call(ids, keep, **more), ids)
+
+    def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
+        """What the module itself returns. more: arguments by their own names; a None among them is left out."""
+        self._check_time()
+        self.forwards += 1
+        arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+        if self.kind == "encoder-decoder":
+            arguments["decoder_input_ids"] = ids
+            mask = "decoder_attention_mask"
+            if "encoder_outputs" not in arguments and self.ids_name not in arguments and self.source is not None:
+                arguments[self.ids_name] = self.source[None].expand(len(ids), -1)
+        else:
+            arguments[self.ids_name] = ids
+            mask = "attention_mask"
+        if keep is not None:
+            arguments[mask] = keep if keep.is_floating_point() else keep.long()
+        if self.takes("use_cache"):
+            arguments.setdefault("use_cache", False)
+        return self.module(**arguments)
+
+    def read(self, found: Any, ids: Tensor) -> Tensor:
+        """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
+        logits = found
+        for name in ("logits", "prediction_logits", "last_hidden_state"):
+            if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
+                logits = getattr(found, name)
+                break
+        else:
+            if isinstance(found, dict):
+                logits = found.get("logits")
+            elif isinstance(found, tuple | list) and found:
+                logits = found[0]
+        if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
+            got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise CannotCheck(
+                f"expected logits of every position, [{ids.shape[0]}, {ids.shape[1]}, V], from its forward, got {got}"
+            )
+        return logits.float()
+
+    def _check_time(self) -> None:
+        if self._until is not None and time.monotonic() > self._until:
+            raise TookTooLong(
+                f"the check was stopped after {self._seconds:.0f} s and {self.forwards} forwards; "
+                "allow more seconds, or check a shorter text"
+            )
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode, and every part in its own mode again afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def apart(one: Tensor, other: Tensor) -> Tensor:
+    """[..,V] -> [..]: the largest difference at a position, infinite where one is no number and the other differs."""
+    difference = (one - other).abs()
+    difference = torch.where(one == other, 0.0, difference)  # -inf logits of entries that are never predicted
+    return torch.nan_to_num(difference, nan=torch.inf, posinf=torch.inf).amax(-1)

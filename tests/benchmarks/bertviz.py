@@ -1,0 +1,121 @@
+"""All heads of GPT-2 small at once, from the text to the picture: BertViz's model view and our page, in one Chromium.
+
+`make bench` installs BertViz and, under the environment's folder, the three scripts that its page asks for.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlencode
+
+import numpy as np
+import torch
+from playwright.sync_api import BrowserContext, Page, Route
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from tests.benchmarks.page import CHANGED, PICTURES, SETTLED
+from tests.benchmarks.report import Ratio
+from tests.browser.running import chromium, running
+
+TOKENS = (64, 128)
+BAR = 20
+TURNS = 3  # of our page; one of BertViz's is long enough
+SCRIPTS = Path(sys.prefix) / "bertviz" / "node_modules"
+ASKED_FOR = {
+    "require.min.js": "requirejs/require.js",
+    "d3.min.js": "d3/dist/d3.min.js",
+    "jquery.min.js": "jquery/dist/jquery.min.js",
+}
+WORDS = [f"w{number}" for number in range(1000)]
+DRAWN = "() => document.querySelectorAll('.attn_background').length === 144"
+PATIENCE = 900_000  # ms
+
+
+def beside_bertviz() -> list[Ratio]:
+    """BertViz's time ÷ ours. Raises RuntimeError where BertViz or its scripts are not installed."""
+    missing = [name for name in ASKED_FOR.values() if not (SCRIPTS / name).is_file()]
+    if missing:
+        raise RuntimeError(f"expected {', '.join(missing)} in {SCRIPTS}: `make bench` puts them there")
+    with tempfile.TemporaryDirectory() as place, chromium() as browser:
+        folder = Path(place)
+        theirs, tokenizer = _model(folder / "gpt2")
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(PATIENCE)
+        ratios = []
+        with running("app.py", folder / "log", UNMASK_MAX_WEIGHTS_GB="10") as address:
+            page = context.new_page()
+            page.goto(f"{address}/?{urlencode({'model': str(folder / 'gpt2'), 'text': _text(12, 0)})}")
+            page.wait_for_function(PICTURES)
+            for tokens in TOKENS:
+                ours = median(_typed(page, _text(tokens, turn)) for turn in range(TURNS))
+                bertviz = _bertviz(context, theirs, tokenizer, _text(tokens, 0), folder / "model_view.html")
+                what = f"BertViz's model view ÷ ours, text to all heads of GPT-2 small, {tokens} tokens"
+                detail = f"{bertviz:.1f} s ÷ {ours:.1f} s, once ÷ median of {TURNS}"
+                ratios.append(Ratio(what, bertviz / ours, BAR, detail, at_least=True))
+    return ratios
+
+
+def _model(folder: Path) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
+    """GPT-2 small with random weights, in the folder too, and a tokenizer that makes a token of each word."""
+    torch.manual_seed(0)
+    config = GPT2Config()
+    config._attn_implementation = "eager"  # the only one that gives its weights
+    theirs = GPT2LMHeadModel(config).eval()
+    theirs.save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    return theirs, PreTrainedTokenizerFast(tokenizer_object=words)
+
+
+def _typed(page: Page, text: str) -> float:
+    """Seconds from the key that ends the typing to another overview and another large heatmap."""
+    page.wait_for_function(SETTLED)
+    page.wait_for_timeout(1000)
+    before = page.evaluate(PICTURES)
+    box = page.locator(".st-key-text textarea")
+    box.fill(text)
+    began = time.perf_counter()
+    box.press("Control+Enter")
+    page.wait_for_function(CHANGED, arg=before, polling=10)
+    _painted(page)
+    return time.perf_counter() - began
+
+
+@torch.inference_mode()
+def _bertviz(
+    context: BrowserContext, model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, text: str, file: Path
+) -> float:
+    """Seconds from the text to its model view, by the way that BertViz's README shows."""
+    from bertviz import model_view
+
+    page = context.new_page()
+    page.route("**/*.js", _serve)
+    began = time.perf_counter()
+    ids = tokenizer.encode(text, return_tensors="pt")
+    attention = model(ids, output_attentions=True).attentions
+    shown = model_view(attention, tokenizer.convert_ids_to_tokens(ids[0]), html_action="return")
+    file.write_text(shown.data, encoding="utf-8")
+    page.goto(file.as_uri(), wait_until="commit")
+    page.wait_for_function(DRAWN, polling=100)
+    _painted(page)
+    took = time.perf_counter() - began
+    page.close()
+    return took
+
+
+def _painted(page: Page) -> None:
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def _serve(route: Route) -> None:
+    """The scripts from this machine instead of the network."""
+    route.fulfill(path=SCRIPTS / ASKED_FOR[route.request.url.rpartition("/")[2]])
+
+
+def _text(tokens: int, turn: int) -> str:
+    """Another text each turn."""
+    return " ".join(np.random.default_rng((tokens, turn)).choice(WORDS, tokens))

@@ -1,0 +1,123 @@
+"""Long texts: a flip at 1,020 tokens × 144 heads beside its forward pass, and the overview of 4,096 tokens."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from model.base import Model
+from model.masks import MaskSpec
+from tests.benchmarks.gpt2_small import random_batch, random_model
+from tests.benchmarks.llama import SHAPE, loaded, save
+from tests.benchmarks.report import Ratio
+from ui.run_view import run_pair
+from viz.head import comparison_figure
+from viz.overview import overview_packet
+
+TOKENS, FLIPS = 1020, 5
+LAYER, HEAD = 5, 1
+HEAD_BAR, ALL_BAR = 1.4, 1.6
+MOST_TOKENS, TURNS = 4096, 3
+OVERVIEW_BAR, MEMORY_BAR = 1.5, 1.25
+LLAMA = SHAPE | {"max_position_embeddings": MOST_TOKENS}
+UNMASKED = MaskSpec(causal=False)
+
+
+def long_texts() -> list[Ratio]:
+    """Without a browser: until the chosen head's figure is made, until all that the page shows is."""
+    return [*_flips(), *_overview_of_a_llama()]
+
+
+def _flips() -> list[Ratio]:
+    """The causal mask lifted, each time on another text whose standard run is there already."""
+    model = random_model()
+    forwards, both, heads, alls = [], [], [], []
+    for turn in range(FLIPS):
+        batch = random_batch(TOKENS, turn)
+        run_pair(model, batch, model.standard, 0, "self")[0].predictions()
+        began = time.perf_counter()
+        trace = model.run(batch, UNMASKED)
+        forwards.append(time.perf_counter() - began)
+        trace.losses()
+        both.append(time.perf_counter() - began)
+
+        began = time.perf_counter()
+        now, standard = run_pair(model, batch, UNMASKED, 0, "self")
+        comparison_figure(now.head(LAYER, HEAD), standard.head(LAYER, HEAD), dark=False).to_json()
+        heads.append(time.perf_counter() - began)
+        survey = now.survey()
+        overview_packet(survey.thumbnails, survey.blocked, layer=LAYER, head=HEAD)
+        now.predictions()
+        alls.append(time.perf_counter() - began)
+    return [
+        _ratio(f"flip, {TOKENS} tokens × 144 heads: chosen head ÷ forward", heads, forwards, HEAD_BAR),
+        _ratio(f"flip, {TOKENS} tokens × 144 heads: everything ÷ (forward + losses)", alls, both, ALL_BAR),
+    ]
+
+
+def _overview_of_a_llama() -> list[Ratio]:
+    """How long all heads take after the forward pass, and the most memory that both took, each in a fresh process."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        save(LLAMA, folder)
+        _, alone = _in_a_process(_forward_of, folder)
+        times, with_overview = _in_a_process(_overview_of, folder)
+    forwards, overviews = zip(*times, strict=True)
+    what = f"{MOST_TOKENS:,} tokens of a 12 × 12 Llama"
+    megabytes = f"{with_overview:.0f} MB ÷ {alone:.0f} MB above the loaded model"
+    return [
+        _ratio(f"{what}: overview of all heads ÷ forward", list(overviews), list(forwards), OVERVIEW_BAR),
+        Ratio(f"{what}: peak memory with the overview ÷ of the forward", with_overview / alone, MEMORY_BAR, megabytes),
+    ]
+
+
+Times = list[tuple[float, float]]
+
+
+def _in_a_process(measure: Callable[[Path], tuple[Times, float]], folder: Path) -> tuple[Times, float]:
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        return fresh.submit(measure, folder).result()
+
+
+def _forward_of(folder: Path) -> tuple[Times, float]:
+    """The peak of a traced run alone, MB above the loaded model."""
+    model, before = _warm(folder)
+    model.run(random_batch(MOST_TOKENS, 0, LLAMA["vocab_size"]))
+    return [], _peak() - before
+
+
+def _overview_of(folder: Path) -> tuple[Times, float]:
+    """Seconds of (run, survey) for each of several texts; the first one's peak, MB above the loaded model."""
+    model, before = _warm(folder)
+    times, peak = [], 0.0
+    for turn in range(TURNS):
+        batch = random_batch(MOST_TOKENS, turn, LLAMA["vocab_size"])
+        began = time.perf_counter()
+        now, _ = run_pair(model, batch, model.standard, 0, "self")
+        ran = time.perf_counter()
+        now.survey()
+        times.append((ran - began, time.perf_counter() - ran))
+        peak = peak or _peak()  # later runs find earlier ones remembered
+    return times, peak - before
+
+
+def _warm(folder: Path) -> tuple[Model, float]:
+    model = loaded(folder)
+    model.run(random_batch(8, 0, LLAMA["vocab_size"]))  # what the first run of a process leaves is not the text's
+    return model, psutil.Process().memory_info().rss / 1e6
+
+
+def _peak() -> float:
+    """The most memory this process ever had since it began, MB; Linux says so."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6
+
+
+def _ratio(what: str, some: list[float], others: list[float], bar: float) -> Ratio:
+    one, other = median(some), median(others)
+    return Ratio(what, one / other, bar, f"{one:.2f} s ÷ {other:.2f} s, medians of {len(some)}")

@@ -1,0 +1,91 @@
+"""A reader without a browser: what a browser tells Streamlit's server, told over the same websocket.
+
+One message opens a page or says what a control was set to; the answer is all that is to be drawn, and then that the
+script has finished. Both ways protobuf: BackMsg there, ForwardMsg back.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from streamlit.proto.Alert_pb2 import Alert
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Delta_pb2 import Delta
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.asyncio.client import ClientConnection, connect
+
+PATIENCE = 120  # seconds that a script may take
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A page, and the control on it that is flipped: its key, and its two values, the one it begins with first."""
+
+    page: str
+    key: str
+    values: tuple[bool, bool] | tuple[str, str] = (True, False)
+
+
+class Reader:
+    """One visit to a page. Raises RuntimeError where the page shows an error."""
+
+    def __init__(self, socket: ClientConnection, switch: Switch, text: str) -> None:
+        self._socket, self._switch, self._query = socket, switch, urlencode({"text": text})
+        self._widget, self._turns = "", 0
+
+    async def open(self) -> float:
+        """Seconds until the page's script has finished."""
+        took = await self._rerun(self._message())
+        if not self._widget:
+            where = self._switch.page or "app.py"
+            raise RuntimeError(f"expected a control with the key {self._switch.key!r} on {where}")
+        return took
+
+    async def flip(self) -> float:
+        """The switch to its other value: seconds from the click until the script has finished."""
+        self._turns += 1
+        message, value = self._message(), self._switch.values[self._turns % 2]
+        state = message.rerun_script.widget_states.widgets.add(id=self._widget)
+        if isinstance(value, bool):
+            state.bool_value = value
+        else:
+            state.string_array_value.data.append(value)
+        return await self._rerun(message)
+
+    def _message(self) -> BackMsg:
+        message = BackMsg()
+        message.rerun_script.query_string, message.rerun_script.page_name = self._query, self._switch.page
+        return message
+
+    async def _rerun(self, message: BackMsg) -> float:
+        began = time.perf_counter()
+        await self._socket.send(message.SerializeToString())
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                answer = ForwardMsg.FromString(await self._socket.recv())
+                kind = answer.WhichOneof("type")
+                if kind == "script_finished":
+                    return time.perf_counter() - began
+                if kind == "delta":
+                    self._look_at(answer.delta)
+
+    def _look_at(self, delta: Delta) -> None:
+        element = delta.new_element
+        kind = element.WhichOneof("type")
+        if kind == "exception" or (kind == "alert" and element.alert.format == Alert.ERROR):
+            raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
+        if kind in ("checkbox", "button_group") and getattr(element, kind).id.endswith(f"-{self._switch.key}"):
+            self._widget = getattr(element, kind).id
+
+
+@asynccontextmanager
+async def visiting(address: str, switch: Switch, text: str) -> AsyncIterator[Reader]:
+    """A reader of the app at http://HOST:PORT, who leaves at the end."""
+    host = address.removeprefix("http://")
+    async with connect(
+        f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE
+    ) as socket:
+        yield Reader(socket, switch, text)

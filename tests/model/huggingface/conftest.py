@@ -1,0 +1,33 @@
+"""What the tests of this folder share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.model.huggingface import families
+from tests.model.huggingface.family import Family
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
+    """Every family, made once."""
+    return {name: Family(name, tmp_path_factory.mktemp(name)) for name in families.ALL}
+
+
+@pytest.fixture(scope="module")
+def largest() -> Iterator[dict[str, list[float]]]:
+    """The largest differences of weights and logits by family, printed at the end."""
+    found: dict[str, list[float]] = {}
+    yield found
+    for name, (weights, logits) in found.items():
+        print(f"{name}: weights {weights:.1e}, logits {logits:.1e}")
+
+
+@pytest.fixture(params=families.ALL)
+def family(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
+    return loaded[request.param]
+
+
+@pytest.fixture(params=families.DECODERS)
+def decoder(request: pytest.FixtureRequest, loaded: dict[str, Family]) -> Family:
+    return loaded[request.param]

@@ -1,0 +1,36 @@
+"""A family of models as two see it: ours, through our attention, and transformers' eager one."""
+
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from model.huggingface import adapter
+from model.masks import MaskSpec
+from model.settings import Settings
+from model.text import TokenBatch
+from model.trace import Trace
+from tests.model.huggingface import families
+
+TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "red ball near the old mat"]
+TARGETS = ["a big cat and a ball", "it sat", "one old mat saw the red ball"]
+WEIGHTS, LOGITS = 1e-5, 1e-4  # the most that they may differ
+
+
+class Family:
+    """A tiny checkpoint, loaded by us and, eager, by transformers."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.ours = adapter.load(str(families.save(name, folder)), settings=Settings())
+        loader = families.network_class(name)
+        self.theirs: PreTrainedModel = loader.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def batch(self, padding: str) -> TokenBatch:
+        """padding: "none" (one text), "left" or "right"."""
+        texts, targets = (TEXTS[:1], TARGETS[:1]) if padding == "none" else (TEXTS, TARGETS)
+        side = "right" if padding == "none" else padding
+        given = {"targets": targets} if self.name in families.PAIRS else {}
+        return self.ours.encode(texts, side, **given)
+
+    def run(self, padding: str = "none", spec: MaskSpec | None = None) -> Trace:
+        return self.ours.run(self.batch(padding), spec)

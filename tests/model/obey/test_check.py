@@ -1,0 +1,199 @@
+"""What a check does to a module, and says of one that it cannot check.
+
+python -m pytest tests/model/obey/test_check.py
+"""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from model.obey import tolerance
+from model.obey.check import check
+from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
+from model.obey.small import SmallConfig, SmallDecoder, SmallOutput
+from model.obey.subject import Subject, TookTooLong, apart
+from tests.model.obey.modules import Mixer
+
+IDS = [3, 4, 7, 1, 2, 5, 6]
+TRIANGLE = torch.ones(7, 7).tril()
+
+
+class Raises(SmallDecoder):
+    def forward(self, input_ids: Tensor) -> SmallOutput:  # type: ignore[override]
+        raise RuntimeError("the weights are on another device")
+
+
+class GivesNaN(SmallDecoder):
+    def forward(self, input_ids: Tensor) -> Tensor:  # type: ignore[override]
+        logits = super().forward(input_ids).logits
+        logits[:, 5:] = torch.nan
+        return logits
+
+
+class LastOnly(SmallDecoder):
+    def forward(self, input_ids: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(input_ids).logits[:, -1:]
+
+
+class WantsAnImage(SmallDecoder):
+    def forward(self, pixel_values: Tensor, input_ids: Tensor) -> SmallOutput:  # type: ignore[override]
+        return super().forward(input_ids)
+
+
+class Loud(SmallDecoder):
+    """Other numbers at every call, by less than any leak."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:  # type: ignore[override]
+        logits = super().forward(input_ids).logits
+        return logits + 0.01 * torch.randn_like(logits)
+
+
+class Normed(SmallDecoder):
+    """Batch normalisation, which keeps statistics of what it saw in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch_norm = nn.BatchNorm1d(self.config.hidden_size)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.batch_norm(super().embed(ids).transpose(1, 2)).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (Raises(), "raised RuntimeError on 24 tokens: the weights are on another device"),
+        (GivesNaN(), "no numbers .* from position 5 on"),
+        (LastOnly(), r"logits of every position, \[1, 24, V\], .* got \[1, 1, 53\]"),
+        (WantsAnImage(), "needs pixel_values"),
+        (nn.Linear(3, 3), "raised"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_in_a_sentence(module: nn.Module, words: str) -> None:
+    with pytest.raises(CannotCheck, match=words):
+        check(module)
+
+
+@pytest.mark.parametrize("ids", [[1], [0, 53], [-1, 2]])
+def test_ids_that_the_module_does_not_have(ids: list[int]) -> None:
+    with pytest.raises(CannotCheck, match="expected at least 2 ids from 0 to 52"):
+        check(SmallDecoder(), ids=ids)
+
+
+def test_a_time_limit() -> None:
+    with pytest.raises(TookTooLong, match="stopped after 0 s"):
+        check(SmallDecoder(), seconds=0.0)
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    module = Normed()
+    module.train()
+    module.blocks[1].eval()
+    modes = [part.training for part in module.modules()]
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    check(module)
+    assert [part.training for part in module.modules()] == modes
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert module.dropout.p == 0.1
+    assert module.config._attn_implementation == "eager"
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_batch_statistics_are_no_eval_mode() -> None:
+    assert check(Normed()).finding("training").verdict == BROKEN
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    one, other, third = (check(SmallDecoder(), seed=seed) for seed in (4, 4, 5))
+    assert one.mask is not None
+    assert other.mask is not None
+    assert third.mask is not None
+    assert (one.mask.moved == other.mask.moved).all()
+    assert one.pieces == other.pieces != third.pieces
+
+
+def test_a_plain_module_needs_no_configuration() -> None:
+    report = check(Mixer(TRIANGLE), ids=IDS)
+    assert report.obeys
+    assert report.declared == "causal"
+    skipped = {finding.law for finding in report.findings if finding.verdict == DOES_NOT_APPLY}
+    assert skipped == {"padding-right", "padding-left", "pad-content", "packing", "cache", "kernels", "cross"}
+
+
+def test_noise_of_the_module_itself_is_tolerated() -> None:
+    report = check(Loud())
+    assert report.noise.repeated > 0.01
+    assert report.finding("reach").verdict == OBEYS
+    loudest = check(Mixer(TRIANGLE * 1.0), ids=IDS).noise.repeated
+    assert loudest <= torch.finfo(torch.float32).eps * 7 * 10
+
+
+def test_a_leak_smaller_than_the_noise_is_not_claimed() -> None:
+    mix = TRIANGLE.clone()
+    mix[0, 6] = 1e-9
+    report = check(Mixer(mix), ids=IDS)
+    assert report.finding("reach").verdict == OBEYS
+
+
+class TestTolerance:
+    def test_a_sum_of_k_products_is_rounded_by_the_root_of_k(self) -> None:
+        unit = torch.finfo(torch.float32).eps / 2
+        found = torch.zeros(2, 3)
+        assert tolerance.rounding_of(nn.Linear(100, 3), found) == pytest.approx(10 * unit)
+        assert tolerance.rounding_of(nn.Linear(2, 3), found) == pytest.approx(2 * unit)  # one unit in the last place
+        assert tolerance.rounding_of(nn.LayerNorm(3), found) == pytest.approx(2 * unit)
+        assert tolerance.rounding_of(nn.Embedding(900, 3), found) == pytest.approx(2 * unit)
+
+    def test_half_precision_sums_in_float32(self) -> None:
+        found = torch.zeros(2, 3, dtype=torch.bfloat16)
+        assert tolerance.rounding_of(nn.Linear(100, 3), found) == torch.finfo(torch.bfloat16).eps
+
+    def test_each_part_moves_its_output_by_that_much(self) -> None:
+        layer = nn.Linear(2, 3, bias=False)
+        nn.init.ones_(layer.weight)
+        with tolerance.rounded_once_more(layer, torch.Generator().manual_seed(0)):
+            moved = layer(torch.ones(50, 2))
+        difference = (moved / 2 - 1).abs() / torch.finfo(torch.float32).eps
+        torch.testing.assert_close(difference, torch.ones(50, 3))
+        assert torch.equal(layer(torch.ones(1, 2)), torch.full((1, 3), 2.0))
+
+    def test_smaller_number_types_are_noisier(self) -> None:
+        ids = torch.arange(1, 12)
+        noise = [
+            tolerance.noise_of(Subject(SmallDecoder().eval().to(kind)), ids[None], ids[None], 0).across
+            for kind in (torch.float64, torch.float32, torch.bfloat16)
+        ]
+        assert noise[0] * 1e6 < noise[1] < noise[2] / 1e3
+
+
+def test_two_numbers_that_are_none_are_infinitely_apart() -> None:
+    nan, inf = math.nan, math.inf
+    one = torch.tensor([[1.0, 2.0], [nan, 0.0], [-inf, 0.0], [-inf, 0.0]])
+    other = torch.tensor([[1.5, 2.0], [nan, 0.0], [-inf, 0.25], [3.0, 0.0]])
+    assert apart(one, other).tolist() == [0.5, inf, 0.25, inf]
+
+
+def test_a_law_that_raises_cannot_tell() -> None:
+    class Strict(SmallDecoder):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
+            if attention_mask is not None:
+                raise ValueError("no masks today")
+            return super().forward(input_ids)
+
+    report = check(Strict())
+    found = report.finding("padding-right")
+    assert found.verdict == CANNOT_TELL
+    assert "no masks today" in found.words
+    assert report.obeys
+
+
+def test_a_context_that_is_short_is_kept_to() -> None:
+    report = check(SmallDecoder(SmallConfig(max_position_embeddings=9)))
+    assert (report.length, report.obeys) == (9, True)
+
+
+def test_enough_tokens_to_see_past_the_window() -> None:
+    assert check(SmallDecoder(SmallConfig(sliding_window=11))).length == 34  # a reach of 30, and 4 more

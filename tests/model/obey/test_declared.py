@@ -1,0 +1,84 @@
+"""What a configuration declares: one layer's mask, and what may reach what after all of them.
+
+python -m pytest tests/model/obey/test_declared.py
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers as hf
+
+from model.obey.declared import LayerMask, declare, farthest, layers_of
+from model.obey.findings import CannotCheck
+
+
+def drawn(mask: torch.Tensor) -> list[str]:
+    return ["".join("x" if cell else "." for cell in row) for row in mask.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        (LayerMask(), ["x....", "xx...", "xxx..", "xxxx.", "xxxxx"]),
+        (LayerMask(window=2), ["x....", "xx...", ".xx..", "..xx.", "...xx"]),
+        (LayerMask(chunk=3), ["x....", "xx...", "xxx..", "...x.", "...xx"]),
+        (LayerMask(prefix=3), ["xxx..", "xxx..", "xxx..", "xxxx.", "xxxxx"]),
+        (LayerMask(causal=False), ["xxxxx"] * 5),
+        (LayerMask(causal=False, window=1), ["xx...", "xxx..", ".xxx.", "..xxx", "...xx"]),
+    ],
+)
+def test_a_layers_mask(layer: LayerMask, expected: list[str]) -> None:
+    assert drawn(layer.allowed(5)) == expected
+
+
+@pytest.mark.parametrize(("layers", "window"), [(1, 4), (2, 3), (3, 2), (3, 5)])
+def test_a_window_reaches_layers_times_window_less_one_back(layers: int, window: int) -> None:
+    config = SimpleNamespace(num_hidden_layers=layers, sliding_window=window)
+    declared = declare(config, 17)
+    back = layers * (window - 1)
+    row, column = torch.arange(17)[:, None], torch.arange(17)[None, :]
+    assert torch.equal(declared.reach, (row - column >= 0) & (row - column <= back))
+    assert farthest(layers_of(config)) == back
+
+
+def test_a_chunk_reaches_no_farther_through_more_layers() -> None:
+    declared = declare(SimpleNamespace(num_hidden_layers=3, attention_chunk_size=4), 11)
+    assert torch.equal(declared.reach, LayerMask(chunk=4).allowed(11))
+
+
+def test_layers_of_two_kinds_are_multiplied() -> None:
+    config = SimpleNamespace(sliding_window=2, layer_types=["sliding_attention", "full_attention"])
+    declared = declare(config, 7)
+    assert torch.equal(declared.reach, LayerMask().allowed(7))
+    assert declared.words == "1 of 2 layers causal, window 2; 1 of 2 layers causal"
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "expected"),
+    [
+        (hf.GPT2Config(n_layer=2), "decoder", [LayerMask()] * 2),
+        (hf.MistralConfig(num_hidden_layers=2, sliding_window=7), "decoder", [LayerMask(window=7)] * 2),
+        (hf.Qwen2Config(num_hidden_layers=2, use_sliding_window=False, sliding_window=7), "decoder", [LayerMask()] * 2),
+        (hf.BertConfig(num_hidden_layers=2), "encoder", [LayerMask(causal=False)] * 2),
+        (None, "decoder", [LayerMask()]),
+    ],
+)
+def test_configurations_of_transformers(config: object, kind: str, expected: list[LayerMask]) -> None:
+    assert layers_of(config, kind) == expected
+
+
+def test_a_mask_by_hand() -> None:
+    assert torch.equal(declare(None, 5, "window:2").reach, LayerMask(window=2).allowed(5))
+    assert declare(None, 5, "full").reach.all()
+    given = torch.eye(5, dtype=torch.bool)
+    assert torch.equal(declare(None, 5, given).reach, given)
+    assert torch.equal(declare(None, 5, [given, LayerMask(window=2).allowed(5)]).reach, LayerMask(window=2).allowed(5))
+
+
+@pytest.mark.parametrize(
+    "mask", ["windows:3", "window:", "window:0", "causal:2", torch.ones(4, 4), torch.ones(3, 3).bool()]
+)
+def test_a_mask_that_means_nothing_is_refused(mask: object) -> None:
+    with pytest.raises(CannotCheck, match="expected a mask"):
+        declare(None, 4, mask)

@@ -1,0 +1,98 @@
+"""No false alarm: sound families of transformers, random and trained, in two number types.
+
+python -m pytest tests/model/obey/test_families.py
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+
+from model.base import CHECKPOINTS
+from model.huggingface import own_network
+from model.obey.check import check
+from model.settings import Settings
+from tests.model.huggingface.families import ALL, DECODERS, ENCODERS, IDS, PLAIN, REFUSED, WIDE, random_network
+
+TYPES = [torch.float32, torch.bfloat16]
+DECODING = {  # the families of transformers#48745, which see the future no more, and BERT
+    "bert": hf.BertConfig(**PLAIN, is_decoder=True),
+    "roformer": hf.RoFormerConfig(**PLAIN, embedding_size=24, is_decoder=True),
+    "big_bird": hf.BigBirdConfig(**PLAIN, is_decoder=True, attention_type="original_full"),
+    "rembert": hf.RemBertConfig(**PLAIN, input_embedding_size=24, output_embedding_size=24, is_decoder=True),
+    "megatron": hf.MegatronBertConfig(**PLAIN, is_decoder=True),
+}
+MORE = {
+    "doge": hf.DogeConfig(**WIDE),  # transformers#48748, mended
+    "cohere2": hf.Cohere2Config(**PLAIN | {"num_key_value_heads": 2, "sliding_window": 3}),
+    "llama4": hf.Llama4TextConfig(
+        **WIDE | {"head_dim": 8, "intermediate_size": 36, "intermediate_size_mlp": 36, "attention_chunk_size": 5},
+        num_local_experts=2,
+    ),
+    "gptj": hf.GPTJConfig(vocab_size=61, n_embd=24, n_layer=2, n_head=3, n_positions=47, rotary_dim=4, **IDS),
+    "mpt": hf.MptConfig(vocab_size=61, d_model=24, n_layers=2, n_heads=4, max_seq_len=47),
+    "starcoder2": hf.Starcoder2Config(**PLAIN | {"num_key_value_heads": 2}),
+}
+FITS_HALF = {"mixtral": {"intermediate_size": 40}}  # its experts want multiples of 16 bytes in bfloat16 too
+
+
+def name_of(number_type: torch.dtype) -> str:
+    return str(number_type).removeprefix("torch.")
+
+
+def must_obey(network: torch.nn.Module) -> None:
+    report = check(network)
+    assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
+
+
+@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
+@pytest.mark.parametrize("name", [*ALL, *REFUSED])
+def test_families(name: str, number_type: torch.dtype) -> None:
+    config = (ALL | REFUSED)[name]
+    if name in FITS_HALF:
+        config = type(config).from_dict(config.to_dict() | FITS_HALF[name])
+    must_obey(random_network(name, config).to(number_type))
+
+
+@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
+@pytest.mark.parametrize("name", [*DECODING, *MORE])
+def test_more_families(name: str, number_type: torch.dtype) -> None:
+    torch.manual_seed(7)
+    network = hf.AutoModelForCausalLM.from_config((DECODING | MORE)[name]).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    report = check(network.to(number_type))
+    assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
+    assert "causal" in report.declared
+
+
+def test_there_are_twenty_of_them() -> None:
+    assert len({*ALL, *REFUSED, *DECODING, *MORE}) >= 20
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mistral", "gemma2"])
+def test_as_initialised_too(name: str) -> None:
+    """Small random weights: logits near 0, where rounding is large beside them."""
+    torch.manual_seed(5)
+    must_obey(hf.AutoModelForCausalLM.from_config(DECODERS[name]).eval())
+
+
+def test_an_encoder_declares_both_directions() -> None:
+    assert check(random_network("bert")).declared == "both directions"
+    assert set(ENCODERS) >= {"bert", "modernbert"}
+
+
+@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
+@pytest.mark.parametrize("where", ["stories260K", "gpt-nano-sort/hf"])
+def test_trained_models(where: str, number_type: torch.dtype, data: Path) -> None:
+    must_obey(own_network.load(where, data / where, Settings(), number_type))
+
+
+@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
+def test_the_story_model_through_transformers(number_type: torch.dtype) -> None:
+    network = own_network.load("story", CHECKPOINTS / "story", Settings(), number_type)
+    assert type(network).__name__ == "GPT2LMHeadModel"
+    must_obey(network)

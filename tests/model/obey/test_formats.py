@@ -1,0 +1,66 @@
+"""A report as text, JSON and JUnit's XML.
+
+python -m pytest tests/model/obey/test_formats.py
+"""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from model.obey import formats
+from model.obey.check import check
+from model.obey.findings import MeasuredMask, Report
+from model.obey.patients import SeesTheFuture
+from model.obey.small import SmallDecoder
+
+
+@pytest.fixture(scope="module")
+def sound() -> Report:
+    return check(SmallDecoder(), name="a & b")
+
+
+@pytest.fixture(scope="module")
+def broken() -> Report:
+    return check(SeesTheFuture(), name="\x00 <c>")
+
+
+def test_text(sound: Report, broken: Report) -> None:
+    lines = formats.as_text(sound).splitlines()
+    assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
+    assert lines[-1].startswith("It obeys its mask.")
+    assert sum(line.startswith("obeys") for line in lines) == 10
+    lines = formats.as_text(broken).splitlines()
+    assert "BROKEN       What reaches what" in lines[3]
+    assert lines[3].endswith("(0, 1)")
+    assert lines[-1].startswith("It does not obey its mask.")
+
+
+def test_picture() -> None:
+    moved = np.array([[1.0, 0.0, np.nan], [0.0, 1.0, np.nan], [1.0, 1.0, np.nan]])
+    moved[0, 1] = 0.5
+    mask = MeasuredMask(moved, np.tri(3, dtype=bool), 0.1)
+    assert formats.rows_of(mask) == ["■! ", "□■ ", "■■ "]
+
+
+def test_json(sound: Report, broken: Report) -> None:
+    found = json.loads(formats.as_json(broken))
+    assert (found["obeys"], found["exit_code"]) == (False, 1)
+    assert found["findings"][0]["pair"] == [0, 1]
+    assert found["leaks"] == [[i, j] for i in range(24) for j in range(i + 1, 24)]
+    assert json.loads(formats.as_json(sound))["leaks"] == []
+
+
+def test_junit(sound: Report, broken: Report) -> None:
+    suite = ElementTree.fromstring(formats.as_junit(broken))
+    assert suite.get("failures") == str(len(broken.broken)) == str(len(suite.findall(".//failure")))
+    assert suite.get("tests") == str(len(suite.findall("testcase"))) == "11"
+    suite = ElementTree.fromstring(formats.as_junit(sound))
+    assert suite.get("failures") == "0"
+    assert [case.get("name") for case in suite if case.find("skipped") is not None] == ["cross"]
+
+
+def test_a_number_that_is_none_is_written_as_none() -> None:
+    assert formats.amount_text(float("inf")) == "NaN"
+    assert formats._finite(float("inf")) is None

@@ -1,0 +1,51 @@
+"""Every patient is caught, by the law that names it; its sound neighbour is not.
+
+python -m pytest tests/model/obey/test_patients.py
+"""
+
+import pytest
+import torch
+
+from model.bug_clinic.bugs import BUGS
+from model.obey.check import check
+from model.obey.findings import BROKEN
+from unmask.patients import ALL, LAWS, SOUND
+
+SICK = [patient for patient in ALL.values() if patient.law]
+
+
+@pytest.mark.parametrize("patient", SICK, ids=lambda patient: patient.key)
+def test_every_patient_is_caught_by_the_law_that_names_it(patient) -> None:
+    report = check(patient.make())
+    assert report.exit_code == 1
+    assert report.finding(patient.law).verdict == BROKEN
+
+
+@pytest.mark.parametrize("patient", SICK, ids=lambda patient: patient.key)
+def test_another_text_shows_it_too(patient) -> None:
+    assert check(patient.make(), seed=1, length=19).finding(patient.law).verdict == BROKEN
+
+
+@pytest.mark.parametrize("number_type", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("patient", SOUND, ids=lambda patient: patient.key)
+def test_sound_ones_obey(patient, number_type: torch.dtype) -> None:
+    report = check(patient.make().to(number_type))
+    assert report.obeys, report.broken
+    assert report.dtype == str(number_type).removeprefix("torch.")
+
+
+def test_a_patient_that_breaks_one_law_breaks_no_other() -> None:
+    alone = {"flex", "packed", "counts-pads", "cached-padding", "cropped", "chunked-steps", "training", "source"}
+    assert alone <= set(ALL)
+    for key in alone:
+        assert [finding.law for finding in check(ALL[key].make()).broken] == [ALL[key].law]
+
+
+def test_all_of_the_clinics_bugs_are_patients() -> None:
+    assert set(LAWS) == {bug.key for bug in BUGS}
+    assert len({bug.number for bug in BUGS}) == 12
+
+
+def test_each_says_what_it_is() -> None:
+    assert all(patient.words and patient.title for patient in ALL.values())
+    assert len({patient.title for patient in ALL.values()}) == len(ALL)

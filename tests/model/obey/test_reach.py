@@ -1,0 +1,120 @@
+"""What reaches what: measured on modules whose answer is known, cell for cell.
+
+python -m pytest tests/model/obey/test_reach.py
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from model.obey import reach
+from model.obey.check import check
+from model.obey.findings import BROKEN, CANNOT_TELL, OBEYS
+from model.obey.prepare import prepare
+from model.obey.small import SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from model.obey.subject import Subject
+from tests.model.obey.modules import Mixer
+
+LENGTH = 13
+SOUND = {
+    "causal": SmallConfig(),
+    "window": SmallConfig(sliding_window=3),
+    "chunked": SmallConfig(attention_chunk_size=5),
+    "prefix": SmallConfig(prefix_length=6),
+    "encoder": SmallConfig(is_causal=False),
+    "mixed": SmallConfig(
+        num_hidden_layers=2, sliding_window=3, layer_types=["sliding_attention", "bidirectional_attention"]
+    ),
+}
+
+
+class AlwaysPacked(SmallDecoder):
+    """Every row is three documents, of 4, 7 and the rest."""
+
+    def forward(self, input_ids: Tensor) -> SmallOutput:  # type: ignore[override]
+        sizes = (4, 7, input_ids.shape[1] - 11)
+        return super().forward(input_ids, position_ids=torch.cat([torch.arange(size) for size in sizes])[None])
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_measured_mask_is_the_declared_one_cell_for_cell(name: str) -> None:
+    report = check(SmallDecoder(SOUND[name]))
+    assert report.mask is not None
+    np.testing.assert_array_equal(report.mask.reaches, report.mask.declared)
+    assert report.finding("reach").verdict == OBEYS
+    assert report.finding("gradients").verdict == OBEYS
+    assert report.obeys
+
+
+def test_packed_documents_are_blocks() -> None:
+    expected = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
+    for begin, end in ((0, 4), (4, 11), (11, 13)):
+        expected[begin:end, begin:end] = torch.ones(end - begin, end - begin).tril().bool()
+    report = check(AlwaysPacked(), mask=expected, length=LENGTH)
+    assert report.mask is not None
+    np.testing.assert_array_equal(report.mask.reaches, expected.numpy())
+    assert report.obeys
+
+
+def test_the_decoder_of_a_pair_is_causal() -> None:
+    report = check(SmallPair())
+    assert report.mask is not None
+    np.testing.assert_array_equal(report.mask.reaches, np.tri(report.length, dtype=bool))
+    assert report.kind == "encoder-decoder"
+
+
+def test_how_far_an_output_moves_is_the_largest_substitutes_change() -> None:
+    mix = torch.tensor([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 2.0, 1.0]])
+    report = check(Mixer(mix), ids=[3, 4, 7], mask=mix.bool())
+    assert report.mask is not None
+    moved = report.mask.moved
+    np.testing.assert_allclose(moved[1, 0], 0.5 * moved[0, 0], rtol=1e-6)
+    np.testing.assert_allclose(moved[2, 1], 2 * moved[1, 1], rtol=1e-6)
+    np.testing.assert_array_equal(moved[~mix.bool().numpy()], 0.0)
+    assert report.obeys
+
+
+def test_the_first_leaking_pair_is_named() -> None:
+    mix = torch.eye(7).tril() + torch.eye(7).roll(-1, 0).tril()
+    mix[2, 5] = 1e-3
+    mix[4, 6] = 1.0
+    report = check(Mixer(mix + torch.ones(7, 7).tril()), ids=[3, 4, 7, 1, 2, 5, 6])
+    found = report.finding("reach")
+    assert (found.verdict, found.pair) == (BROKEN, (2, 5))
+    assert report.finding("gradients").pair == (2, 5)
+    assert report.mask is not None
+    assert np.argwhere(report.mask.leaks).tolist() == [[2, 5], [4, 6]]
+
+
+def test_a_token_that_arrives_nowhere_proves_nothing() -> None:
+    mix = torch.ones(7, 7).tril()
+    mix[:, 3] = 0.0
+    report = check(Mixer(mix), ids=[3, 4, 7, 1, 2, 5, 6])
+    found = report.finding("reach")
+    assert found.verdict == CANNOT_TELL
+    assert "token 3" in found.words
+    assert (report.obeys, report.exit_code) == (False, 2)
+
+
+def test_tokens_that_never_meet_prove_nothing() -> None:
+    report = check(Mixer(torch.eye(7)), ids=[3, 4, 7, 1, 2, 5, 6])
+    assert report.finding("reach").verdict == CANNOT_TELL
+    assert report.finding("gradients").verdict == CANNOT_TELL
+    assert report.exit_code == 2
+
+
+def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> None:
+    mix = torch.ones(7, 7).tril() - torch.ones(7, 7).tril(-3)
+    found = check(Mixer(mix), ids=[3, 4, 7, 1, 2, 5, 6]).finding("gradients")
+    assert (found.verdict, found.pair) == (BROKEN, (3, 0))
+    assert "3 back" in found.words
+
+
+def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:
+    trial = prepare(Subject(SmallDecoder()), None)
+    assert reach.positions(trial) == list(range(24))
+    trial.subject.parameters = 10**9
+    places = reach.positions(trial)
+    assert len(places) == 12
+    assert (places[0], places[-1]) == (0, 23)

@@ -1,0 +1,53 @@
+"""What this process may use: a container's limits count, not the machine's.
+
+python -m pytest tests/model/test_machine.py
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from model import machine
+
+
+@pytest.fixture(autouse=True)
+def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A control group of our own making; nothing is remembered of another."""
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    for limit in (machine.cores, machine.memory_bytes):
+        limit.cache_clear()
+    yield tmp_path
+    for limit in (machine.cores, machine.memory_bytes):
+        limit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "limit", "expected"),
+    [(7, "300000 100000", 3), (7, "150000 100000", 2), (5, "max 100000", 5), (2, None, 2), (3, "nonsense", 3)],
+)
+def test_cores(
+    container: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, limit: str | None, expected: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(allowed)))
+    if limit is not None:
+        (container / "cpu.max").write_text(f"{limit}\n")
+    assert machine.cores() == expected
+
+
+def test_memory(container: Path) -> None:
+    assert machine.memory_bytes() == psutil.virtual_memory().total
+    (container / "memory.max").write_text("1500000000\n")
+    machine.memory_bytes.cache_clear()
+    assert machine.memory_bytes() == 1_500_000_000
+
+
+def test_free_memory_is_what_the_container_has_left(container: Path) -> None:
+    (container / "memory.max").write_text("1500000\n")
+    (container / "memory.current").write_text("1100000\n")
+    assert machine.free_bytes() == 400_000
+    (container / "memory.current").write_text("1700000\n")
+    assert machine.free_bytes() == 0
+    (container / "memory.max").write_text("max\n")
+    assert machine.free_bytes() > 1_500_000

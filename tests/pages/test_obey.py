@@ -1,0 +1,137 @@
+"""The page Obey without a browser: models, patients, and what cannot be checked.
+
+python -m pytest tests/pages/test_obey.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model.obey.check import check
+from tests.model.huggingface.families import save
+from tests.pages.explore import array
+from ui import obey
+from unmask.patients import ALL
+
+ROOT = Path(__file__).parents[2]
+
+
+class Obey:
+    """One reader's page. Every run of it has to end without an exception."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+        self.app.query_params.update(query)
+        self.app.switch_page("pages/obey.py")
+        self.run()
+
+    def run(self) -> "Obey":
+        self.app.run()
+        assert not self.app.exception, self.app.exception[0].stack_trace
+        return self
+
+    def patient(self, key: str) -> "Obey":
+        self.app.selectbox(key="obey_patient").set_value(key)
+        return self.run()
+
+    def cells(self, name: str) -> np.ndarray:
+        """bool [T,T]: the cells of one of the picture's layers."""
+        (chart,) = self.app.get("plotly_chart")
+        (found,) = [trace["z"] for trace in json.loads(chart.proto.spec)["data"] if trace["name"] == name]
+        return ~np.isnan(array(found))
+
+    def words(self) -> str:
+        """All sentences, without tags and without markdown's backslashes."""
+        text = " ".join(one.value for kind in ("markdown", "caption", "info", "error") for one in self.app.get(kind))
+        shown = " ".join(one.proto.body for one in self.app.get("html") if "<style" not in one.proto.body)
+        return re.sub("<.*?>", "", shown) + re.sub(r"\\([^A-Za-z0-9])", r"\1", text)
+
+
+@pytest.fixture(scope="module")
+def patients() -> Obey:
+    """One that only chooses patients."""
+    return Obey(patient="future")
+
+
+def test_the_first_view_is_a_model_that_obeys() -> None:
+    page = Obey()
+    assert "It obeys its mask." in page.words()
+    assert "story (GPT2LMHeadModel) · decoder · float32 · sdpa" in page.words()
+    np.testing.assert_array_equal(page.cells("measured"), np.tri(len(page.cells("measured")), dtype=bool))
+    np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))
+    assert "Nothing" not in page.words()
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_every_patient_is_shown_as_it_was_measured(patients: Obey, key: str) -> None:
+    patients.patient(key)
+    report = check(ALL[key].make())
+    verdict = "It obeys its mask." if report.obeys else "It does not obey its mask."
+    assert verdict in patients.words()
+    assert report.mask is not None
+    np.testing.assert_array_equal(patients.cells("measured"), report.mask.reaches)
+    np.testing.assert_array_equal(patients.cells("open"), report.mask.declared)
+    for finding in report.broken:
+        assert finding.name in patients.words()
+    assert ("reaches, though declared closed" in patients.words()) == bool(report.mask.leaks.any())
+    assert dict(patients.app.query_params)["patient"] == [key]
+
+
+def test_a_link_brings_a_patient_back_and_nonsense_does_no_harm() -> None:
+    assert Obey(patient="wide").app.selectbox(key="obey_patient").value == "wide"
+    assert "story" in Obey(patient="<b>").words()
+
+
+def test_another_model_in_bfloat16(tmp_path: Path) -> None:
+    folder = str(save("mistral", tmp_path / "mistral"))
+    page = Obey(model=folder, text="the cat sat on a mat and then it saw the cat")
+    page.app.selectbox(key="obey_type").set_value("bfloat16")
+    page.run()
+    assert "mistral (MistralForCausalLM) · decoder · bfloat16" in page.words()
+    assert "window 3 (a reach of 6 over 3 layers)" in page.words()
+    assert "It obeys its mask." in page.words()
+
+
+def test_an_encoder_decoder(tmp_path: Path) -> None:
+    page = Obey(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
+    assert "encoder-decoder" in page.words()
+    assert "It obeys its mask." in page.words()
+
+
+def test_what_cannot_be_checked_is_a_sentence() -> None:
+    page = Obey(model="dates", text="the 3rd of March 2021")
+    assert "unknown to transformers" in page.app.error[0].value
+
+
+def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obey, "MOST_MEGABYTES", 1)
+    page = Obey(text="a text that no other test has checked")
+    assert "python -m unmask check story" in page.app.error[0].value
+
+
+@pytest.mark.parametrize("text", ["a", "<script>alert(1)</script>", "**x** $y$ :red[z] `", "猫" * 300, "word " * 900])
+def test_no_text_breaks_it(text: str) -> None:
+    page = Obey(text=text)
+    assert not page.app.error
+    assert ("The first 48 tokens" in page.words()) == (len(text) > 200)
+
+
+def test_a_text_of_nothing_is_asked_for() -> None:
+    page = Obey()
+    page.app.text_area(key="text").set_value("  \n ")
+    page.run()
+    assert "Type a text" in page.app.info[0].value
+
+
+def test_choices_outlive_another_page() -> None:
+    page = Obey(patient="flex").patient("cropped")
+    page.app.switch_page("pages/pixels.py")
+    page.run()
+    page.app.switch_page("pages/obey.py")
+    page.run()
+    assert page.app.selectbox(key="obey_patient").value == "cropped"
+    assert "one key too many" in page.words()

@@ -1,0 +1,88 @@
+"""Choices outlive pages, come from the link, and follow the browser's Back and Forward.
+
+python -m pytest tests/ui/test_choices.py
+"""
+
+from streamlit.testing.v1 import AppTest
+
+
+def page() -> None:
+    from typing import Literal
+
+    import streamlit as st
+
+    from ui import choices
+    from ui.link import Link, Whole
+
+    class Mine(Link):
+        depth: Whole = 3
+        side: Literal["left", "right"] = "left"
+
+    choices.begin_page(st.session_state.get("which", "one"))
+    choices.restore("mine", lambda: Mine.read().model_dump())
+    if st.session_state.get("which", "one") == "one":
+        st.number_input("Depth", 0, 99, key="depth")
+        if st.session_state.get("sides", True):
+            st.radio("Side", ["left", "right"], key="side")
+    Mine.of_choices().write()
+
+
+def opened(**query: str) -> AppTest:
+    app = AppTest.from_function(page)
+    app.query_params.update(query)
+    return app.run()
+
+
+def chosen(app: AppTest) -> tuple[int, str]:
+    assert not app.exception
+    return app.session_state["depth"], app.session_state["side"]
+
+
+def test_the_link_brings_them_and_what_makes_no_sense_is_the_default() -> None:
+    assert chosen(opened(depth="7", side="right")) == (7, "right")
+    assert chosen(opened(depth="many", side="up")) == (3, "left")
+    assert chosen(opened(depth="1e999")) == (3, "left")
+
+
+def test_the_link_is_true_to_them_and_leaves_defaults_out() -> None:
+    app = opened()
+    assert app.query_params == {}
+    app.number_input(key="depth").set_value(11).run()
+    assert app.query_params == {"depth": "11"}
+
+
+def test_they_outlive_a_page_and_a_part_that_does_not_draw_them() -> None:
+    app = opened()
+    app.number_input(key="depth").set_value(11).run()
+    app.radio(key="side").set_value("right").run()
+    app.session_state["sides"] = False
+    app.run().run()
+    assert chosen(app) == (11, "right")
+    app.session_state["which"] = "two"
+    app.run().run()
+    app.session_state["which"] = "one"
+    app.session_state["sides"] = True
+    assert chosen(app.run()) == (11, "right")
+    assert app.radio(key="side").value == "right"
+
+
+def test_back_brings_the_choices_of_the_link_before() -> None:
+    app = opened()
+    app.number_input(key="depth").set_value(11).run()
+    app.number_input(key="depth").set_value(13).run()
+    app.query_params.clear()
+    app.query_params["depth"] = "11"  # as a browser that went back reruns the page
+    assert chosen(app.run()) == (11, "left")
+    assert app.number_input(key="depth").value == 11
+    app.query_params.clear()
+    assert chosen(app.run()) == (3, "left")
+    app.query_params["depth"] = "13"
+    assert chosen(app.run()) == (13, "left")
+
+
+def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:
+    app = opened()
+    app.number_input(key="depth").set_value(11).run()
+    app.query_params.clear()  # the browser had not yet heard of depth=11 when the reader chose again
+    app.radio(key="side").set_value("right")
+    assert chosen(app.run()) == (11, "right")

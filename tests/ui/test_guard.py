@@ -1,0 +1,49 @@
+"""What fails becomes one sentence; what is ours to mend is raised.
+
+python -m pytest tests/ui/test_guard.py
+"""
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from ui.guard import NO_MEMORY, problem_in
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("expected 3, got 4."), "expected 3, got 4"),
+        (OSError("no network"), "no network"),
+        (MemoryError(), NO_MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory"), NO_MEMORY),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), NO_MEMORY),
+        (RuntimeError("shapes differ"), None),
+        (KeyError("x"), None),
+    ],
+)
+def test_the_sentence_of_an_error(error: Exception, words: str | None) -> None:
+    assert problem_in(error) == words
+
+
+def test_torchs_own_lack_of_memory_is_one() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**46, dtype=torch.float64)
+    assert problem_in(caught.value) == NO_MEMORY
+
+
+def test_the_page_says_it_and_ends_there() -> None:
+    def page() -> None:
+        import streamlit as st
+
+        from ui.guard import guarded
+
+        st.write("before")
+        with guarded("Working …", on_trouble=lambda: st.write("halted")):
+            raise ValueError("expected *three*, got 4")
+        st.write("after")
+
+    app = AppTest.from_function(page).run()
+    assert not app.exception
+    assert [one.value for one in app.markdown] == ["before", "halted"]
+    assert app.error[0].value == r"expected \*three\*, got 4."

@@ -1,0 +1,144 @@
+"""How a reader comes to a model: what is loaded is never refused, a download is asked for, a public server offers less.
+
+python -m pytest tests/ui/test_models.py
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from model import catalog, machine
+from model.huggingface import hub
+from model.settings import Settings
+from ui import models, results
+
+MEGABYTES = 548
+
+
+@pytest.fixture(autouse=True)
+def new_server() -> Iterator[None]:
+    """Nothing loaded, nothing kept."""
+    st.cache_resource.clear()
+    yield
+    st.cache_resource.clear()
+
+
+def page() -> None:
+    import streamlit as st
+
+    from ui import models
+
+    st.session_state.setdefault("wanted", "story")
+    st.write(models.get_or_keep(st.session_state.wanted).name)
+
+
+def opened(wanted: str) -> AppTest:
+    app = AppTest.from_function(page, default_timeout=30)
+    app.session_state["wanted"] = wanted
+    return app.run()
+
+
+def test_a_loaded_model_is_not_refused_when_memory_is_short(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = opened(str(tiny_folder))
+    monkeypatch.setattr(machine, "free_bytes", lambda: 1000)
+    app.run()
+    assert not app.error
+    assert app.markdown[-1].value == str(tiny_folder)
+    other = shutil.copytree(tiny_folder, tmp_path / "other")
+    assert "of memory for its weights" in opened(str(other)).error[0].value
+
+
+def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Path, tiny_folder: Path) -> None:
+    kept = models.LoadedModels(1)
+    settings = Settings()
+    first = kept.load(str(tiny_folder), settings)
+    batch = first.encode(["the cat"])
+    results.shared().get(("run", first.key), lambda: first.run(batch))
+    assert results.shared().nbytes() > 0
+    other = kept.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
+    assert kept.find(str(tiny_folder)) is None
+    assert results.shared().nbytes() == 0, "a trace that is kept would keep the model in memory"
+    again = kept.load(str(tiny_folder), settings)
+    assert again is not first
+    assert again.key == first.key != other.key
+
+
+def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "mine")
+    kept = models.LoadedModels(2)
+    first = kept.load(str(folder), Settings())
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
+    assert kept.find(str(folder)) is None
+    assert kept.load(str(folder), Settings()).key != first.key
+
+
+class TestDownloads:
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The names that files were fetched for, of a hub that has GPT-2 to download."""
+        fetched: list[str] = []
+        of_others = catalog.fetch
+
+        def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
+            if name != "gpt2":
+                return of_others(name, progress, settings)
+            fetched.append(name)
+            assert progress is not None
+            progress("model.safetensors", 5_000_000, 10_000_000)
+            raise OSError("the test has no files")
+
+        monkeypatch.setattr(catalog, "download_size", lambda name, _: MEGABYTES * 10**6 if name == "gpt2" else 0)
+        monkeypatch.setattr(catalog, "fetch", fetch)
+        return fetched
+
+    def test_nothing_comes_before_the_reader_agrees_to_its_size(self, asked: list[str]) -> None:
+        app = opened("gpt2").run().run()
+        assert not asked
+        assert "548 MB would be downloaded" in app.info[0].value
+        assert app.markdown[-1].value == "story"
+        app.button(key="download").click().run()
+        assert asked == ["gpt2"]
+        assert "the test has no files" in app.error[0].value
+
+    def test_one_at_a_time(self, asked: list[str]) -> None:
+        app = opened("gpt2")
+        with models._one_download():
+            app.button(key="download").click().run()
+        assert not asked
+        assert "Another download is going on" in app.error[0].value
+
+    def test_a_disk_that_is_too_full_is_said_with_both_numbers(
+        self, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usage = shutil.disk_usage("/")._replace(free=10**9 + 100)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+        (error,) = opened("gpt2").error
+        assert "0.5 GB to download, and the disk has 1.0 GB free" in error.value
+        assert not asked
+
+
+class TestServedToOthers:
+    @pytest.mark.parametrize("address", ["0.0.0.0", None, "10.0.0.7"])
+    def test_folders_and_hub_ids_are_off_and_all_answers_are_alike(
+        self, address: str | None, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(st, "get_option", lambda _: address)
+        answers = set()
+        for name in (str(tiny_folder), str(tmp_path / "none"), "some/model"):
+            (error,) = opened(name).error
+            answers.add(error.value.replace(name, "").replace(models.escaped(name), ""))
+        assert len(answers) == 1
+        assert "is not offered here" in answers.pop()
+
+    @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+    def test_to_this_machine_alone_they_are_on(
+        self, address: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(st, "get_option", lambda _: address)
+        assert opened(str(tiny_folder)).markdown[-1].value == str(tiny_folder)

@@ -1,0 +1,159 @@
+"""python -m unmask: what it prints, and its exit status.
+
+python -m pytest tests/unmask/test_command.py
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+import transformers as hf
+
+from model.errors import NotAvailable
+from model.huggingface import own_network
+from tests.model.huggingface.families import save
+from unmask.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
+    assert main(["check", "story"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("story (GPT2LMHeadModel): decoder, float32, kernel sdpa, 3.51 M parameters")
+    assert "It obeys its mask." in said
+
+
+def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    junit = tmp_path / "obeys.xml"
+    assert main(["check", "patient:sdpa", "--json", "--junit", str(junit)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["obeys"]
+    assert ElementTree.parse(junit).getroot().get("failures") == str(
+        sum(finding["verdict"] == "broken" for finding in found["findings"])
+    )
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    folder = save("mistral", tmp_path / "mistral")
+    for file in folder.glob("*token*"):
+        file.unlink()
+    assert main(["check", str(folder), "--dtype", "bfloat16", "--picture"]) == 0
+
+
+def test_another_mask_than_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["check", str(save("bert", tmp_path / "bert")), "--mask", "causal"]) == 1
+    assert "it sees a later token" in capsys.readouterr().out
+
+
+def wrong(tmp_path: Path, kind: str) -> str:
+    """A folder that cannot be checked."""
+    folder = save("gpt2", tmp_path / kind)
+    config = folder / "config.json"
+    content = json.loads(config.read_text())
+    if kind == "own code":
+        config.write_text(json.dumps(content | {"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}))
+        (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('')")
+    elif kind == "pickle":
+        (folder / "model.safetensors").unlink()
+        torch.save({}, folder / "pytorch_model.bin")
+    elif kind == "truncated":
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:200])
+    elif kind == "image":
+        size = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+        hf.ViTModel(hf.ViTConfig(**size, image_size=8, patch_size=4)).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("own code", "needs code of its own, which is never run here"),
+        ("pickle", "pickle files, which can run any code"),
+        ("truncated", "damaged or truncated"),
+        ("image", "no language model"),
+    ],
+)
+def test_what_cannot_be_run_is_a_sentence_and_status_2(
+    kind: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["check", wrong(tmp_path, kind)]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert len(said.err.strip().splitlines()) == 1
+    assert not said.out
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["patient:nobody"], ["/no/such/folder"], ["story", "--mask", "sideways"], ["story", "--length", "1"]]
+)
+def test_what_means_nothing_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert main(["check", *arguments]) == 2
+    assert "could not be checked" in capsys.readouterr().err
+
+
+def test_nothing_is_downloaded_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    folder = save("gpt2", tmp_path / "gpt2")
+    asked = []
+
+    def fetch(name: str, *_: object) -> Path:
+        asked.append(name)
+        return folder
+
+    monkeypatch.setattr(own_network.catalog, "fetch", fetch)
+    monkeypatch.setattr(own_network.hub, "cached_folder", lambda _: None)
+    files = {"config.json": 500, "model.safetensors": 1_234_000_000}
+    monkeypatch.setattr(own_network.hub, "listing", lambda _: files)
+    assert main(["check", "some/model"]) == 2
+    assert "nothing is downloaded unasked: 1,234 MB; --download fetches them" in capsys.readouterr().err
+    assert not asked
+    assert main(["check", "some/model", "--download"]) == 0
+    assert asked == ["some/model"]
+
+
+def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    def listing(_: str) -> dict[str, int]:
+        raise NotAvailable("the hub cannot be reached. To get it, connect once")
+
+    monkeypatch.setattr(own_network.hub, "cached_folder", lambda _: None)
+    monkeypatch.setattr(own_network.hub, "listing", listing)
+    assert main(["check", "some/model"]) == 2
+    assert "Its size is unknown: the hub cannot be reached" in capsys.readouterr().err
+
+
+def test_the_patients_are_listed(capsys: pytest.CaptureFixture) -> None:
+    assert main(["patients"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("patient:sdpa") and "breaks kernels" in line for line in lines)
+
+
+def test_a_forward_that_does_not_end_is_stopped() -> None:
+    program = (
+        "import time\nfrom unmask.command import stopped_after\n"
+        "with stopped_after(0.2):\n    time.sleep(60)\n    print('not reached')"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "still running" in ran.stderr
+
+
+def test_help_needs_no_torch() -> None:
+    program = "import sys, unmask.__main__ as m\ntry: m.main(['check', '--help'])\nexcept SystemExit: pass\n"
+    program += "print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert "exit status" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,55 @@
+"""What lifting a mask did, in words: each number is the losses' own, and nothing is said that they do not show.
+
+python -m pytest tests/viz/test_loss_words.py
+"""
+
+import numpy as np
+import pytest
+
+from viz.loss_words import loss_words
+
+NAN = float("nan")
+TOKENS = ["<start>", "the", "<b>", "sat", "on"]
+STANDARD = np.array([NAN, 3.0, 4.0, 5.0, 2.0])
+
+
+def words(now: list[float], *, trained_otherwise: bool = True) -> str:
+    return loss_words(np.array(now), STANDARD, TOKENS, trained_otherwise=trained_otherwise)
+
+
+def test_tokens_that_got_better_and_worse_are_counted_and_the_extremes_named() -> None:
+    found = words([NAN, 3.05, 1.0, 4.5, 4.25])
+    assert "falls from 3.50 to 3.20 nats a token" in found
+    assert "2 tokens are predicted better, most of all “&lt;b&gt;” (4.00 → 1.00)" in found
+    assert "1 token is predicted worse, most of all “on” (2.00 → 4.25)" in found
+    assert "can mislead it" in found
+
+
+def test_a_mean_that_stays_is_not_said_to_move() -> None:
+    found = words([NAN, 4.0, 3.0, 5.0, 2.0])
+    assert "stays at 3.50 nats a token" in found
+    assert "falls" not in found
+    assert "rises" not in found
+
+
+def test_nothing_changed() -> None:
+    assert (
+        words([NAN, 3.001, 4.0, 5.0, 2.0]) == "The predictions are what they were: the mean loss is 3.50 nats a token."
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "trained_otherwise"), [([NAN, 1.0, 2.0, 3.0, 1.0], True), ([NAN, 4.0, 5.0, 6.0, 3.0], False)]
+)
+def test_a_cause_is_named_only_where_it_holds(now: list[float], trained_otherwise: bool) -> None:
+    assert "mislead" not in words(now, trained_otherwise=trained_otherwise)
+
+
+def test_all_worse() -> None:
+    found = words([NAN, 4.0, 5.0, 6.0, 3.0])
+    assert "rises from 3.50 to 4.50" in found
+    assert "no token is predicted better" in found
+
+
+def test_no_losses() -> None:
+    assert loss_words(np.full(3, NAN), np.full(3, NAN), ["a", "b", "c"], trained_otherwise=True) == ""

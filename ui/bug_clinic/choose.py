@@ -1,0 +1,171 @@
+"""The Bug clinic's controls, what its link holds, and what it says of the text that it was given."""
+
+from typing import Any, Literal
+
+import streamlit as st
+
+from model import catalog
+from model.base import Model
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
+from model.bug_clinic.examination import Examination
+from model.bug_clinic.lines import ADDED, MOST_ROWS, MOST_TOKENS, Text, masks_for, prepared, targets_for
+from model.bug_clinic.modules import stretch
+from model.bug_clinic.spot import VISIBLE
+from ui import choices, controls, link, run_view
+from ui.explain import title_of
+from ui.run_view import RunView
+
+MODES = {"all": "All bugs", "spot": "Spot the bug"}
+
+
+class ClinicLink(link.TextLink):
+    """This page's link. bug: which of them, by its key. puzzle: the game's, only in a link that was asked for."""
+
+    layer: link.Whole | None = None
+    head: link.Whole | None = None
+    row: link.Whole = 1
+    pad: Literal["left", "right"] = "left"
+    bug: Literal[*BY_KEY] = BUGS[0].key  # type: ignore[valid-type]
+    mode: Literal[*MODES] = "all"  # type: ignore[valid-type]
+    puzzle: link.Whole | None = None
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    choices.restore("kept_clinic", _first)
+
+
+def _first() -> dict[str, Any]:
+    linked = ClinicLink.read()
+    st.session_state.linked_puzzle = linked.puzzle
+    st.session_state.linked_bug = linked.bug if linked.head is not None else ""
+    mode = linked.mode if linked.puzzle is None else "spot"
+    return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": True, "mode": mode}
+
+
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links; the game's answer is in none."""
+    game = st.session_state.mode == "spot"
+    controls.share(ClinicLink, model, puzzle=None, **({"bug": BUGS[0].key} if game else {}))
+
+
+def share_puzzle(number: int) -> None:
+    """A link to the puzzle that is asked, with the text that it is made of."""
+    asked = ClinicLink.of_choices(
+        model=controls.wanted() or "story", bug=BUGS[0].key, layer=None, head=None, puzzle=number,
+        text=st.session_state.text,
+    )  # fmt: skip
+    with st.popover("Link to this puzzle", icon=":material/link:"):
+        if asked.fits():
+            st.caption("Whoever opens it gets this very puzzle, and can read your text.")
+            st.code(asked.address(), language=None, wrap_lines=True)
+        else:
+            st.caption("This text is too long for a link. Shorten it to share the puzzle.")
+
+
+def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
+    """The text's lines as this page takes them, and as the model reads them. Raises ValueError where it cannot."""
+    lines = prepared(model, text)
+    return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets_for(model, lines))
+
+
+def say_notes(model: Model, text: Text) -> None:
+    """One line that opens: what is not as the reader typed it."""
+    found = notes(model, text)
+    if len(found) == 1:
+        st.caption(found[0])
+    elif found:
+        with st.expander(f"{found[0]} (+ {len(found) - 1} more)"):
+            for note in found[1:]:
+                st.caption(note)
+
+
+def notes(model: Model, text: Text) -> list[str]:
+    """A sentence for everything that is not as the reader typed it."""
+    found = []
+    if text.added:
+        row, others = len(text.lines), "yours gets" if len(text.lines) == 2 else "the others get"
+        found.append(f"Row {row} was added: your first line and “{ADDED}” It is longer, so that {others} padding.")
+    if text.left_out:
+        found.append(f"This page reads {MOST_ROWS} lines; {text.left_out:,} more are left out.")
+    if text.cut:
+        lines = "line is" if text.cut == 1 else "lines are"
+        found.append(f"{text.cut} {lines} cut: this page reads the first {MOST_TOKENS} tokens of each.")
+    if not model.standard.causal and masks_for(model).causal:
+        found.append(f"{title_of(model)} has no causal mask; here it is given one, for most bugs are about it.")
+    if model.kind == "encoder-decoder":
+        found.append("Shown is the decoder's attention to its own text: your lines, given to it as the target.")
+    return found
+
+
+def choose_mode() -> str:
+    """All bugs, or the game."""
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        st.segmented_control("Mode", list(MODES), format_func=MODES.__getitem__, key="mode", required=True,
+                             label_visibility="collapsed", width="content")  # fmt: skip
+    return st.session_state.mode
+
+
+def choose_bug() -> Bug:
+    """One of them all, and of those that have several forms, which."""
+    with st.container(key="bugs"):
+        st.radio("Bug", TITLES, format_func=lambda title: f"{TITLES.index(title) + 1} · {title}", key="bug_title")
+    variants = {bug.key: bug.variant for bug in BUGS if bug.title == st.session_state.bug_title}
+    if st.session_state.bug not in variants:
+        st.session_state.bug = next(iter(variants))
+    if len(variants) > 1:
+        st.selectbox("Which way", list(variants), format_func=variants.__getitem__, key="bug")
+    return BY_KEY[st.session_state.bug]
+
+
+def layer_of(now: RunView) -> int:
+    """The layer that is chosen, before its control is drawn."""
+    layer = st.session_state.layer
+    return min(catalog.first_head(now.model)[0] if layer is None else layer, now.trace.num_layers - 1)
+
+
+def go_where_it_shows(now: RunView, bug: Bug, found: Examination) -> None:
+    """Another bug, model or text: choose the head that shows it best, where the chosen one does not show it.
+
+    Call before the head's own control is drawn; does nothing where a link names the head.
+    """
+    state = st.session_state
+    looked_at = (bug.key, now.key, now.row)
+    linked, state.linked_bug = state.linked_bug == bug.key, ""
+    if state.get("clinic_looked_at") == looked_at:
+        return
+    state.clinic_looked_at = looked_at
+    best = telling_head(now, bug, found)
+    chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, now.trace.num_heads - 1)
+    if best is not None and not linked and shows(now, bug, found, chosen) < VISIBLE:
+        state.head = best
+
+
+def telling_head(now: RunView, bug: Bug, found: Examination) -> int | None:
+    """The head that shows the bug best; None where no head shows anything."""
+    if not found.is_seen():
+        return None
+    seen = [shows(now, bug, found, head) for head in range(now.trace.num_heads)]
+    return max(range(len(seen)), key=seen.__getitem__) if max(seen) else None
+
+
+def shows(now: RunView, bug: Bug, found: Examination, head: int) -> float:
+    """How well a head shows the bug: the largest change of a weight.
+
+    Of heads cut by view, whose cells are no pairs of tokens: the share of what it sees that is text and no padding.
+    """
+    keep = now.trace.queries.keep[now.row]
+    if bug.key == "view":
+        first, last = stretch(head, now.trace.num_heads, len(keep))
+        share = float(keep[first : last + 1].float().mean())
+        return share if share == 1 else share * VISIBLE
+    return float(found.change_of_weights()[head].max()) if found.wrong is not None else 0.0
+
+
+def choose_side(found: Examination) -> bool:
+    """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
+    if not found.is_seen():
+        return False
+    st.toggle("Bug on", key="bug_on", help="Off: the right version alone.")
+    return st.session_state.bug_on

@@ -1,0 +1,103 @@
+"""A head with a bug and right, as pictures."""
+
+import numpy as np
+import streamlit as st
+import torch
+
+from model.attention import AttentionStages
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.examination import Examination
+from model.bug_clinic.modules import part_at
+from ui import explain, page
+from ui.head import show as show_figure
+from ui.run_view import RunView
+from viz.bug_clinic import say_nan
+from viz.head import comparison_figure, head_figure, head_range
+from viz.room import WIDE
+from viz.view import HeadView
+
+TITLES = ("with the bug", "right version", "bug − right")
+
+
+def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, head: int) -> HeadView:
+    """What a computation really blocked is hatched, in the colour of the mask that blocks the cell or is to blame.
+
+    bug None: the right version.
+    """
+    blocked = stages.masked[head] == -torch.inf
+    native = now.trace.blocked_by(layer, now.row)
+    by = {name: mask & blocked for name, mask in native.items()}
+    unasked = blocked & ~torch.stack([torch.zeros_like(blocked), *native.values()]).any(0)
+    if bug is not None and unasked.any():
+        by[bug.blames] = by.get(bug.blames, torch.zeros_like(blocked)) | unasked
+    return HeadView(
+        stages.weights[head].nan_to_num(0.0).numpy(),
+        stages.scaled[head].numpy(),
+        {name: mask.numpy() for name, mask in by.items()},
+        names(now, bug, head, now.trace.queries.pieces[now.row]),
+        names(now, bug, head, now.trace.keys.pieces[now.row]),
+    )
+
+
+def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, on: bool) -> None:
+    """The head with the bug where it is on, and right; and how to read them."""
+    right = view(now, None, found.right, layer, head)
+    if not on or found.wrong is None:
+        draw(None, right)
+        say_key([right])
+        return
+    wrong, nan = view(now, bug, found.wrong, layer, head), found.has_nan()
+    parts = now.trace.num_heads if bug.key == "view" else 0
+    draw(wrong, right, nan=nan)
+    say_key([wrong] if parts else [wrong, right], nan=nan, parts=parts)
+
+
+def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> list[str]:
+    """What stands in each row or column: a token, or, of a head cut by view alone, "token:part"."""
+    if bug is None or bug.key != "view":
+        return list(pieces)
+    heads = now.trace.num_heads
+    found = (part_at(head, place, heads, len(pieces)) for place in range(len(pieces)))
+    return [f"{pieces[token][:9]}:{part}" for token, part in found]
+
+
+def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
+    """With the bug, beside the right version and the difference; or, without wrong, the right version alone.
+
+    nan: the rows with nothing to look at hold no numbers with the bug.
+    """
+    dark = page.is_dark()
+    if wrong is None:
+        figure, alt = head_figure(right, dark=dark, wide=WIDE), f"Heatmap of the right version: {_size(right)}."
+    elif wrong.queries != right.queries:  # rows that mean something else cannot be compared cell by cell
+        draw_alone(wrong)
+        return
+    else:
+        figure = comparison_figure(wrong, right, dark=dark, titles=TITLES)
+        most = float(np.abs(wrong.weights - right.weights).max())
+        alt = f"Heatmaps with the bug, right, and their difference: {_size(right)}; a weight changes by {most:.2f}."
+        if nan:
+            say_nan(figure)
+    show_figure(figure, alt, room="pair")
+
+
+def draw_alone(wrong: HeadView) -> None:
+    """A heatmap with a bug, nothing beside it."""
+    alt = f"Heatmap with a bug: {_size(wrong)}. The largest weight is {wrong.weights.max():.2f}."
+    show_figure(head_figure(wrong, dark=page.is_dark(), wide=WIDE), alt, room="pair")
+
+
+def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None:
+    """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
+    st.html(explain.key(shown, head_range(*shown)))
+    if nan:
+        st.html('<p class="key">With the bug, a row with nothing to look at holds NaN.</p>')
+    if parts:
+        st.html(
+            f'<p class="key">“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each '
+            "head..</p>"
+        )
+
+
+def _size(view: HeadView) -> str:
+    return f"{view.weights.shape[0]} queries by {view.weights.shape[1]} keys"

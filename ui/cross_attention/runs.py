@@ -1,0 +1,116 @@
+"""The runs behind the Cross-attention page, and what is drawn of them; what is measured is remembered."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import streamlit as st
+import torch
+
+from model.base import Model
+from model.cross_attention.date_measures import Measured, measure
+from model.cross_attention.dates import DatesModel, Written
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from ui import results, run_view
+from ui.cross_attention.lines import PARTS, Lines
+from ui.run_view import RunView
+from viz.cross_attention.alignment import PADDING_SIGN, Alignment
+from viz.numbers import Candidate
+from viz.view import HeadView
+
+SAMPLE = 100  # held-out strings
+CANDIDATES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One of a run's attentions now and under the standard masks."""
+
+    now: RunView
+    standard: RunView
+
+
+def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]:
+    """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
+    return {part: Part(*run_view.run_pair(model, lines.reading.batch, spec, row, part)) for part in PARTS}
+
+
+def view(found: RunView, layer: int, head: int | None) -> HeadView:
+    """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
+    heads = range(found.trace.num_heads) if head is None else [head]
+    views = [found.head(layer, number) for number in heads]
+    weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+    queries, keys = (_signed(batch, found.row) for batch in (found.trace.queries, found.trace.keys))
+    return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The steps of writing a row's target. outputs [N]: what each writes, the last what would come next.
+
+    queries: where the steps' rows are, among the target's positions. probabilities [N], 0 to 1: of each output.
+    """
+
+    outputs: list[str]
+    queries: slice
+    probabilities: np.ndarray
+
+
+@torch.inference_mode()
+def steps(found: RunView, standard: RunView) -> Steps:
+    """What the run says of its target, of which every token but the first was written by the row before it.
+
+    The last output is what would come next under the standard masks.
+    """
+    trace, row = found.trace, found.row
+    here = trace.batch.real(row)
+    last = int(standard.trace.next_token(row).argmax())
+    outputs = [*trace.batch.pieces[row][here.start + 1 : here.stop], found.model.label(last)]
+    chances = np.exp(-trace.losses(row).numpy()[here.start + 1 : here.stop])
+    return Steps(outputs, here, np.append(chances, float(trace.next_token(row)[last])))
+
+
+@torch.inference_mode()
+def candidates(found: RunView, position: int) -> list[Candidate]:
+    """The likeliest tokens after a position of the target."""
+    top = found.trace.readout(found.trace.states[found.row, position]).float().softmax(-1).topk(CANDIDATES)
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [Candidate(found.model.label(token), chance) for token, chance in pairs]
+
+
+def alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Alignment:
+    """The cross-attention of each step."""
+    keep_source = found.trace.keys.keep[found.row].numpy()
+    rows = some.queries
+    return Alignment(
+        list(shown.keys), some.outputs, shown.weights[rows], ~keep_source, shown.any_blocked()[rows],
+        some.probabilities, step,
+    )  # fmt: skip
+
+
+def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
+    """What the model writes by itself under masks, for every row; remembered."""
+    source = lines.reading.batch.source
+    assert source is not None
+    key = ("written", model.key, tuple(lines.reading.rows), spec)
+    return results.shared().get(key, lambda: model.write(source, spec))
+
+
+def measured(model: DatesModel, spec: MaskSpec) -> Measured:
+    """On the held-out sample; remembered, and shown while it is made."""
+    key: Hashable = ("dates measured", model.key, spec, SAMPLE)
+    bar = st.empty()
+    words = f"Writing {SAMPLE} held-out dates …"
+    found = results.shared().get(
+        key, lambda: measure(model, spec, SAMPLE, lambda share: cast(None, bar.progress(share, words)))
+    )
+    bar.empty()
+    return found
+
+
+def _signed(batch: TokenBatch, row: int) -> list[str]:
+    """The row's pieces, padding as a sign."""
+    pairs = zip(batch.pieces[row], batch.keep[row].tolist(), strict=True)
+    return [piece if real else PADDING_SIGN for piece, real in pairs]

@@ -1,0 +1,38 @@
+"""Work that may fail: a spinner while it goes on, a sentence in place of a stack trace when it ends badly."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import streamlit as st
+import torch
+
+from ui.markdown import escaped
+
+TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
+NO_MEMORY = "There was not enough memory for this. Try a shorter text, fewer lines or a smaller model"
+ALLOCATOR = ("can't allocate memory", "not enough memory", "out of memory")  # what torch's RuntimeErrors then say
+
+
+def problem_in(error: Exception) -> str | None:
+    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend."""
+    words = str(error).strip().rstrip(".")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
+    ):
+        return NO_MEMORY
+    return (words or type(error).__name__) if isinstance(error, TROUBLE) else None
+
+
+@contextmanager
+def guarded(words: str | None = None, *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Show a spinner with these words; where the work fails, call on_trouble, say why and end the page there."""
+    try:
+        with st.spinner(words, show_time=True) if words else nullcontext():
+            yield
+    except Exception as error:
+        problem = problem_in(error)
+        if problem is None:
+            raise
+        on_trouble()
+        st.error(f"{escaped(problem)}.", icon=":material/error:")
+        st.stop()

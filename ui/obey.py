@@ -1,0 +1,163 @@
+"""The page Obey: what is checked, the check itself, and the words around it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+import torch
+
+from model import catalog
+from model.base import Model
+from model.obey.check import check
+from model.obey.findings import CannotCheck, Report
+from model.obey.formats import amount_text
+from model.settings import Settings
+from ui import choices, results
+from ui.markdown import escaped
+from unmask.patients import ALL, Patient
+from viz.obey import MARK
+
+WHATS = {"model": "A model", "patient": "A patient"}
+TYPES = ("float32", "bfloat16")
+MOST_TOKENS = 48  # of the text that is read
+MOST_MEGABYTES = 600  # of weights: more would take minutes here
+SECONDS = 90.0
+HOW = """
+Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
+forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
+and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
+A token whose change arrives nowhere proves nothing, so each must be seen to arrive somewhere; else the verdict is
+*cannot tell*. Gradients ask the same without a substitute: behind a mask they are exactly 0.
+
+The other laws compare two ways to the same number: a row alone and in a padded batch, packed documents and each alone,
+step by step through the cache and all at once, one attention kernel and another, training mode without dropout and
+eval mode.
+"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a model reads: ids, and a label for each."""
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    cut: bool
+
+
+def seed() -> None:
+    """Once a session, from the URL: put every choice where its widget will find it."""
+    choices.restore("obey", _first)
+
+
+def _first() -> dict[str, object]:
+    wanted = st.query_params.get("patient", "")
+    return {
+        "obey_what": "patient" if wanted in ALL else "model",
+        "obey_patient": wanted if wanted in ALL else "future",
+        "obey_type": TYPES[0],
+    }
+
+
+def choose_what() -> str:
+    """A model, or a patient."""
+    st.segmented_control("Check", list(WHATS), format_func=WHATS.__getitem__, key="obey_what", required=True)
+    return st.session_state.obey_what
+
+
+def choose_patient() -> Patient:
+    """One of the small modules."""
+    st.selectbox("Patient", list(ALL), format_func=lambda key: ALL[key].title, key="obey_patient")
+    patient = ALL[st.session_state.obey_patient]
+    st.query_params["patient"] = patient.key
+    return patient
+
+
+def choose_type() -> str:
+    """The number type that it is computed in."""
+    st.selectbox("Number type", TYPES, key="obey_type")
+    return st.session_state.obey_type
+
+
+def read(model: Model, text: str) -> Reading:
+    """The first line of a text. Raises ValueError for one that the model has no tokens for."""
+    line = next(line for line in text.splitlines() if line.strip())
+    batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
+    many = int(batch.keep[0].sum())
+    if many < 2:
+        raise CannotCheck("a check needs a text of two tokens at least")
+    kept = min(many, MOST_TOKENS)
+    return Reading(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
+
+
+def of_model(name: str, reading: Reading, number_type: str) -> Report:
+    """The check of a model as transformers runs it. Raises what loading and checking raise."""
+    from model.huggingface import checkpoint_files, own_network  # seconds to import, which a patient does without
+
+    settings = Settings.from_environment()
+    folder = catalog.fetch(name, None, settings)
+    files = checkpoint_files.local_files(folder)
+    size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
+    if size > MOST_MEGABYTES:
+        raise CannotCheck(
+            f"{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check {name}"
+        )
+
+    def make() -> Report:
+        network = own_network.load(name, folder, settings, getattr(torch, number_type))  # of this check alone
+        title = f"{Path(name).name} ({type(network).__name__})"
+        return check(network, name=title, ids=reading.ids, pieces=reading.pieces, seconds=SECONDS)
+
+    key = ("obey", catalog.files_key(name, folder), reading, number_type)
+    return results.shared().get(key, make)
+
+
+def of_patient(patient: Patient, number_type: str) -> Report:
+    """The check of a patient on random ids."""
+
+    def make() -> Report:
+        module = patient.make().to(getattr(torch, number_type))
+        return check(module, name=patient.title, seconds=SECONDS)
+
+    return results.shared().get(("obey", patient.key, number_type), make)
+
+
+def of_what(patient: Patient) -> str:
+    """Markdown: what a patient is, and which law should name it."""
+    where = f" Seen in {escaped(patient.reported)}." if patient.reported else ""
+    return f"{escaped(patient.words)}{where}"
+
+
+def size(report: Report) -> str:
+    """The line beside the title."""
+    return escaped(
+        f"{report.name} · {report.kind} · {report.dtype} · {report.kernel} · {report.length} tokens · "
+        f"declared: {report.declared}"
+    )
+
+
+def key(report: Report) -> str:
+    """HTML: what the marks mean, those that are in the picture."""
+    mask = report.mask
+    parts = ["hatched: declared closed"]
+    if mask is not None and mask.leaks.any():
+        parts.append(f'<span style="color:{MARK}">×</span> reaches, though declared closed')
+    if mask is not None and mask.silent.any():
+        parts.append(f'<span style="color:{MARK}">○</span> declared open, not seen to reach')
+    return f'<p class="key">{" · ".join(parts)}</p>'
+
+
+def numbers(report: Report) -> str:
+    """The caption under the table."""
+    rows, runs = amount_text(report.noise.beside), amount_text(report.noise.across)
+    return (
+        "Most: the largest violation, in logits (of gradients, in their own units). Tolerated: what rounding may come "
+        f"to, {rows} between rows of one run and {runs} between runs of other shapes. Seed {report.seed}, "
+        f"{report.forwards} forwards, {report.seconds:.1f} s."
+    )
+
+
+def alt(report: Report) -> str:
+    """The picture in words."""
+    mask = report.mask
+    leaks = 0 if mask is None else int(mask.leaks.sum())
+    return f"Measured and declared mask of {report.name}, {report.length} by {report.length}; {leaks} pairs leak."

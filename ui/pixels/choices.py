@@ -1,0 +1,126 @@
+"""The Pixels page's choices and its link."""
+
+from typing import Annotated, Any, Literal
+
+import streamlit as st
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from model.pixels.digit_writing import Draw
+from model.pixels.digits import PIXELS, SIDE
+from ui import choices, link
+
+PARTS = {"look": "Look inside", "write": "Write new digits", "finish": "Finish a drawing"}
+SOURCES = {"real": "a real digit", "written": "a digit the model writes", "drawn": "my drawing"}
+LOOKERS = {"itself": "the pixel, once it stands", "writer": "the step that writes it"}
+OWN = -1  # a class that is not chosen: the picture's own, all ten, the likeliest
+COUNTS = (10, 20, 50, 100)
+Digit = Annotated[int, Field(ge=0, le=9)]
+MaybeDigit = Annotated[int, Field(ge=OWN, le=9)]
+
+
+class PixelsLink(link.Link):
+    """This page's link; the reader's drawing is not in it. pixel: from 0, row by row. nth: from 1."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("pixels_"))
+    pixels_part: Literal[*PARTS] = "look"  # type: ignore[valid-type]
+    pixels_source: Literal[*SOURCES] = "real"  # type: ignore[valid-type]
+    pixels_digit: Digit = 3
+    pixels_nth: Annotated[int, Field(ge=1, le=99)] = 1
+    pixels_told: MaybeDigit = OWN
+    pixels_pixel: Annotated[int, Field(ge=0, lt=PIXELS)] = 36
+    pixels_layer: link.Whole = 1
+    pixels_head: link.Whole = 3
+    pixels_looker: Literal[*LOOKERS] = "itself"  # type: ignore[valid-type]
+    pixels_causal: bool = True
+    pixels_scope: Literal["model", "layer"] = "model"
+    pixels_wanted: MaybeDigit = OWN
+    pixels_count: Annotated[Literal[*COUNTS], BeforeValidator(int)] = 20  # type: ignore[valid-type]
+    pixels_seed: Annotated[int, Field(ge=0, le=9999)] = 0
+    pixels_temperature: Annotated[float, Field(ge=0, le=2)] = Draw.temperature
+    pixels_top_p: Annotated[float, Field(ge=0.05, le=1)] = Draw.top_p
+    pixels_rows: Annotated[int, Field(ge=0, le=SIDE)] = 4
+    pixels_finish_class: MaybeDigit = OWN
+
+
+def restore() -> None:
+    """Put every choice where its widget finds it, and the drawing, which pixels.js and the page write in turns."""
+    choices.restore("kept_pixels", _first)
+
+
+def _first() -> dict[str, Any]:
+    none = {"pixels_drawing": None, "pixels_epoch": 0, "pixels_number": 0}
+    drawn = {name: st.session_state.get(name, value) for name, value in none.items()}
+    return PixelsLink.read().model_dump() | drawn
+
+
+def share() -> None:
+    """Keep the URL true to the page, and offer the link."""
+    with st.sidebar:
+        link.share(PixelsLink.of_choices())
+
+
+def choose_part() -> str:
+    """What the page is for now."""
+    st.segmented_control("Part", list(PARTS), format_func=PARTS.__getitem__, key="pixels_part", required=True,
+                         label_visibility="collapsed", width="content")  # fmt: skip
+    return st.session_state.pixels_part
+
+
+def choose_digit(count_of: Any) -> tuple[int, int]:
+    """A class, and which of its real digits, from 1. count_of(class): how many there are; None: a seed instead."""
+    first, second = st.columns(2)
+    first.selectbox("Digit", range(10), key="pixels_digit", on_change=_tell_its_own)
+    digit = st.session_state.pixels_digit
+    if count_of is None:
+        second.number_input("Seed", 0, 9999, key="pixels_seed")
+        return digit, int(st.session_state.pixels_seed)
+    count = count_of(digit)
+    st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
+    second.selectbox("Which", range(1, count + 1), key="pixels_nth", help="Test digits: the model never saw them.")
+    return digit, st.session_state.pixels_nth
+
+
+def choose_head(layers: int, heads: int) -> tuple[int, int]:
+    """The layer and head shown large, and from where it looks."""
+    state = st.session_state
+    state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
+    layer, head = st.columns(2)
+    layer.selectbox("Layer", range(layers), key="pixels_layer")
+    head.selectbox("Head", range(heads), key="pixels_head")
+    st.selectbox("Who looks", LOOKERS, format_func=LOOKERS.__getitem__, key="pixels_looker",
+                 help="A pixel is written by the step before it: from there the model has seen everything but it.",
+                 )  # fmt: skip
+    return state.pixels_layer, state.pixels_head
+
+
+def choose_draw() -> Draw:
+    """How pixels are drawn."""
+    st.slider("Temperature", 0.0, 2.0, step=0.05, key="pixels_temperature",
+              help="Logits are divided by it before a level is drawn: 0 always takes the likeliest, 1 is as learned.",
+              )  # fmt: skip
+    st.slider("Top-p", 0.05, 1.0, step=0.05, key="pixels_top_p",
+              help="Only the likeliest levels that together reach this probability are drawn from; 1 takes all.",
+              )  # fmt: skip
+    st.number_input("Seed", 0, 9999, key="pixels_seed", help="The same seed and settings write the same digits.")
+    state = st.session_state
+    return Draw(state.pixels_temperature, state.pixels_top_p, int(state.pixels_seed))
+
+
+def choose_sample() -> tuple[int, ...]:
+    """The classes to write: one of them, or 0 to 9 again and again."""
+    st.selectbox("Class", [OWN, *range(10)], key="pixels_wanted",
+                 format_func=lambda one: "all ten" if one == OWN else str(one))  # fmt: skip
+    st.segmented_control("How many", COUNTS, key="pixels_count", required=True)
+    wanted, count = st.session_state.pixels_wanted, st.session_state.pixels_count
+    return tuple(range(10)) * (count // 10) if wanted == OWN else (wanted,) * count
+
+
+def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
+    """A class, or `own`, which `words` and its number tell."""
+    name = lambda one: f"{words}, {own}" if one == OWN else str(one)  # noqa: E731
+    st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
+    return own if st.session_state[key] == OWN else st.session_state[key]
+
+
+def _tell_its_own() -> None:
+    st.session_state.pixels_told = OWN

@@ -1,0 +1,156 @@
+"""The choices of the page Why causal, and its link."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import streamlit as st
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer
+
+from model.text import TokenBatch
+from model.why_causal import twins
+from model.why_causal.twins import Combination, Outcome, Pair
+from ui import choices
+from ui.link import Link, Whole, at_most, share
+from ui.why_causal import live_training
+from viz.numbers import tenths
+
+FIRST_TEXT = (
+    "Once upon a time there was a little girl who lived in a house by the sea. "
+    'One day the king came to her door, and she said, "I know you."'
+)
+TRAINED = {False: "trained without the mask", True: "trained with it"}
+RUN = {False: "run without", True: "run with the mask"}
+WRITING = {"drawn": "drawn at random", "likeliest": "the likeliest"}
+REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
+Head = Annotated[  # layer and head, "0.3" in the URL
+    tuple[int, int],
+    BeforeValidator(lambda head: tuple(head.split(".")) if isinstance(head, str) else head),
+    PlainSerializer(lambda head: f"{head[0]}.{head[1]}"),
+]
+
+
+class WhyCausalLink(Link):
+    """This page's link, without the text to train on. None: the page's own first choice."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("why_"))
+    TEXT: ClassVar[str] = "why_text"
+    why_text: Annotated[str | None, at_most(100_000)] = None
+    why_writing: Literal[*WRITING] = "drawn"  # type: ignore[valid-type]
+    why_seed: Whole = 1
+    why_trained: bool = False
+    why_run: bool = False
+    why_head: Head | None = None
+    why_proof: bool = True
+    why_place: Whole | None = None
+    why_token: Whole | None = None
+    live_causal: bool = False
+    live_steps: Annotated[Literal[*live_training.STEPS], BeforeValidator(int)] = 300  # type: ignore[valid-type]
+
+
+def restore() -> None:
+    """Put every choice where its widget finds it."""
+    choices.restore("kept_why_causal", _first)
+
+
+def _first() -> dict[str, Any]:
+    linked, state = WhyCausalLink.read(), st.session_state
+    state.linked_why_text = linked.why_text
+    text = state.get("why_text", FIRST_TEXT) if linked.why_text is None else linked.why_text
+    return dict(linked) | {"why_text": text, "live_text": state.get("live_text", live_training.fables())}
+
+
+def share_choices(first: dict[str, Any]) -> None:
+    """Keep the URL true to the page, and offer links. first: choices that the page makes itself, left out of them."""
+    state = st.session_state
+    own = dict.fromkeys(name for name, value in first.items() if state[name] == value)
+    with st.sidebar:
+        share(WhyCausalLink.of_choices(**own))
+
+
+def first_choices(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> dict[str, Any]:
+    """What the page chooses itself: the head that copies most, a token in the last third, and another in its place."""
+    last, place = batch.ids.shape[1] - 1, st.session_state.why_place
+    first_place = max(round(0.7 * last), 1)
+    place = min(max(first_place if place is None else place, 1), last)
+    token = _another_token(found, int(batch.ids[0, place]))
+    best = twins.best_head(outcomes[Combination(st.session_state.why_trained, False)].copies)
+    return {"why_head": best, "why_place": first_place, "why_token": token}
+
+
+def choose_text() -> str:
+    """The text that all but the live training is about."""
+    st.text_area("Text", key="why_text", height=180, on_change=_another_text)
+    return st.session_state.why_text
+
+
+def choose_writing() -> int | None:
+    """The seed that the samples are drawn with; None for the likeliest token each time."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.segmented_control("The next token is", list(WRITING), format_func=WRITING.__getitem__, key="why_writing",
+                             required=True, width="content")  # fmt: skip
+        drawn = st.session_state.why_writing == "drawn"
+        if drawn:
+            st.button("Draw again", icon=":material/casino:", on_click=_draw_again)
+    return st.session_state.why_seed if drawn else None
+
+
+def choose_combination() -> Combination:
+    """Which twin to look at, and under which mask."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.segmented_control("Model", list(TRAINED), format_func=TRAINED.__getitem__, key="why_trained", required=True,
+                             width="content", on_change=_best_head)  # fmt: skip
+        st.segmented_control("Causal mask", list(RUN), format_func=RUN.__getitem__, key="why_run", required=True,
+                             width="content")  # fmt: skip
+    return Combination(st.session_state.why_trained, st.session_state.why_run)
+
+
+def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple[int, int]:
+    """Which of its heads: at first the one that copies most."""
+    shown = outcomes[one].copies
+    free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
+    order = sorted(np.ndindex(free.shape), key=lambda place: -free[place])
+    best = twins.best_head(free)
+    if st.session_state.why_head not in order:
+        st.session_state.why_head = best
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        label = lambda head: f"L{head[0]} H{head[1]} · {tenths(float(shown[head]))} on t + 1"  # noqa: E731
+        st.selectbox("Head, the one that copies most first", order, key="why_head", width=300, format_func=label,
+                     help="L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the token one to the right.",
+                     )  # fmt: skip
+        st.button("Jump to the best", icon=":material/vertical_align_top:", on_click=_best_head,
+                  disabled=st.session_state.why_head == best)  # fmt: skip
+    return st.session_state.why_head
+
+
+def choose_change(found: Pair, batch: TokenBatch, first: dict[str, Any]) -> tuple[bool, int, int]:
+    """Which model, which token of the text (from 1), and the id that it becomes."""
+    state, last, model = st.session_state, batch.ids.shape[1] - 1, found.models[True]
+    place = first["why_place"] if state.why_place is None else state.why_place
+    state.why_place = min(max(place, 1), last)
+    if state.why_token not in found.words():
+        state.why_token = first["why_token"]
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.segmented_control("Model", [True, False], format_func=TRAINED.__getitem__, key="why_proof", required=True,
+                             width="content")  # fmt: skip
+        st.selectbox("Change the token", range(1, last + 1), key="why_place", width=200,
+                     format_func=lambda number: f"{number}: {batch.pieces[0][number]}")  # fmt: skip
+        st.selectbox("into", found.words(), key="why_token", width=200, format_func=model.label)
+    return state.why_proof, state.why_place, state.why_token
+
+
+def _another_token(found: Pair, token: int) -> int:
+    labels = {found.models[True].label(number): number for number in found.words()}
+    known = [labels[label] for label in REPLACEMENTS if label in labels]
+    return next(number for number in [*known, *found.words()] if number != token)
+
+
+def _another_text() -> None:
+    st.session_state.why_place = st.session_state.why_token = None
+
+
+def _draw_again() -> None:
+    st.session_state.why_seed += 1
+
+
+def _best_head() -> None:
+    st.session_state.why_head = None

@@ -1,0 +1,82 @@
+"""What the page Why causal computes of a text, remembered: four runs, what they write, what a changed token moves."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from model.text import TokenBatch
+from model.why_causal import twins
+from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, Outcome, Pair
+from ui import results, run_view
+from ui.run_view import RunView
+from viz.why_causal.tables import Card
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def pair() -> Pair:
+    """Both models, loaded once for everybody. Raises CheckpointError."""
+    return twins.load()
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def curves() -> Curves:
+    """Their training, read once."""
+    return twins.curves()
+
+
+def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
+    """Both twins on the text, with the mask and without."""
+    runs = {}
+    for trained, model in found.models.items():
+        lifted, own = run_view.run_pair(model, batch, twins.under(not trained), 0, "self")
+        runs |= {Combination(trained, trained): own, Combination(trained, not trained): lifted}
+    return {one: runs[one] for one in COMBINATIONS}
+
+
+def outcome(run: RunView) -> Outcome:
+    """What one of them makes of the text."""
+    return run.kept("outcome", lambda: twins.outcome(run.trace))
+
+
+def change(found: Pair, batch: TokenBatch, trained: bool, place: int, token: int) -> dict[bool, Change]:
+    """What another token at a place moves, with the mask (True) and without."""
+    model, ids = found.models[trained], tuple(batch.ids[0].tolist())
+
+    def under(run: bool) -> Change:
+        key = ("twin changes", model.key, ids, place, token, run)
+        return results.shared().get(key, lambda: twins.change(model, batch, place, token, causal=run))
+
+    return {run: under(run) for run in (True, False)}
+
+
+def cards(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome], seed: int | None) -> list[Card]:
+    """The four combinations: what they predict of the text, and what they write on after its beginning.
+
+    seed: of what is drawn at random; None for the likeliest token each time.
+    """
+    given = batch.ids[0, : twins.PROMPT].tolist()
+    result = []
+    for one in COMBINATIONS:
+        ids = _written(found, given, one, seed)
+        new = ids[len(given) :]
+        before, whole = found.decode(given), found.decode(list(ids))
+        measured = outcomes[one].loss, outcomes[one].accuracy
+        result.append(Card(one.trained, one.run, *measured, before, whole[len(before) :], len(set(new)), len(new)))
+    return result
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """What was written, to remember."""
+
+    ids: tuple[int, ...]
+
+    def nbytes(self) -> int:
+        return 8 * len(self.ids)
+
+
+def _written(found: Pair, given: list[int], one: Combination, seed: int | None) -> tuple[int, ...]:
+    model = found.models[one.trained]
+    key = ("twin writes", model.key, tuple(given), one.run, seed)
+    make = lambda: _Writing(tuple(twins.write(model, given, causal=one.run, seed=seed)))  # noqa: E731
+    return results.shared().get(key, make).ids

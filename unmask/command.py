@@ -1,0 +1,103 @@
+"""The commands of `python -m unmask`: what they print, and their exit status."""
+
+import argparse
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from model.obey import formats
+from model.obey.check import check as measure
+from model.obey.findings import CannotCheck
+from model.settings import Settings
+from unmask.patients import ALL
+
+PATIENT = "patient:"
+COULD_NOT = 2
+FEW = 10_000_000  # parameters; on tensors this small more threads only wait for each other
+GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
+
+
+def check(asked: argparse.Namespace) -> int:
+    """Print the report. 0: it obeys; 1: a law is broken; 2: it could not be checked, and why in a sentence."""
+    warnings.filterwarnings("ignore")  # of the libraries: what is said here is what was found
+    with stopped_after(asked.seconds + GRACE):
+        try:
+            module = load(asked.model, asked.dtype, download=asked.download)
+            if sum(one.numel() for one in module.parameters()) < FEW:
+                torch.set_num_threads(1)
+            kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
+            report = measure(
+                module,
+                name=f"{Path(asked.model).name} ({type(module).__name__})",
+                mask=asked.mask,
+                length=asked.length,
+                seed=asked.seed,
+                seconds=asked.seconds,
+                kernel_names=kernels,
+            )
+            if asked.junit:
+                Path(asked.junit).write_text(formats.as_junit(report), encoding="utf-8")
+        except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
+            words = (str(error).strip() or type(error).__name__).removeprefix(f"{asked.model}: ").rstrip(".")
+            print(f"{asked.model} could not be checked: {words}.", file=sys.stderr)
+            return COULD_NOT
+    print(formats.as_json(report) if asked.json else formats.as_text(report, picture=asked.picture))
+    return report.exit_code
+
+
+def patients() -> int:
+    """Print their names."""
+    for patient in ALL.values():
+        law = f"breaks {patient.law}" if patient.law else "sound"
+        print(f"{PATIENT + patient.key:<24} {law:<22} {patient.words}")
+    return 0
+
+
+def load(name: str, dtype: str, *, download: bool) -> nn.Module:
+    """A patient, or a model as transformers runs it. Raises ValueError and OSError with a sentence."""
+    number_type = getattr(torch, dtype)
+    if name.startswith(PATIENT):
+        patient = ALL.get(name.removeprefix(PATIENT))
+        if patient is None:
+            raise CannotCheck(f"there is no such patient; there are {', '.join(ALL)}")
+        return patient.make().to(number_type)
+    from transformers.utils import logging  # takes seconds to import, so only when such a model is asked for
+
+    from model.huggingface import own_network
+
+    logging.set_verbosity_error()
+    settings = Settings.from_environment()
+    folder = own_network.find(name, settings, download=download, progress=_progress if download else None)
+    return own_network.load(name, folder, settings, number_type)
+
+
+@contextmanager
+def stopped_after(seconds: float) -> Iterator[None]:
+    """End the program with a sentence should what is inside still be running: a forward cannot be interrupted."""
+
+    def stop() -> None:
+        print(f"It could not be checked: one forward was still running after {seconds:.0f} s.", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(COULD_NOT)
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _progress(file: str, done: int, total: int) -> None:
+    if total:
+        print(f"\r{file}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB", end="", file=sys.stderr)
+        if done >= total:
+            print(file=sys.stderr)

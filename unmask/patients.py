@@ -1,0 +1,93 @@
+"""All that can be checked without having a model: sound and broken small modules, by name."""
+
+from functools import partial
+
+import torch
+
+from model.base import CHECKPOINTS
+from model.bug_clinic.bugs import BUGS, Bug
+from model.gpt2 import load_transformer
+from model.obey import patients
+from model.obey.bugged import OwnDecoder, bugged
+from model.obey.patients import Patient
+from model.obey.small import SmallConfig, SmallDecoder, SmallPair
+
+LAWS = {  # of the clinic's bugs: the law of a whole module that names the mistake
+    "view": "kernels",
+    "unprojected": "kernels",
+    "scale-width": "kernels",
+    "scale-divided": "kernels",
+    "scale-none": "kernels",
+    "inverted": "reach",
+    "diagonal": "kernels",
+    "transposed": "reach",
+    "after-softmax": "reach",
+    "half-fill": "kernels",
+    "half-added": "padding-left",
+    "wrong-axis": "pad-content",
+    "or": "reach",
+    "query-axis": "reach",
+    "in-place": "gradients",
+    "first-layer": "reach",
+}
+RAISES = ("half-fill",)  # PyTorch itself refuses to compute it
+
+
+def of_bug(bug: Bug) -> Patient:
+    """A small decoder with one of the Bug clinic's attentions as its eager kernel."""
+    make = partial(
+        bugged,
+        bug.function,
+        first_layer=bug.first_layer,
+        half=bug.dtype == torch.float16,
+        raises=bug.key in RAISES,
+        second_use=bug.second_use,
+    )
+    return Patient(key=bug.key, title=bug.name, law=LAWS[bug.key], make=make, reported="the Bug clinic", said=bug.wrong)
+
+
+def _twin() -> OwnDecoder:
+    return OwnDecoder(load_transformer(CHECKPOINTS / "twins" / "without_mask"), causal=False)
+
+
+TWIN = Patient(
+    key="twin",
+    title="The twin without a mask",
+    law="reach",
+    make=_twin,
+    reported="the page Why causal",
+    said="Trained and run without the causal mask, and called a language model.",
+)
+SOUND = (
+    Patient(key="sound", title="Sound: causal", law="", make=SmallDecoder, said="Causal, as it says."),
+    Patient(
+        key="sound-window",
+        title="Sound: sliding window",
+        law="",
+        make=partial(SmallDecoder, SmallConfig(sliding_window=3)),
+        said="A window of 3 in each of 3 layers: a reach of 6.",
+    ),
+    Patient(
+        key="sound-chunk",
+        title="Sound: chunks",
+        law="",
+        make=partial(SmallDecoder, SmallConfig(attention_chunk_size=5)),
+        said="Causal within chunks of 5.",
+    ),
+    Patient(
+        key="sound-prefix",
+        title="Sound: prefix",
+        law="",
+        make=partial(SmallDecoder, SmallConfig(prefix_length=6)),
+        said="The first 6 tokens see each other both ways.",
+    ),
+    Patient(
+        key="sound-encoder",
+        title="Sound: encoder",
+        law="",
+        make=partial(SmallDecoder, SmallConfig(is_causal=False)),
+        said="Every token sees every other.",
+    ),
+    Patient(key="sound-pair", title="Sound: encoder-decoder", law="", make=SmallPair, said="With a source."),
+)
+ALL = {one.key: one for one in (*SOUND, *patients.PATIENTS, *map(of_bug, BUGS), TWIN)}

@@ -1,0 +1,58 @@
+// What the canvases share. Put before each of them (viz/components/__init__.py): they are modules without any import.
+
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+// The header and the bytes after it of a packet: see viz/packet.py.
+async function unpack(data) {
+  const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
+  const length = new DataView(bytes.buffer).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
+  const stream = new Blob([bytes.subarray(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return { header, body: new Uint8Array(await new Response(stream).arrayBuffer()) };
+}
+
+// The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.
+function hatching(pen, masks, ratio, ground = null) {
+  const side = masks[0].lines.length;
+  const tile = sheet(side, side, ratio);
+  const brush = tile.getContext("2d");
+  if (ground) {
+    brush.fillStyle = ground;
+    brush.fillRect(0, 0, side, side);
+  }
+  for (const { colour, lines } of masks) {
+    brush.fillStyle = colour;
+    lines.forEach((bits, y) => {
+      for (let x = 0; x < side; x++) if (bits & (1 << x)) brush.fillRect(x, y, 1, 1);
+    });
+  }
+  const pattern = pen.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(side / tile.width));
+  return pattern;
+}
+
+// A canvas of its own of so many css pixels, to paint on once and copy from.
+function sheet(width, height, ratio) {
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.getContext("2d").scale(canvas.width / width, canvas.height / height);
+  return canvas;
+}
+
+// Give the canvas the sheet's size and picture, and its pen back, in css pixels.
+function copy(canvas, sheet, ratio) {
+  if (canvas.width !== sheet.width || canvas.height !== sheet.height) Object.assign(canvas, { width: sheet.width, height: sheet.height });
+  const pen = canvas.getContext("2d");
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.drawImage(sheet, 0, 0);
+  pen.scale(ratio, ratio);
+  return pen;
+}
+
+// The row and column that an arrow key leads to, among so many of them.
+function stepped(key, row, column, rows, columns) {
+  const [down, right] = STEPS[key];
+  return [Math.min(Math.max(row + down, 0), rows - 1), Math.min(Math.max(column + right, 0), columns - 1)];
+}

@@ -1,0 +1,266 @@
+"""A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
+
+import html
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.hatch import data_uri, hatch_png
+from viz.heatmap import add_hatching, axis_names, colour_bar, style_axes
+from viz.palette import ALLOWED, table
+from viz.view import HeadView
+
+HEIGHT = 540  # pixels
+LEFT, RIGHT = (0.0, 0.46), (0.54, 1.0)
+NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
+MARK = "#e6399b"  # a cell that disagrees
+COLOURS = {"obeys": "#009E73", "broken": "#D55E00", "cannot tell": "#E69F00", "does not apply": "#8a8f98"}
+ORDER = ("broken", "cannot tell", "obeys", "does not apply")
+TITLES = "measured: what moves what", "declared"
+QUERY, KEY = "output that moves", "token that is changed"
+CELL = 9  # pixels of the small picture
+MOST_NAMED = 12
+
+
+@dataclass(frozen=True)
+class LawRow:
+    """A law: what it asks, the verdict in one of COLOURS' words, the amount and what is tolerated, what was found."""
+
+    name: str
+    verdict: str
+    amount: float | None
+    tolerance: float | None
+    words: str
+
+
+@dataclass(frozen=True, eq=False)
+class ObeyView:
+    """A check on T tokens.
+
+    moved: float [T,T], how far output i (row) moves when token j (column) is changed; NaN where that was not tried.
+    declared: bool [T,T], True = may reach. reaches: bool [T,T], moved by more than rounding. tokens: a label each.
+    """
+
+    title: str
+    verdict: str
+    moved: np.ndarray
+    declared: np.ndarray
+    reaches: np.ndarray
+    tokens: list[str]
+    laws: list[LawRow]
+
+    @property
+    def leaks(self) -> np.ndarray:
+        """bool [T,T]: reaches where that is declared closed."""
+        return self.reaches & ~self.declared
+
+    @property
+    def silent(self) -> np.ndarray:
+        """bool [T,T]: declared open, tried, and not seen to reach."""
+        return self.declared & ~self.reaches & ~np.isnan(self.moved)
+
+
+def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
+    """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
+    margin = {"l": 8, "r": 8, "t": 40, "b": 8}
+    figure = go.Figure(layout={"height": HEIGHT, "margin": margin, "hovermode": "closest", "showlegend": False})
+    blank = np.zeros(view.moved.shape, np.float32)
+    axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
+    _add_measured(figure, view, axes, dark=dark)
+    _add_declared(figure, view, axes, dark=dark)
+    style_axes(figure, axes)
+    style_axes(figure, axes, "2", tokens=False)
+    figure.update_layout(
+        xaxis={"domain": LEFT, "title": {"text": KEY}},
+        yaxis={"title": {"text": QUERY}},
+        xaxis2={"domain": RIGHT, "matches": "x"},
+        yaxis2={"matches": "y"},
+    )
+    figure.layout.yaxis.scaleanchor = None  # two pictures of one size fill the width
+    end = len(view.tokens) - 0.5
+    figure.update_layout(xaxis_range=[-0.5, end], yaxis_range=[end, -0.5], yaxis_autorange=False)
+    for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True):
+        figure.add_annotation(text=f"<b>{text}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
+                              yanchor="bottom", showarrow=False)  # fmt: skip
+    for cells, symbol, size, name in ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen")):
+        _add_marks(figure, cells, axes, symbol, size, name)
+    return figure
+
+
+def laws_table(view: ObeyView) -> str:
+    """An HTML table: broken laws first, those that do not apply last."""
+    rows = sorted(view.laws, key=lambda law: ORDER.index(law.verdict))
+    body = "".join(
+        f'<tr><td><span class="swatch" style="background:{COLOURS[law.verdict]}"></span>'
+        f"{f'<b>{law.verdict}</b>' if law.verdict == 'broken' else law.verdict}</td>"
+        f"<td>{html.escape(law.name)}</td>"
+        f'<td class="number">{_amount(law.amount)}</td><td class="number">{_amount(law.tolerance)}</td>'
+        f'<td style="white-space:normal">{html.escape(law.words)}</td></tr>'
+        for law in rows
+    )
+    numbers = '<th class="number">most</th><th class="number">tolerated</th>'
+    head = f"<tr><th>verdict</th><th>law</th>{numbers}<th>found</th></tr>"
+    return f'<table class="numbers">{head}{body}</table>'
+
+
+def named_pairs(view: ObeyView) -> str:
+    """HTML: the leaks by their tokens, "" where there is none."""
+    pairs = np.argwhere(view.leaks)
+    if not len(pairs):
+        return ""
+    named = ", ".join(
+        f"{row} “{html.escape(view.tokens[row].strip())}” by {column} “{html.escape(view.tokens[column].strip())}”"
+        for row, column in pairs[:MOST_NAMED].tolist()
+    )
+    more = f" and {len(pairs) - MOST_NAMED:,} more" if len(pairs) > MOST_NAMED else ""
+    return f'<p class="key">Outputs moved by a token that their mask closes: {named}{more}.</p>'
+
+
+def report_html(view: ObeyView) -> str:
+    """All of it without a script, for a notebook: the verdict, both masks as small pictures, the table."""
+    pictures = "".join(
+        f'<figure style="margin:0 1.5em 0 0"><figcaption>{title}</figcaption>{picture}</figure>'
+        for title, picture in zip(TITLES, (_small(view, view.reaches), _small(view, view.declared)), strict=True)
+    )
+    style = (
+        "<style>.unmask td,.unmask th{text-align:left!important;padding:.15em .6em}"
+        ".unmask .swatch{display:inline-block;width:.8em;height:.8em;margin-right:.35em}</style>"
+    )
+    return (
+        f'<div class="unmask">{style}<p><b>{html.escape(view.title)}</b>: {html.escape(view.verdict)}</p>'
+        f'<div style="display:flex">{pictures}</div>{named_pairs(view)}{laws_table(view)}</div>'
+    )
+
+
+def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bool) -> None:
+    tried = ~np.isnan(view.moved)
+    finite = np.where(np.isfinite(view.moved), view.moved, 1.0)
+    size = np.where(view.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
+    low, high = (float(np.nanmin(size)), float(np.nanmax(size))) if view.reaches.any() else (-1.0, 0.0)
+    low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
+    ticks = list(range(low, high + 1, max(1, (high - low) // 6)))
+    figure.add_heatmap(
+        z=size.astype(np.float32),
+        **axis_names(axes),
+        zmin=low,
+        zmax=high,
+        colorscale=_scale(),
+        colorbar=colour_bar("moves by", x=LEFT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0,
+                            tickvals=ticks, ticktext=[f"1e{tick}" for tick in ticks]),
+        customdata=view.moved,
+        hovertemplate="<b>%{y}</b> moves by %{customdata:.3g}<br>when <b>%{x}</b> is changed<extra></extra>",
+        hoverongaps=False,
+        name="measured",
+    )  # fmt: skip
+    still = tried & ~view.reaches
+    words = "<b>%{y}</b> does not move<br>when <b>%{x}</b> is changed<extra></extra>"
+    _add_flat(figure, still, axes, NOTHING[dark], "still", words, "")
+
+
+def _add_declared(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bool) -> None:
+    closed = ~view.declared
+    words = "<b>%{y}</b> is declared to see <b>%{x}</b><extra></extra>"
+    _add_flat(figure, view.declared, axes, ALLOWED, "open", words, "2")
+    if closed.any():
+        later = np.triu(np.ones_like(closed), 1)
+        add_hatching(figure, {"causal": closed & later, "window": closed & ~later}, dark=dark, place="2")
+        words = "<b>%{y}</b> is declared not to see <b>%{x}</b><extra></extra>"
+        _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, "2")
+
+
+def _add_flat(
+    figure: go.Figure, cells: np.ndarray, axes: HeadView, colour: str, name: str, words: str, place: str
+) -> None:
+    """Cells of one colour."""
+    if not cells.any():
+        return
+    figure.add_heatmap(
+        z=np.where(cells, 0.0, np.nan).astype(np.float32),
+        **axis_names(axes),
+        xaxis="x" + place,
+        yaxis="y" + place,
+        colorscale=[[0, colour], [1, colour]],
+        showscale=False,
+        hovertemplate=words,
+        hoverongaps=False,
+        name=name,
+    )
+
+
+def _add_marks(figure: go.Figure, cells: np.ndarray, axes: HeadView, symbol: str, size: int, name: str) -> None:
+    """A mark on each of these cells, in both pictures."""
+    if not cells.any():
+        return
+    names = axis_names(axes)
+    rows, columns = np.nonzero(cells)
+    for place in ("", "2"):
+        figure.add_scatter(
+            x=[names["x"][column] for column in columns],
+            y=[names["y"][row] for row in rows],
+            xaxis="x" + place,
+            yaxis="y" + place,
+            mode="markers",
+            marker={"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}},
+            hoverinfo="skip",
+            name=name,
+        )
+
+
+def _scale() -> list[list[float | str]]:
+    """The sequential palette, evenly."""
+    stops = table(17)
+    return [[step / 16, f"rgb{tuple(stops[3 * step : 3 * step + 3])}"] for step in range(17)]
+
+
+def _small(view: ObeyView, open_cells: np.ndarray) -> str:
+    """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
+    rows, columns = open_cells.shape
+    png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
+    filled = "".join(
+        f'<rect x="{column * CELL}" y="{row * CELL}" width="{CELL}" height="{CELL}" fill="{ALLOWED}"/>'
+        for row, column in np.argwhere(open_cells).tolist()
+    )
+    marks = "".join(
+        f'<rect x="{column * CELL + 2}" y="{row * CELL + 2}" width="{CELL - 4}" height="{CELL - 4}" fill="{MARK}"/>'
+        for row, column in np.argwhere(view.leaks).tolist()
+    )
+    size = f'width="{columns * CELL}" height="{rows * CELL}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}><image href="{png}" {size} '
+        f'style="image-rendering:pixelated"/>{filled}{marks}</svg>'
+    )
+
+
+def _amount(amount: float | None) -> str:
+    if amount is None:
+        return "–"
+    return "NaN" if not math.isfinite(amount) else "0" if amount == 0 else f"{amount:.2g}"
+
+
+def sentence(view: ObeyView) -> str:
+    """HTML: what to notice."""
+    by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
+    broken, unsure = by["broken"], by["cannot tell"]
+    if broken:
+        others = "" if len(broken) == 1 else f" {len(broken)} laws are broken in all."
+        found = html.escape(broken[0].words[:1].upper() + broken[0].words[1:])
+        return f'<p class="sentence"><b>{html.escape(view.verdict)}</b> {found}{others}</p>'
+    closed = int((~view.declared & ~np.isnan(view.moved)).sum())
+    opened = view.declared & ~np.isnan(view.moved)
+    parts = []
+    if closed:
+        parts.append(f"Through {_pairs(closed)} that its mask closes nothing came")
+    if opened.any():
+        parts.append(
+            f"through {int((opened & view.reaches).sum()):,} of {_pairs(int(opened.sum()))} that it opens something did"
+        )
+    said = "; ".join(parts)
+    said = f"{said[:1].upper()}{said[1:]}." if said else ""
+    doubt = f" {len(unsure)} {'law' if len(unsure) == 1 else 'laws'} cannot tell." if unsure else ""
+    return f'<p class="sentence"><b>{html.escape(view.verdict)}</b> {said}{doubt}</p>'
+
+
+def _pairs(count: int) -> str:
+    return "1 pair" if count == 1 else f"{count:,} pairs"

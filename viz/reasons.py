@@ -1,0 +1,58 @@
+"""What blocks a cell, in the words of a tooltip, and the rows of which nothing is left."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from viz.view import HeadView
+
+MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """words: what a tooltip says of a blocked cell; %{text} in it stands for the cell's own entry of text [Q,K]."""
+
+    words: str
+    text: np.ndarray | None = None
+
+
+def reasons(view: HeadView) -> Reasons:
+    """One reason is said as it is; of several a small picture spells out each cell's.
+
+    A large one gives each mask a digit and each cell the digits of the masks that block it: 13 is the first and the
+    third.
+    """
+    groups = blocked_groups(view)
+    if len(groups) == 1:
+        return Reasons(groups[0][0])
+    if view.weights.size <= MOST_SPELLED:
+        text = np.full(view.weights.shape, "", object)
+        for words, cells in groups:
+            text[cells] = words
+        return Reasons("%{text}", text)
+    names = [name for name, mask in view.blocked.items() if mask.any()]
+    number = np.zeros(view.weights.shape, np.uint32)
+    for digit, name in enumerate(names, 1):
+        number[view.blocked[name]] = number[view.blocked[name]] * 10 + digit
+    key = ", ".join(f"{digit} {name}" for digit, name in enumerate(names, 1))
+    return Reasons(f"blocked by %{{text}} ({key})", number.astype(np.min_scalar_type(number.max())))
+
+
+def blocked_groups(view: HeadView) -> list[tuple[str, np.ndarray]]:
+    """The blocked cells by what blocks them: ("blocked by causal and padding", bool [Q,K]) and so on."""
+    if not view.blocked:
+        return []
+    bits = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(view.blocked.values()))
+    return [
+        ("blocked by " + " and ".join(name for bit, name in enumerate(view.blocked) if found >> bit & 1), bits == found)
+        for found in np.unique(bits).tolist()
+        if found
+    ]
+
+
+def empty_runs(view: HeadView) -> list[tuple[int, int]]:
+    """First and last row of each run of rows that have no key to attend to."""
+    empty = view.any_blocked().all(axis=1)
+    edges = np.flatnonzero(np.diff(np.r_[False, empty, False]))
+    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
