@@ -44,10 +44,26 @@ class Description:
     layer_numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
     layer_kinds: tuple[str, ...] = ()
 
-    def layer_name(self, attention: str, layer: int) -> int:
+    def layer_number(self, attention: str, layer: int) -> int:
         """The number in the network of the layer that a trace of this attention counts as `layer`."""
         numbers = self.layer_numbers.get(attention, ())
         return numbers[layer] if numbers else layer
+
+    def other_layers(self) -> str:
+        """In a sentence: which layers have no attention, and what a lifted mask means for them; "" where all have."""
+        others = [(number, kind) for number, kind in enumerate(self.layer_kinds) if kind != "attention"]
+        if not others:
+            return ""
+        kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
+        listed = "; ".join(f"{kind} in {_ranges(numbers)}" for kind, numbers in kinds.items())
+        return f"Layers without attention: {listed}. Lifting a mask reaches the attention layers only."
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[0, 1, 2, 4] -> "0-2, 4"."""
+    begins = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
 
 
 class Model(ABC):

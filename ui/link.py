@@ -112,6 +112,7 @@ class View(TextLink):
     causal: bool | None = None  # None: as the model was trained
     padding: bool | None = None
     window: bool | None = None
+    chunk: bool | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
     section: str | None = None  # of the Mask Lab

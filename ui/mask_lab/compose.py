@@ -104,7 +104,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
-    native = [name for name in NATIVE if name != "window" or "window" in model.describe().masks]
+    native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
     chosen: dict[str, Any] = {}
     for name, place in zip(native, st.columns(WIDTHS), strict=False):
         with place:

@@ -157,7 +157,7 @@ def test_a_layer_without_attention_is_named_and_never_drawn(name: str, tmp_path:
     assert found.layer_kinds[0] == kind
     assert found.layers == {"self": len(numbers)}
     assert model.run(model.encode(TEXTS[:1])).num_layers == len(numbers)
-    assert [found.layer_name("self", layer) for layer in range(len(numbers))] == list(numbers)
+    assert [found.layer_number("self", layer) for layer in range(len(numbers))] == list(numbers)
 
 
 def test_a_feed_forward_layer_of_its_own_is_no_state_space(tmp_path: Path) -> None:
