@@ -156,7 +156,9 @@ def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) 
 
     in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
     """
-    needed(name, local_files(folder))
+    files = local_files(folder)
+    formats.check_files(name, files, lambda file: read_json(name, folder / file))
+    needed(name, files)
     return check_network_files(name, folder, settings, in_root=in_root)
 
 
