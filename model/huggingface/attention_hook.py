@@ -63,10 +63,14 @@ class Call:
 
 
 class Run(Protocol):
-    """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong."""
+    """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong.
+
+    concerns: whether so many queries and keys may be the text's tokens; a softmax over other things is no attention.
+    """
 
     positions: Tensor | None
 
+    def concerns(self, queries: int, keys: int) -> bool: ...
     def attend(self, call: Call) -> Tensor: ...
     def mask(self, arguments: dict[str, Any]) -> Tensor | None: ...
 
@@ -88,6 +92,9 @@ class NoAttention:
     """Going on while a network's head alone is computed, whose attentions are not asked for."""
 
     positions: Tensor | None = None
+
+    def concerns(self, queries: int, keys: int) -> bool:
+        return True
 
     def attend(self, call: Call) -> Tensor:
         raise NotSupported("its head has an attention of its own")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from model.attention import ScoreTerms
-from model.huggingface.attention_hook import Call, attend_in_run
+from model.huggingface.attention_hook import Call, attend_in_run, current
 
 REMEMBERED = 16  # the products that may still become attention
 PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
@@ -67,7 +67,7 @@ class OwnAttention(TorchFunctionMode):
         name = getattr(function, "__name__", "").strip("_")
         if name in PRODUCTS:
             weights = next((known for known in map(self._of, args) if known is not None and known.weights), None)
-            if weights is not None:
+            if weights is not None and current().concerns(weights.q.shape[2], weights.k.shape[2]):
                 return self._output(weights, name, args)
             result = function(*args, **kwargs)
             self._note(_product(name, args, kwargs, result, self._rows))

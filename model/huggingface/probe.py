@@ -80,6 +80,11 @@ class Probe:
         self._given.append((given, native))
         return given
 
+    def concerns(self, queries: int, keys: int) -> bool:
+        """Whether either number is that of a text's tokens."""
+        lengths = {keep.shape[1] for keep in self.keeps.values()}
+        return queries in lengths or keys in lengths
+
     def attend(self, call: Call) -> Tensor:
         part = "cross" if self.part == "decoder" and call.q.shape[2] != call.k.shape[2] else self.part
         keep, real = self.keeps[part], self.keeps[self.part]

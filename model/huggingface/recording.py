@@ -47,6 +47,11 @@ class Recording:
         self._given.append(blank(arguments))
         return self._given[-1]
 
+    def concerns(self, queries: int, keys: int) -> bool:
+        """Whether either number is that of a text's tokens."""
+        lengths = {keep.shape[1] for keep in self._keeps.values()}
+        return queries in lengths or keys in lengths
+
     def attend(self, call: Call) -> Tensor:
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):

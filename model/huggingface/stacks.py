@@ -222,7 +222,8 @@ def _body(network: PreTrainedModel, stack: nn.Module) -> nn.Module:
     body = network.base_model
     inside = set(body.modules())
     others = inside - set(stack.modules()) - {module for module in inside if stack in set(module.modules())}
-    return body if body is not network and any(isinstance(other, PreTrainedModel) for other in others) else stack
+    towers = any(True for other in others for _ in other.parameters(recurse=False))
+    return body if body is not network and towers else stack
 
 
 def _only_stack(network: PreTrainedModel) -> PreTrainedModel:
