@@ -73,7 +73,9 @@ class OwnAttention(TorchFunctionMode):
             self._note(_product(name, args, kwargs, result, self._rows))
             return result
         if name == "scaled_dot_product_attention":
-            return self._fused(*args, **kwargs)
+            query, key = (*args, kwargs.get("query"), kwargs.get("key"))[:2]
+            concerns = current().concerns(query.shape[-2], key.shape[-2])
+            return self._fused(*args, **kwargs) if concerns else function(*args, **kwargs)
         if name == "softmax":
             return self._softmax(function, args, kwargs)
         known = next((known for known in map(self._of, args) if known is not None), None)
