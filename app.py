@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, link, overview, run_view
+from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
 from ui.guard import guarded
 from viz.head import comparison_figure, head_figure, head_range
@@ -48,6 +48,7 @@ with right:
     views = [cropped(view, *part) for view in views]
     dark = page.is_dark()
     figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
+    query.mark(figure, views[0])
     with picture_place:
         head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
@@ -61,7 +62,8 @@ with overview_place, guarded("Looking at every head …"):  # the chosen head st
     st.caption(explain.OVERVIEW)
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 with tokens, guarded("Predicting …"):
-    predictions, standard_predictions = now.predictions(), standard.predictions()
+    asked = query.predicting(now, query.choose(now))
+    predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
 if predictions is None or standard_predictions is None:
     tokens.info(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"]))
 else:

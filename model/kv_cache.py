@@ -146,17 +146,21 @@ def cut(model: Model, trace: Trace, length: int) -> Trace:
     return replace(trace, batch=batch, layers=layers, states=trace.states[:, some])
 
 
+def alike(trace: Trace, ids: tuple[int, ...]) -> int:
+    """With how many of the same tokens the trace's text and ids begin."""
+    pairs = zip(trace.batch.ids[0].tolist(), ids, strict=False)
+    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(trace.batch.ids.shape[1], len(ids)))
+
+
 def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
     """The trace of ids out of that of another text: what both begin with is kept, the rest are cached steps.
 
     Raises ValueError where they begin differently.
     """
-    known = tuple(trace.batch.ids[0].tolist())
-    pairs = zip(known, ids, strict=False)
-    same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(known), len(ids)))
+    same = alike(trace, ids)
     if same == 0:
         raise ValueError("expected texts that begin with the same token")
-    if same < len(known):
+    if same < trace.batch.ids.shape[1]:
         trace = cut(model, trace, same)
     for token in ids[same:]:
         trace = extended(model, trace, token)

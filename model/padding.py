@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.masks import MaskSpec
-from model.text import TokenBatch
+from model.text import TokenBatch, shortened
 from model.transformer import positions_under
 
 Side = Literal["left", "right"]
@@ -162,22 +162,9 @@ def fitting(model: Model, texts: list[str]) -> list[str]:
     """
     if not texts:
         return []
-    batch = model.encode(texts[:MOST_TEXTS])
-    cut = [_cut(model, text, batch, row) for row, text in enumerate(batch.texts)]
-    longest = min(batch.ids.shape[1], MOST_TOKENS)
+    cut = [shortened(text, MOST_TOKENS, model.encode) for text in texts[:MOST_TEXTS]]
+    longest = min(model.encode(cut).ids.shape[1], MOST_TOKENS)
     return cut[: max(model.most_cells // longest, 1)]
-
-
-def _cut(model: Model, text: str, batch: TokenBatch, row: int) -> str:
-    """The text behind whose end there is no room: its tokens, with what the model adds, are MOST_TOKENS at most."""
-    here, ends = batch.real(row), batch.ends[row]
-    if here.stop - here.start <= MOST_TOKENS:
-        return text
-    for last in range(here.start + MOST_TOKENS - 1, here.start, -1):
-        part = text[: ends[last]]
-        if part.strip() and model.encode([part]).ids.shape[1] <= MOST_TOKENS:
-            return part
-    return text  # where a tokenizer does not say where its tokens end
 
 
 def _values(model: Model, states: Tensor) -> Tensor:

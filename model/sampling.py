@@ -51,7 +51,7 @@ class Choice:
 
     @property
     def left(self) -> int:
-        """How many tokens the filters leave."""
+        """How many tokens may be drawn."""
         return int((self.after > 0).sum())
 
 
@@ -74,7 +74,7 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None
         raise ValueError(f"expected logits [V], got {list(logits.shape)}")
     after = distribution(logits, sampling)
     number = torch.rand((), dtype=torch.float64, generator=generator)
-    return Choice(int(pick(after, number)), distribution(logits, Sampling()), after)
+    return Choice(int(pick(after, number)), _ready(logits).softmax(-1), after)
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -127,10 +127,6 @@ class Continuation:
     def cut(self, written: int) -> "Continuation":
         """The first so many of the written tokens."""
         return replace(self, written=self.written[:written], by_hand=self.by_hand[:written])
-
-    def back(self) -> "Continuation":
-        """One written token less; the prompt stays."""
-        return self.cut(max(len(self.written) - 1, 0))
 
     def instead(self, place: int, token: int) -> "Continuation":
         """The path that has this token, chosen by hand, as its written token number `place` (from 0) and ends there."""

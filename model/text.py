@@ -173,6 +173,27 @@ def rows_of(text: str, most: int) -> tuple[list[str], int]:
     return lines[:most], max(len(lines) - most, 0)
 
 
+def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
+    """The text up to the end of a token, so that it takes at most `most` tokens, those that a model adds among them.
+
+    encode: a model's. The whole text where it is short enough, where not one character fits, and where a tokenizer
+    does not say where its tokens end.
+    Raises what encode raises.
+    """
+
+    def fits(batch: TokenBatch) -> bool:
+        return batch.ids.shape[1] <= most and not any(batch.cut)
+
+    batch = encode([text])
+    if fits(batch):
+        return text
+    for last in range(min(most, batch.ids.shape[1]) - 1, -1, -1):
+        part = text[: batch.ends[0][last]]
+        if part.strip() and fits(encode([part])):  # a character of several tokens may not fit as a whole
+            return part
+    return text
+
+
 def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
     """A function from id to label, for byte-level, SentencePiece and WordPiece alphabets."""
     added = tokenizer.get_added_tokens_decoder()

@@ -12,6 +12,7 @@ from ui.bug_clinic import choose, drawing, spot, words
 from ui.examples import FIRST
 from ui.guard import guarded
 
+st.html(choose.STYLE)
 model, text = controls.open_page(choose.restore)
 if not text.strip():
     st.info("Type a text on the left, one sequence a line, or take one of the examples.")
@@ -53,6 +54,7 @@ else:
         layer, head = controls.choose_head(model, now.trace.num_layers, now.trace.num_heads)
     with right:
         st.html(words.sentence(bug))
+        words.say_what_is_seen(found)
         on = choose.choose_side(found)
         drawing.show(now, bug, found, layer, head, on=on)
     said, laws = st.columns([1, 1.25], gap="large")

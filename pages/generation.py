@@ -11,7 +11,7 @@ from ui.generation import run, sections, steps
 from ui.generation import writing as generation
 from ui.guard import guarded
 
-model, text = controls.open_page(generation.seed)
+model, text = controls.open_page(generation.restore)
 generation.guard(model)
 if not text.strip():
     st.info("Type the beginning of a text on the left, or take one of the examples: the model goes on with it.")
@@ -25,10 +25,11 @@ sampling, cache = generation.choose_sampling(model)
 with guarded(f"Running {explain.title_of(model)} …", on_trouble=generation.halt):
     notes = generation.begin(model, text)
     writing = run.advance(model, sampling, cache)
+    run.look_at(model, writing.path, cache)
 with pressed:
     generation.buttons(model, writing)
 for note in notes:
     st.caption(note)
 steps.show(model, sampling, cache, layer, head)
-sections.show(model, st.session_state.writing, cache, layer, head)
-generation.share(controls.wanted(), model)
+sections.show(model, writing, cache, layer, head)
+generation.share(model)

@@ -6,43 +6,42 @@ from ui import page
 
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, padding
+from ui import controls, explain, notes
 from ui.guard import guarded
 from ui.markdown import escaped
+from ui.padding import choosing, lines, runs, ways
+from viz.formats import amount
 from viz.padding import words
-from viz.padding.grid import amount, grid
-from viz.padding.tables import texts_table, ways_table
+from viz.padding.grid import grid
+from viz.padding.tables import texts_table
 
 model, text = controls.open_page()
 if model.kind == "encoder-decoder":
-    st.info(padding.ENCODER_DECODER.format(explain.title_of(model)))
+    st.info(choosing.ENCODER_DECODER.format(explain.title_of(model)))
     st.stop()
 
 title = st.empty()
-switches, sentence_place, notes = st.container(), st.empty(), st.container()
+switches, sentence_place, noted = st.container(), st.empty(), st.container()
 with guarded():
-    lines = padding.lines(model, text)
-    own = padding.own_positions(model, lines.texts)
+    found = lines.lines(model, text)
+    own = runs.own_positions(model, found.texts)
 with switches:
-    choice, causal = padding.choose(model, own)
+    choice, causal = choosing.choose(model, own)
 with guarded(f"Running {explain.title_of(model)} …"):
-    by_themselves = padding.alone(model, lines.texts, causal)
-    comparison = padding.compare(model, lines.texts, choice, causal)
+    by_themselves = runs.alone(model, found.texts, causal)
+    comparison = runs.compare(model, found.texts, choice, causal)
 
-texts = padding.padded_texts(model, lines, comparison, by_themselves, own)
-shown = padding.way(model, lines.texts, choice, causal, own)
+texts = runs.padded_texts(model, found, comparison, by_themselves, own)
+shown = runs.way(model, found.texts, choice, causal, own)
 cells, tolerance = len(texts[0].pieces), by_themselves.tolerance
 what = "logits" if model.predicts else "last states"
 title.markdown(f"### Padding\u2002:small[{explain.title_of(model)} · {len(texts)} sentences · {cells} cells each]")
 sentence = words.sentence(texts, shown, what)
 sentence_place.html(f'<p class="sentence">{sentence}</p>')
-with notes:
-    for note in lines.notes:
-        st.warning(note)
-    if lines.ours:
-        padding.offer_ours(lines)
-    if what != "logits" or model.kind == "encoder":
-        st.caption(padding.NO_PREDICTIONS["encoder" if model.predicts else "bare"])
+with noted:
+    if found.ours:
+        lines.offer_ours(found)
+    notes.show([*map(escaped, found.notes), *choosing.notes(model)])
 
 st.html(grid(texts, choice.mask, tolerance, what))
 
@@ -55,15 +54,15 @@ with left:
 with right:
     st.markdown("##### Every way to pad, at once")
     with guarded("Running every other way to pad …"):
-        ways = padding.ways(model, lines.texts, causal, own)
-    st.html(ways_table(ways, shown, len(texts), cells))
+        every = runs.ways(model, found.texts, causal, own)
+    ways.show(every, shown, len(texts), cells)
     st.caption(
-        f"The largest difference between any sentence's {what} in the batch and alone, under the same causal setting. "
-        f"Correct: at most {amount(tolerance)}, a ten-thousandth of their largest size, {by_themselves.largest:.1f}. "
-        "So much float32 may round when the same sums run in another order. Framed: the way shown above."
+        f"Press a way to see it above. Its number is the largest difference between any sentence's {what} in the batch "
+        f"and alone. Up to {amount(tolerance)} it counts as correct: float32 rounds about as much when the same sums "
+        "run in another order. Framed: the way shown."
     )
-sentence_place.html(f'<p class="sentence">{sentence} {words.advice(ways, shown, cells)}</p>')
+sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown, cells)}</p>')
 
 st.markdown("##### Why")
-st.html(words.listed(words.reasons(ways, causal=causal, cells=cells)))
-padding.share(model)
+st.html(words.listed(words.reasons(every, causal=causal, cells=cells)))
+choosing.share(model)

@@ -54,10 +54,7 @@ if note := words.cut_note(pair, batch):
 with right:
     st.markdown("##### What they can do")
     seed = choices.choose_writing()
-    with guarded("Writing …"):
-        cards = runs.cards(pair, batch, outcomes, seed)
-    st.html(four(cards))
-    st.caption(words.WHAT_THE_MASK_CHANGES)
+    written = st.container()
 
 with heads:
     st.markdown("##### The heads that copy the answer")
@@ -65,14 +62,14 @@ with heads:
     first = choices.first_choices(pair, batch, outcomes)
     layer, head = choices.choose_head(one, outcomes)
     view = looks[one].head(layer, head)
-    left, right = st.columns([2.2, 1], gap="large")
-    with left:
+    picture, beside = st.columns([2.2, 1], gap="large")
+    with picture:
         st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
         alt = explain.head_alt(f"L{layer} H{head}", view, False)
         st.plotly_chart(head_figure(view, dark=page.is_dark()), key="head_figure", config=page.CHART, alt=alt)
         st.html(explain.key([view], head_range(view)))
         st.caption(words.LABELS)
-    with right:
+    with beside:
         st.markdown("Copy score: a head's mean weight on the token one to the right, t + 1")
         for other in COMBINATIONS:
             chosen = (layer, head) if other == one else None
@@ -94,3 +91,9 @@ figure = change_bars(moved, batch.pieces[0], place)
 st.plotly_chart(figure, key="proof_figure", config=page.CHART, alt=words.proof_alt(changes))
 st.caption(words.PROOF)
 choices.share_choices(first)
+
+with written:  # last: it takes the longest
+    with guarded("Writing …"):
+        cards = runs.cards(pair, batch, outcomes, seed)
+    st.html(four(cards))
+    st.caption(words.WHAT_THE_MASK_CHANGES)

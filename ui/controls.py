@@ -12,7 +12,6 @@ import streamlit as st
 from model import catalog
 from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
-from model.settings import Settings
 from ui import choices, explain, link, models, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
@@ -71,21 +70,23 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
 
 
 def _from_link() -> dict[str, Any]:
-    view = link.View.read()
-    known = view.model in catalog.offered()
+    """The choices of the link; a text that was typed stays where the link brings none."""
+    view, settings = link.View.read(), models.settings()
+    known = view.model in catalog.offered(settings)
     st.session_state.linked_text = view.text
-    return view.model_dump() | {
-        "model": view.model if known or Settings.from_environment().models else OTHER,
+    chosen = view.model_dump() | {
+        "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
         "text": FIRST if view.text is None else view.text,
     }
+    typed = st.session_state.get("kept", {}) if view.text is None else {}
+    return chosen | {name: typed[name] for name in ("text", "target") if name in typed}
 
 
 def choose_model() -> str:
     """The model's name: one of those offered, a hub id or a folder."""
-    offered = list(catalog.offered())
-    if not Settings.from_environment().models:
-        offered.append(OTHER)
+    settings = models.settings()
+    offered = [*catalog.offered(settings), *([] if settings.models else [OTHER])]
     if st.session_state.model not in offered:
         st.session_state.model = offered[0]
     st.selectbox("Model", offered, format_func=_model_title, key="model", on_change=_start_anew)

@@ -2,21 +2,25 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import streamlit as st
 import torch
 
 from model import catalog
 from model.base import Model
+from model.bug_clinic.bugs import BUGS
 from model.obey.check import check
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
+from model.obey.patients import Patient
+from model.obey.ward import everyone
 from model.settings import Settings
-from ui import choices, results
+from ui import choices, controls, link, results
 from ui.markdown import escaped
-from unmask.patients import ALL, Patient
 from viz.obey import MARK
 
+ALL = everyone(BUGS)
 WHATS = {"model": "A model", "patient": "A patient"}
 TYPES = ("float32", "bfloat16")
 MOST_TOKENS = 48  # of the text that is read
@@ -44,38 +48,55 @@ class Reading:
     cut: bool
 
 
-def seed() -> None:
-    """Once a session, from the URL: put every choice where its widget will find it."""
-    choices.restore("obey", _first)
+class PatientLink(link.Link):
+    """This page's link where no model is looked at. patient: the small module that is checked instead."""
+
+    what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
+    patient: Literal[*ALL] = "future"  # type: ignore[valid-type]
+    number_type: Literal[*TYPES] = TYPES[0]  # type: ignore[valid-type]
 
 
-def _first() -> dict[str, object]:
-    wanted = st.query_params.get("patient", "")
-    return {
-        "obey_what": "patient" if wanted in ALL else "model",
-        "obey_patient": wanted if wanted in ALL else "future",
-        "obey_type": TYPES[0],
-    }
+class ObeyLink(PatientLink, link.TextLink):
+    """The same where a model reads a text."""
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    choices.restore("kept_obey", _first)
+
+
+def _first() -> dict[str, Any]:
+    linked = ObeyLink.read()
+    return {name: getattr(linked, name) for name in ("what", "patient", "number_type")}
+
+
+def share_patient() -> None:
+    """Keep the URL true to the page, and offer links, where no model is looked at."""
+    with st.sidebar:
+        link.share(PatientLink.of_choices())
+
+
+def share(model: Model) -> None:
+    """The same where one is."""
+    controls.share(ObeyLink, model)
 
 
 def choose_what() -> str:
     """A model, or a patient."""
-    st.segmented_control("Check", list(WHATS), format_func=WHATS.__getitem__, key="obey_what", required=True)
-    return st.session_state.obey_what
+    st.segmented_control("Check", list(WHATS), format_func=WHATS.__getitem__, key="what", required=True)
+    return st.session_state.what
 
 
 def choose_patient() -> Patient:
     """One of the small modules."""
-    st.selectbox("Patient", list(ALL), format_func=lambda key: ALL[key].title, key="obey_patient")
-    patient = ALL[st.session_state.obey_patient]
-    st.query_params["patient"] = patient.key
-    return patient
+    st.selectbox("Patient", list(ALL), format_func=lambda key: ALL[key].title, key="patient")
+    return ALL[st.session_state.patient]
 
 
 def choose_type() -> str:
     """The number type that it is computed in."""
-    st.selectbox("Number type", TYPES, key="obey_type")
-    return st.session_state.obey_type
+    st.selectbox("Number type", TYPES, key="number_type")
+    return st.session_state.number_type
 
 
 def read(model: Model, text: str) -> Reading:

@@ -24,7 +24,7 @@ PAGES = {  # in the order in which they are read
 }
 
 NATIVE_SWITCHES = ("causal", "padding", "window", "chunk")
-COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks")  # compose.ROWS, known here before torch is
+COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
@@ -38,7 +38,7 @@ ROOM = """
 STYLE = """
 <style>
   .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
-  div:has(> .st-key-early) { display: none; }
+  div:has(> .st-key-early), div:has(> [class*="st-key-listening_"]) { display: none; }
   [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }
@@ -60,6 +60,9 @@ STYLE = """
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
   ROOMS
+  [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
+    background: #6b7280 !important; }
+  [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .js-plotly-plot text { fill: currentColor !important; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }

@@ -1,17 +1,42 @@
-"""Which query row to look at."""
+"""Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token."""
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from ui.run_view import RunView
+from viz.heatmap import mark_row
+from viz.view import HeadView, coarser
+
+HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
 
 
 def choose(now: RunView) -> int:
-    """The position of the query that the reader picks, one two thirds into the row at first; its key is "query"."""
+    """The position of the query that the reader picks, the row's last real token until then.
+
+    A click on a picture chooses one too, by setting "query" in its callback.
+    """
     pieces = now.trace.queries.pieces[now.row]
     chosen = st.session_state.get("query")
     if not isinstance(chosen, int) or not 0 <= chosen < len(pieces):
-        real = now.trace.queries.real(now.row)
-        st.session_state.query = real.start + (real.stop - real.start) * 2 // 3  # much before it, and something after
-    st.selectbox("Query: the token that looks", range(len(pieces)), key="query",
+        chosen = st.session_state.query = None
+    last = now.trace.queries.real(now.row).stop - 1
+    st.session_state.query_row = last if chosen is None else chosen
+    st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
-    return st.session_state.query
+    return st.session_state.query_row
+
+
+def mark(figure: go.Figure, view: HeadView) -> None:
+    """A frame around the row that the reader picked, where it is in sight."""
+    chosen = st.session_state.get("query")
+    if isinstance(chosen, int) and view.first <= chosen < view.first + len(view.queries):
+        mark_row(figure, (chosen - view.first) // coarser(view).step, ("",))
+
+
+def predicting(now: RunView, query: int) -> int | None:
+    """The position in the predicted text: the query, or None where another text's tokens look."""
+    return query if now.trace.queries is now.trace.batch else None
+
+
+def _take() -> None:
+    st.session_state.query = st.session_state.query_row

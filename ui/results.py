@@ -53,6 +53,11 @@ class ResultCache:
             except BaseException:  # noqa: BLE001 - its maker left before it was done: make it ourselves
                 continue
 
+    def find(self, key: Hashable) -> Any:
+        """What is remembered under key, None for nothing."""
+        with self._lock:
+            return self._kept.get(key)
+
     def forget(self, wanted: Callable[[Any], bool]) -> None:
         """Drop every result that wanted(result) is true of."""
         with self._lock:

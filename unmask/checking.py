@@ -10,8 +10,7 @@ from model.obey.check import check as _check
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck
 from model.obey.findings import Report as _Report
-from unmask.views import view_of
-from viz.obey import report_html
+from viz.obey import report_html, view_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

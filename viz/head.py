@@ -3,7 +3,6 @@
 Both have one large picture of one size, so that the page stands still when a mask is lifted.
 """
 
-import zlib
 from typing import Any
 
 import numpy as np
@@ -125,10 +124,5 @@ def _at_picture(view: HeadView, wide: float) -> Part:
 
 
 def _layout(view: HeadView, dark: bool) -> Part:
-    """What both have. A zoom stays as long as the axes mean the same tokens."""
-    tokens = "\0".join((*view.queries, "", *view.keys, str(view.first), str(view.step)))
-    return {
-        "margin": MARGIN | {"autoexpand": False},
-        "annotations": empty_notes(view, dark=dark),
-        "uirevision": str(zlib.crc32(tokens.encode("utf-8", "replace"))),
-    }
+    """What both have."""
+    return {"margin": MARGIN | {"autoexpand": False}, "annotations": empty_notes(view, dark=dark)}

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.html import escaped
-from viz.palette import SEQUENTIAL_SCALE
+from viz.palette import MARK, SEQUENTIAL_SCALE
 from viz.reasons import empty_runs, reasons
 from viz.view import HeadView
 
@@ -184,3 +184,10 @@ def _names(labels: list[str], first: int, step: int) -> list[str]:
 
 def _short(label: str) -> str:
     return label if len(label) <= LONGEST_TICK else label[: LONGEST_TICK - 1] + "…"
+
+
+def mark_row(figure: go.Figure, row: int, places: tuple[str, ...]) -> None:
+    """A frame around one row of the pictures on these axes."""
+    for place in places:
+        figure.add_shape(type="rect", xref=f"x{place} domain", yref=f"y{place}", x0=0, x1=1, y0=row - 0.5, y1=row + 0.5,
+                         line={"color": MARK, "width": 1.5})  # fmt: skip

@@ -1,17 +1,25 @@
 """The strip of numbers under the pictures: what the masks do to the model. HTML tables, and the loss as a figure."""
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 
-from viz.html import escaped
+from viz.heatmap import figure
+from viz.html import bar, escaped, join, table, tag
 from viz.palette import NOW, STANDARD
 
 TOP = 10
+LOSS_LAYOUT = {
+    "height": 290,
+    "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+    "hovermode": "x unified",
+    "yaxis": {"title": {"text": "loss, nats a token"}, "rangemode": "tozero"},
+    "legend": {"orientation": "h", "y": 1.12, "x": 0},
+}
 
 
 @dataclass(frozen=True)
@@ -25,10 +33,9 @@ class Candidate:
 def next_token_table(now: list[Candidate], standard: list[Candidate], *, changed: bool) -> str:
     """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two."""
     lists = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("next token", standard, STANDARD)]
-    head = "".join(f'<th colspan="3">{name}</th>' for name, _, _ in lists)
+    head = [tag("th", name, colspan=3) for name, _, _ in lists]
     rows = zip(*([_candidate(one, colour) for one in some] for _, some, colour in lists), strict=True)
-    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-    return f'<table class="numbers next"><tr>{head}</tr>{body}</table>'
+    return table([head, *rows], "numbers next")
 
 
 @dataclass(frozen=True)
@@ -48,44 +55,42 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, 
         ("all heads: on padding", [leak.padding for leak in model]),
     ]
     columns = ["now", "standard"] if changed else ["leak"]
-    title = "".join(f'<th class="number">{column}</th>' for column in columns)
-    body = "".join(
-        f"<tr><td>{html.escape(what)}</td>"
-        + "".join(f'<td class="number">{percent(share)}</td>' for share in shares[: len(columns)])
-        + "</tr>"
+    titles = [tag("th", "attention"), *(tag("th", column, class_="number") for column in columns)]
+    body = [
+        [tag("td", what), *(tag("td", percent(share), class_="number") for share in shares[: len(columns)])]
         for what, shares in rows
-    )
-    return f'<table class="numbers"><tr><th>attention</th>{title}</tr>{body}</table>'
+    ]
+    return table([titles, *body])
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
     names = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
-    figure = go.Figure(layout={"height": 290, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "hovermode": "x unified"})
     series = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("standard", standard, STANDARD)]
-    for name, values, colour in series:
-        figure.add_scatter(
-            x=names,
-            y=values.astype(np.float32),
-            name=name,
-            mode="lines+markers" if len(pieces) <= 128 else "lines",
-            line={"color": colour, "width": 1.5},
-            marker={"size": 4},
-            hovertemplate="%{y:.2f} nats",
-        )
+    curves = [
+        {
+            "type": "scatter",
+            "x": names,
+            "y": values.astype(np.float32),
+            "name": name,
+            "mode": "lines+markers" if len(pieces) <= 128 else "lines",
+            "line": {"color": colour, "width": 1.5},
+            "marker": {"size": 4},
+            "hovertemplate": "%{y:.2f} nats",
+        }
+        for name, values, colour in series
+    ]
     every = math.ceil(len(pieces) / 30)
-    figure.update_xaxes(
-        type="category",
-        tickmode="array",
-        tickvals=list(range(0, len(pieces), every)),
-        ticktext=[escaped(piece[:12]) for piece in pieces[::every]],
-        tickangle=-90,
-        tickfont={"size": 10},
-        range=[-0.5, len(pieces) - 0.5],
-    )
-    figure.update_yaxes(title={"text": "loss, nats"}, rangemode="tozero")
-    figure.update_layout(legend={"orientation": "h", "y": 1.12, "x": 0}, showlegend=changed)
-    return figure
+    places = {
+        "type": "category",
+        "tickmode": "array",
+        "tickvals": list(range(0, len(pieces), every)),
+        "ticktext": [escaped(piece[:12]) for piece in pieces[::every]],
+        "tickangle": -90,
+        "tickfont": {"size": 10},
+        "range": [-0.5, len(pieces) - 0.5],
+    }
+    return figure(curves, LOSS_LAYOUT | {"xaxis": places, "showlegend": changed})
 
 
 def number(value: float) -> str:
@@ -127,9 +132,11 @@ def tenths(share: float) -> str:
     return f"{share * 100:.1f} %" if share < 0.9995 else "> 99.9 %"
 
 
-def _candidate(one: Candidate, colour: str) -> str:
-    width = min(max(one.probability, 0.0), 1.0) * 100
-    return (
-        f'<td class="token">{html.escape(one.label)}</td><td class="number">{tenths(one.probability)}</td>'
-        f'<td class="track"><div class="bar" style="width:{width:.1f}%;background:{colour}"></div></td>'
+def _candidate(one: Candidate, colour: str) -> Markup:
+    return join(
+        (
+            tag("td", one.label, class_="token"),
+            tag("td", tenths(one.probability), class_="number"),
+            tag("td", bar(one.probability, colour), class_="track"),
+        )
     )

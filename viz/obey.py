@@ -7,15 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from model.obey.findings import Report
+from model.obey.formats import VERDICTS
 from viz.hatch import data_uri, hatch_png
-from viz.heatmap import add_hatching, axis_names, colour_bar, style_axes
-from viz.palette import ALLOWED, table
+from viz.heatmap import axes as axes_of
+from viz.heatmap import axis_names, colour_bar, hatching
+from viz.palette import ALLOWED, MARK, table
 from viz.view import HeadView
 
 HEIGHT = 540  # pixels
-LEFT, RIGHT = (0.0, 0.46), (0.54, 1.0)
+LEFT, RIGHT = (0.0, 0.44), (0.5, 0.94)
 NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
-MARK = "#e6399b"  # a cell that disagrees
 COLOURS = {"obeys": "#009E73", "broken": "#D55E00", "cannot tell": "#E69F00", "does not apply": "#8a8f98"}
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")
 TITLES = "measured: what moves what", "declared"
@@ -62,6 +64,21 @@ class ObeyView:
         return self.declared & ~self.reaches & ~np.isnan(self.moved)
 
 
+def view_of(report: Report) -> ObeyView:
+    """A report as what is drawn. One without a measured mask has one of nothing tried."""
+    length, mask = report.length, report.mask
+    nothing = np.zeros((length, length), bool)
+    return ObeyView(
+        title=report.name,
+        verdict=VERDICTS[report.exit_code],
+        moved=np.full((length, length), np.nan) if mask is None else mask.moved,
+        declared=nothing if mask is None else mask.declared,
+        reaches=nothing if mask is None else mask.reaches,
+        tokens=list(report.pieces),
+        laws=[LawRow(one.name, one.verdict, one.amount, one.tolerance, one.words) for one in report.findings],
+    )
+
+
 def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
     margin = {"l": 8, "r": 8, "t": 40, "b": 8}
@@ -70,14 +87,12 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
     _add_measured(figure, view, axes, dark=dark)
     _add_declared(figure, view, axes, dark=dark)
-    style_axes(figure, axes)
-    style_axes(figure, axes, "2", tokens=False)
-    figure.update_layout(
-        xaxis={"domain": LEFT, "title": {"text": KEY}},
-        yaxis={"title": {"text": QUERY}},
-        xaxis2={"domain": RIGHT, "matches": "x"},
-        yaxis2={"matches": "y"},
-    )
+    layout = axes_of(axes) | axes_of(axes, "2", tokens=False)
+    layout["xaxis"] |= {"domain": LEFT, "title": {"text": KEY}}
+    layout["yaxis"] |= {"title": {"text": QUERY}}
+    layout["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
+    layout["yaxis2"] |= {"matches": "y"}
+    figure.update_layout(layout)
     figure.layout.yaxis.scaleanchor = None  # two pictures of one size fill the width
     end = len(view.tokens) - 0.5
     figure.update_layout(xaxis_range=[-0.5, end], yaxis_range=[end, -0.5], yaxis_autorange=False)
@@ -147,7 +162,7 @@ def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
         zmin=low,
         zmax=high,
         colorscale=_scale(),
-        colorbar=colour_bar("moves by", x=LEFT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0,
+        colorbar=colour_bar("moves by", x=RIGHT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0,
                             tickvals=ticks, ticktext=[f"1e{tick}" for tick in ticks]),
         customdata=view.moved,
         hovertemplate="<b>%{y}</b> moves by %{customdata:.3g}<br>when <b>%{x}</b> is changed<extra></extra>",
@@ -165,7 +180,8 @@ def _add_declared(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
     _add_flat(figure, view.declared, axes, ALLOWED, "open", words, "2")
     if closed.any():
         later = np.triu(np.ones_like(closed), 1)
-        add_hatching(figure, {"causal": closed & later, "window": closed & ~later}, dark=dark, place="2")
+        masks = {"causal": closed & later, "window": closed & ~later}
+        figure.update_layout(images=hatching(masks, dark=dark, place="2"))
         words = "<b>%{y}</b> is declared not to see <b>%{x}</b><extra></extra>"
         _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, "2")
 

@@ -1,7 +1,7 @@
 """Colours. One sequential palette for weights, one diverging for differences, one colour for each mask.
 
 Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes; the masks' colours are
-Okabe and Ito's (2008), with a violet for what is drawn, a lavender for sinks and a brown for chunks.
+Okabe and Ito's (2008), with a violet for what is drawn, a lavender for sinks and a dark red for chunks.
 """
 
 from plotly.colors import sample_colorscale
@@ -15,7 +15,7 @@ MASK_COLOURS = {
     "causal": "#E69F00",
     "padding": "#56B4E9",
     "window": "#009E73",
-    "chunk": "#8C6D1F",
+    "chunk": "#900000",
     "sliding": "#0072B2",
     "stride": "#CC79A7",
     "documents": "#D55E00",
@@ -26,6 +26,7 @@ OPENER_COLOURS = {"prefix": "#F0E442", "sinks": "#B8A1E3", "drawn": "#912DF5"}
 ALLOWED = "#6E86A8"  # a cell of a mask that may be seen, on either ground
 
 NOW, STANDARD = "#C0504D", "#4A90C2"  # series under the current and under the standard masks
+MARK = "#e6399b"  # what the reader picked, and what disagrees
 
 
 def diverging(dark: bool) -> list[list[float | str]]:

@@ -177,8 +177,9 @@ MASKS = (
         function=masks_of_other_rows,
         wrong="attn_mask = attn_mask.repeat(heads, 1, 1)  # [B,T,T]: rows 0, 1, 0, 1",
         right="attn_mask = attn_mask.repeat_interleave(heads, dim=0)  # rows 0, 0, 1, 1",
-        signs="MultiheadAttention wants a mask for every head of row 0, then for every head of row 1. repeat gives "
-        "row 0, row 1, row 0, row 1: some heads get the mask of another sentence. Every shape fits.",
+        signs="MultiheadAttention wants a mask for every head of the first row, then for every head of the second. "
+        "With two rows, repeat gives the first, the second, the first, the second: some heads get the mask of another "
+        "sentence. Every shape fits.",
         hint="Is this the padding of this sentence?",
         law="padded",
         needs="two rows that are not equally long, and two heads",

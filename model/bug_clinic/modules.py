@@ -129,8 +129,8 @@ AROUND = (
         wrong="self.self_attention = MultiHeadAttention(width, heads)\nself.cross_attention = self.self_attention",
         right="self.self_attention = MultiHeadAttention(width, heads)\n"
         "self.cross_attention = MultiHeadAttention(width, heads)",
-        signs="Two names, one set of weights: what is learned for the one job changes the other. Every shape fits, and "
-        "all that can be seen from outside is a parameter count that is too low.",
+        signs="Two names, one set of weights: what is learned for the one job changes the other. Every shape fits: "
+        "what gives it away is a parameter count that is too low.",
         hint="Is this a head that does one job, or does it look as if its queries and keys were made for another?",
         law="projected",
         needs="a second attention whose module does this one's work, and a token that has two to look at",
@@ -157,7 +157,7 @@ def _side_by_side(x: Tensor) -> Tensor:
 
 def _viewed(x: Tensor) -> Tensor:
     """Heads laid side by side, then cut wrongly: [B,H,T,D] -> [B,T,W] -> [B,H,T,D]."""
-    return _side_by_side(x).view(x.shape)
+    return _side_by_side(x).reshape(x.shape)
 
 
 def _viewed_back(x: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """What one step of writing costs, with a cache and without: multiply-adds from the shapes, and seconds as measured."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 import torch
@@ -11,16 +12,28 @@ from model import kv_cache
 from model.base import Model
 from model.transformer import TransformerConfig, positions_of
 
-MOST_MEASURED = 24  # steps of one text
+MOST_MEASURED = 12  # steps of one text
+ROUNDS = 7
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The step that reads `length` tokens and predicts the next: seconds, medians of a few repeats."""
+class Try:
+    """The step that reads `length` tokens and predicts the next, done once in full and once cached: seconds."""
 
     length: int
     full: float
     cached: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What tries of one step come to, in seconds: the quickest, which is the step itself, for whatever else the machine
+    does can only add to it; and the median of those in full, which is what it usually added."""
+
+    length: int
+    full: float
+    cached: float
+    usual: float
 
 
 def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
@@ -42,8 +55,14 @@ def lengths_to_measure(tokens: int, most: int = MOST_MEASURED) -> list[int]:
     return sorted({2 + round(place * (tokens - 2) / (count - 1)) for place in range(count)})
 
 
-def measure(model: Model, ids: tuple[int, ...], lengths: list[int], repeats: int = 5) -> Iterator[Cost]:
-    """The costs of the steps that read so many of a text's tokens, one after the other: the caller may stop at any.
+def plan(tokens: int) -> list[int]:
+    """The lengths to try, one after the other: a round of all of them, then the next round, so that a machine that is
+    busy for a while slows all alike."""
+    return lengths_to_measure(tokens) * ROUNDS
+
+
+def measure(model: Model, ids: tuple[int, ...], lengths: list[int]) -> Iterator[Try]:
+    """Try the steps that read so many of a text's tokens, in this order. The caller may stop at any.
 
     Raises ValueError for a model that is not ours.
     """
@@ -56,22 +75,38 @@ def measure(model: Model, ids: tuple[int, ...], lengths: list[int], repeats: int
         positions, triangle = positions_of(batch.keep), torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
         def full() -> None:
-            states, _ = network(batch.ids, positions, triangle)  # noqa: B023 - called before the next round
+            states, _ = network(batch.ids, positions, triangle)  # noqa: B023 - called before the next length
             network.logits(states[0, -1])
 
         def one() -> None:
             network.logits(kv_cache.step(model, cache, ids[length - 1]).states[0, 0])  # noqa: B023
 
-        yield Cost(length, _seconds(full, repeats), _seconds(one, repeats))
+        yield Try(length, _seconds(full), _seconds(one))
+
+
+def costs(tries: Iterable[Try]) -> list[Cost]:
+    """A cost for each length, the shortest first."""
+    ordered = sorted(tries, key=lambda one: one.length)
+    groups = [list(group) for _, group in groupby(ordered, key=lambda one: one.length)]
+    return [
+        Cost(
+            group[0].length,
+            min(one.full for one in group),
+            min(one.cached for one in group),
+            median(one.full for one in group),
+        )
+        for group in groups
+    ]
+
+
+def clear(found: list[Cost]) -> bool:
+    """Whether times tell what the counts do: the quickest full step of the longest text is slower than one of the
+    shortest usually was, and than any cached one."""
+    return len(found) > 1 and found[-1].full > max(found[0].usual, *(one.cached for one in found))
 
 
 @torch.inference_mode()
-def _seconds(run: Callable[[], None], repeats: int) -> float:
-    """The median after one run that does not count."""
+def _seconds(run: Callable[[], None]) -> float:
+    begin = time.perf_counter()
     run()
-    taken = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - begin)
-    return median(taken)
+    return time.perf_counter() - begin

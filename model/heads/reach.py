@@ -15,6 +15,15 @@ from model.masks import MaskSpec
 from model.trace import Trace
 
 
+@dataclass(frozen=True)
+class Look:
+    """One look of a path: in `layer`, `query` looks at `key`, and takes over what that one knows by then."""
+
+    layer: int
+    query: int
+    key: int
+
+
 @dataclass(frozen=True, eq=False)
 class Reach:
     """Of one row of a run with T positions.
@@ -47,9 +56,9 @@ def reach(allowed: list[Tensor]) -> Tensor:
     first = known.to(torch.int16)
     settled = None  # a mask that adds nothing to what is known
     for layers, mask in enumerate(allowed, 1):
-        if settled is not None and torch.equal(mask, settled):
+        if known.all() or (settled is not None and torch.equal(mask, settled)):
             continue
-        before, known = known, known | _through(mask, known)
+        before, known = known, known | (mask if layers == 1 else _through(mask, known))
         new = known & ~before
         first[new] = layers
         settled = None if new.any() else mask
@@ -66,8 +75,45 @@ def reach_of(trace: Trace, row: int, masks: MaskSpec) -> Reach:
 
     Raises ValueError for a target that looks at its source: a product needs queries and keys to be the same tokens.
     """
-    layers = [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
+    layers = layer_masks(trace, row, masks)
     return Reach(reach(layers), torch.stack([mask.sum(-1) for mask in layers]))
+
+
+def looks_ahead(trace: Trace, row: int, masks: MaskSpec) -> bool:
+    """Whether some token may look at a later one in some layer: without that none can know its own answer."""
+    return any(bool(layer_mask(trace, layer, row, masks).triu(1).any()) for layer in range(trace.num_layers))
+
+
+def known_answers(first: Tensor, real: slice) -> list[int]:
+    """Among the real tokens, those that the position which predicts them, the one before, can know of after all layers;
+    none under a causal mask. first: as `reach` gives it."""
+    return [token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0]
+
+
+def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
+    """A path that brings `query` to know of `key` after as few layers as can be: its looks, the last one first.
+
+    allowed: as `reach` takes it. Raises ValueError where there is no path.
+    """
+    holders = [torch.zeros(len(allowed[0]), dtype=torch.bool)]  # after n layers: who knows of key
+    holders[0][key] = True
+    for mask in allowed:
+        holders.append(holders[-1] | (mask & holders[-1]).any(-1))
+    looks: list[Look] = []
+    layers = len(allowed)
+    while query != key:
+        layers = next((n for n in range(1, layers + 1) if holders[n][query]), 0)
+        if not layers:
+            raise ValueError(f"expected a query that can know of the key, got query {query} and key {key}")
+        layers -= 1
+        told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
+        looks.append(Look(layers, query, query := int(told[0])))
+    return tuple(looks)
+
+
+def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
+    """`layer_mask` of every layer."""
+    return [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
 
 
 def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:

@@ -32,10 +32,10 @@ def judge(trial: Trial) -> Finding:
     whole = subject.outputs(trial.ids[None])[0]
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: dict[str, Callable[[], Tensor | None]] = {
-        "one token a step": lambda: _stepped(trial, [1] * trial.length),
-        "several tokens a step": lambda: _stepped(trial, chunks),
+        "token by token": lambda: _stepped(trial, [1] * trial.length),
+        "in chunks": lambda: _stepped(trial, chunks),
         "in a static cache": lambda: _static(trial, prompt),
-        "after a prompt padded on the left": lambda: _after_left_padding(trial, prompt),
+        "after left padding": lambda: _after_left_padding(trial, prompt),
     }
     most, words, gone, errors = 0.0, "", [], []
     for way, run in ways.items():
@@ -52,9 +52,9 @@ def judge(trial: Trial) -> Finding:
         amount, each = difference_of(found, whole[: len(found)])
         if amount > trial.tolerance and not words:
             where = first_above(each, trial.tolerance)
-            words = f"{way}, output {where} differs by {say(amount)} from the same text all at once."
+            words = f"{way}, output {where} differs by {say(amount)} from the text all at once."
         most = max(most, amount)
-    kept = f"the same as all at once: {', '.join(gone)}."
+    kept = f"{', '.join(gone)}: as all at once."
     finding = trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
     return unknown(LAW, NAME, f"{errors[0]}.", finding) if errors and finding.verdict != BROKEN else finding
 

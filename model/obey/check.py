@@ -41,22 +41,25 @@ def check(
     subject = Subject(module, seconds=seconds)
     with evaluating(module):
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
-        laws: list[tuple[str, str, Callable[[], Finding]]] = []
         measured: list[MeasuredMask] = []
 
         def what_reaches_what() -> Finding:
             measured.append(reach.measure(trial))
             return reach.judge(trial, measured[0])
 
-        laws.append((reach.LAW, reach.NAME, what_reaches_what))
-        laws.append((gradients.LAW, gradients.NAME, partial(gradients.judge, trial)))
-        laws += [(law, padding.NAMES[law], partial(padding.judge, trial, law)) for law in padding.SIDES]
-        laws.append((padding.CONTENT, padding.NAMES[padding.CONTENT], partial(padding.judge_content, trial)))
-        laws += [(law.LAW, law.NAME, partial(law.judge, trial)) for law in (packing, cache, kernels, cross, training)]
-        laws.insert(-2, (kernels.BATCH, kernels.BATCH_NAME, partial(kernels.judge_batch, trial)))
-        findings = []
-        for law, title, judge in laws:
-            findings.append(_timed(law, title, judge))
+        laws: dict[tuple[str, str], Callable[[], Finding]] = {
+            (reach.LAW, reach.NAME): what_reaches_what,
+            (gradients.LAW, gradients.NAME): partial(gradients.judge, trial),
+            **{(law, padding.NAMES[law]): partial(padding.judge, trial, law) for law in padding.SIDES},
+            (padding.CONTENT, padding.NAMES[padding.CONTENT]): partial(padding.judge_content, trial),
+            (packing.LAW, packing.NAME): partial(packing.judge, trial),
+            (cache.LAW, cache.NAME): partial(cache.judge, trial),
+            (kernels.LAW, kernels.NAME): partial(kernels.judge, trial),
+            (kernels.BATCH, kernels.BATCH_NAME): partial(kernels.judge_batch, trial),
+            (cross.LAW, cross.NAME): partial(cross.judge, trial),
+            (training.LAW, training.NAME): partial(training.judge, trial),
+        }
+        findings = [_timed(law, title, judge) for (law, title), judge in laws.items()]
     return Report(
         name=name or type(module).__name__,
         kind=subject.kind,

@@ -62,6 +62,18 @@ class LooksAtPads(SmallDecoder):
         return super().allowed(layer, replace(places, keep=everything))
 
 
+class RepeatsMasks(SmallDecoder):
+    """Each row's mask is meant for all of its heads, and `repeat` lays the rows' masks out in turn."""
+
+    attention_kernels = ("eager", "sdpa")
+
+    def allowed(self, layer: int, places: Places) -> Tensor:
+        allowed = super().allowed(layer, places)
+        rows, _, queries, keys = allowed.shape
+        heads = self.config.num_attention_heads
+        return allowed[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
+
+
 class ForgetsPaddingWhenCached(SmallDecoder):
     """All at once the padding mask is obeyed; a step through the cache takes every cached key for a real token."""
 
@@ -234,6 +246,7 @@ PATIENTS = (
         reported="one pad moved a loss from 4.5 to 13.6, TransformerLens#1610",
     ),
     Patient(key="pads", title="Looks at pads", law="pad-content", make=LooksAtPads),
+    Patient(key="repeated", title="Masks repeated in the wrong order", law="padding-left", make=RepeatsMasks),
     Patient(
         key="cached-padding",
         title="Padded prompt, then the cache",

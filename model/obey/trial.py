@@ -13,7 +13,7 @@ from model.obey.subject import Subject, apart
 
 MOST_LOGITS = 2**24  # of one forward: rows · T · V
 MOST_ROWS_AT_ONCE = 64
-WORK = 2e10  # parameters · rows that the search for what reaches what may cost, at 24 tokens a row
+WORK = 6e9  # parameters · rows that the search for what reaches what may cost, at 24 tokens a row
 FEWEST_ROWS, MOST_ROWS = 24, 640
 
 

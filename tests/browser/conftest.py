@@ -1,4 +1,4 @@
-"""One server and one browser for all tests of this folder, and the page as a reader has it.
+"""One server and one browser for all tests of this folder in one process, and the page as a reader has it.
 
 Chromium is the system's (/usr/bin/chromium, or `chromium` on the path), else playwright's own
 (`python -m playwright install chromium`). Without either every test here fails and says so.

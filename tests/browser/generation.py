@@ -1,16 +1,22 @@
 """The Generation page as a reader's eyes and hands have it."""
 
+import io
 from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Locator
 
 from tests.browser.explore import TIMEOUT, Explore
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
-  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
-  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData) return null;
+  const head = document.querySelector('.st-key-head_figure [data-testid=stBidiComponentIsolated]');
+  const canvas = head?.shadowRoot?.querySelector('canvas');
+  if (app?.dataset.testScriptState !== 'notRunning' || !canvas?.dataset.rows) return null;
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
   return JSON.stringify([
-    location.search, chart._fullData.map((trace) => trace.z), text('p.writing'), text('.sentence'),
+    location.search, canvas.toDataURL(), text('p.writing'), text('.sentence'),
     text('button'), text('table.numbers'),
   ]);
 }"""
@@ -54,8 +60,15 @@ class Generation(Explore):
         """The tokens after the prompt, as they are shown."""
         return self.page.locator("p.writing .written").all_inner_texts()
 
+    @property
+    def heatmap(self) -> Locator:
+        return self.page.locator(".st-key-head_figure canvas")
+
     def rows(self) -> int:
         """How many rows the heatmap has on the screen."""
-        return self.page.evaluate(
-            "document.querySelector('.st-key-head_figure .js-plotly-plot')?._fullData?.[0].z.length ?? 0"
-        )
+        return int(self.heatmap.get_attribute("data-rows") or 0)
+
+    def colours(self) -> int:
+        """How many different colours there are where the heatmap is, on a screenshot of what is on the screen now."""
+        picture = Image.open(io.BytesIO(self.page.screenshot(clip=self.heatmap.bounding_box()))).convert("RGB")
+        return len(np.unique(np.asarray(picture).reshape(-1, 3), axis=0))

@@ -152,6 +152,29 @@ class TestChoosingAHead:
         assert not np.array_equal(page.weights(), weights, equal_nan=True)
 
 
+class TestRoom:
+    @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1280, 1000), (1920, 1080)])
+    def test_the_picture_keeps_its_size_when_compared_and_ends_within_the_window(
+        self, visit: Visit, width: int, height: int
+    ) -> None:
+        page = visit(query(text=LINE), width=width, height=height)
+        room = """chart => {
+          const {xaxis, yaxis} = chart._fullLayout, box = chart.getBoundingClientRect();
+          return [box.left + xaxis._offset, box.top + yaxis._offset, xaxis._length, yaxis._length];
+        }"""
+        alone = page.chart.evaluate(room)
+        page.toggle("Causal")
+        compared = page.chart.evaluate(room)
+        assert compared == pytest.approx(alone, abs=1)
+        _, top, wide, tall = alone
+        assert wide == pytest.approx(tall, abs=1)
+        assert wide >= min(0.45 * height, 0.27 * width)
+        assert top + tall <= height
+        small = page.chart.evaluate("chart => [2, 3].flatMap(n => [chart._fullLayout['xaxis' + n]._length, "
+                                    "chart._fullLayout['yaxis' + n]._length])")  # fmt: skip
+        assert small == pytest.approx([small[0]] * 4, abs=2)
+
+
 class TestLinks:
     def test_the_address_reopened_in_a_fresh_browser_shows_the_same(self, visit: Visit) -> None:
         page = visit(query(text=LINES))

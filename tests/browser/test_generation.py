@@ -12,6 +12,15 @@ from tests.browser.generation import Generation
 
 Open = Callable[..., Generation]
 PROMPT = "Once upon a time"
+WATCH_SHIFTS = """() => {
+  window.shifts = [];
+  new PerformanceObserver((list) => {
+    for (const shift of list.getEntries()) {
+      const moved = shift.sources.map((one) => one.node?.className || one.node?.nodeName);
+      window.shifts.push({ value: shift.value, moved });
+    }
+  }).observe({ type: "layout-shift" });
+}"""  # what moves by itself, as Chromium counts it; half a second after a click is the click's
 
 
 @pytest.fixture
@@ -76,3 +85,19 @@ def test_nothing_is_cut_off_nor_lies_over_another(generation: Open, dark: bool) 
     )
     assert page.contrast("p.writing .prompt", "color") >= 4.5
     assert page.contrast(".chance .share", "color") >= 4.5
+
+
+def test_while_it_plays_the_picture_never_goes_white_and_nothing_moves(generation: Open) -> None:
+    page = generation(seed=3)
+    page.press("step")
+    page.page.evaluate(WATCH_SHIFTS)
+    page.play()
+    before, colours = page.written(), []
+    for _ in range(24):
+        colours.append(page.colours())
+        page.page.wait_for_timeout(150)
+    page.pause()
+    assert len(page.written()) > len(before) + 2
+    assert min(colours) > 8, f"so many colours were on the picture: {colours}"
+    shifts = page.page.evaluate("window.shifts.filter((one) => one.value > 0.001)")
+    assert not shifts, shifts

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from model.why_causal.live_worker import REPORT_EVERY
 from tests.browser.why_causal import WhyCausal
 
 Visit = Callable[..., WhyCausal]
@@ -27,10 +28,12 @@ def test_the_curve_grows_a_pause_stands_still_and_without_the_mask_it_falls_to_n
 
     page.press("Pause")
     page.until(lambda: "Paused" in page.status())
+    seen = paused = page.step()
     page.page.wait_for_timeout(1500)
-    paused = page.step()
-    page.page.wait_for_timeout(1500)
-    assert page.step() == paused
+    while page.step() > paused:  # the report under way still comes; on a busy machine it takes its time
+        paused = page.step()
+        page.page.wait_for_timeout(1500)
+    assert paused <= seen + REPORT_EVERY
 
     page.press("Go on")
     page.until(lambda: page.step() > paused)

@@ -17,6 +17,7 @@ from model import catalog, kv_cache, masks
 from model.base import Model
 from model.generation import step_cost
 from model.generation.old_rows import old_rows
+from model.generation.step_cost import Cost, Try
 from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step
 from model.masks import MaskSpec
 from model.spec import Stroke
@@ -236,9 +237,31 @@ class TestCosts:
 
     def test_are_measured_one_after_the_other(self, tiny: Model) -> None:
         ids = ids_of(tiny, "the cat sat on the mat")
-        found = list(step_cost.measure(tiny, ids, [2, 5], repeats=2))
-        assert [cost.length for cost in found] == [2, 5]
-        assert all(cost.full > 0 and cost.cached > 0 for cost in found)
+        found = list(step_cost.measure(tiny, ids, [2, 5, 2, 5]))
+        assert [one.length for one in found] == [2, 5, 2, 5]
+        assert all(one.full > 0 and one.cached > 0 for one in found)
+
+    def test_are_tried_in_rounds(self) -> None:
+        assert step_cost.plan(3) == [2, 3] * step_cost.ROUNDS
+
+    def test_are_those_of_the_quickest_try(self) -> None:
+        tries = [Try(2, 11.4, 3.0), Try(9, 7.0, 2.5), Try(2, 4.0, 2.0), Try(9, 8.0, 9.0), Try(2, 5.0, 2.2)]
+        assert step_cost.costs(tries) == [Cost(2, 4.0, 2.0, 5.0), Cost(9, 7.0, 2.5, 7.5)]
+
+    @pytest.mark.parametrize(
+        ("first", "last", "expected"),
+        [
+            (Cost(2, 4.0, 2.0, 5.0), Cost(9, 7.0, 2.5, 7.5), True),
+            (Cost(2, 11.4, 2.0, 11.4), Cost(9, 7.0, 2.5, 7.5), False),  # the first only seems the slower
+            (Cost(2, 4.0, 2.0, 7.2), Cost(9, 7.0, 2.5, 7.5), False),  # tries of one step differ as much
+            (Cost(2, 4.0, 7.1, 5.0), Cost(9, 7.0, 2.5, 7.5), False),  # a cached step was as slow
+        ],
+    )
+    def test_are_clear_where_a_step_differs_by_more_than_its_tries(
+        self, first: Cost, last: Cost, expected: bool
+    ) -> None:
+        assert step_cost.clear([first, last]) is expected
+        assert step_cost.clear([last]) is False
 
 
 def test_ids_become_a_batch_as_if_they_were_read(tiny: Model) -> None:

@@ -163,8 +163,7 @@ class TestPath:
     def test_grows_and_shrinks(self) -> None:
         assert self.path.ids == (1, 2, 3, 4, 5)
         assert self.path.plus(6).ids == (1, 2, 3, 4, 5, 6)
-        assert self.path.back() == Continuation((1, 2), (3, 4), (False, True))
-        assert Continuation((1, 2)).back() == Continuation((1, 2))
+        assert self.path.cut(2) == Continuation((1, 2), (3, 4), (False, True))
         assert self.path.cut(0) == Continuation((1, 2))
 
     def test_another_token_cuts_what_follows(self) -> None:
@@ -189,4 +188,4 @@ def test_back_and_forward_writes_the_same_again(tiny: Model) -> None:
     path = Continuation(tuple(tiny.encode(["the cat"]).ids[0].tolist()))
     for _ in range(6):
         path = on(path)
-    assert on(on(path.back().back())) == path
+    assert on(on(path.cut(4))) == path

@@ -16,8 +16,19 @@ import torch
 from tokenizers import Encoding, Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
+from model import catalog
 from model.base import Model
-from model.text import BYTE_OF, CHARACTERS_TRIED, PAD_PIECE, BatchTokenizer, TokenBatch, readable, rows_of, token_labels
+from model.text import (
+    BYTE_OF,
+    CHARACTERS_TRIED,
+    PAD_PIECE,
+    BatchTokenizer,
+    TokenBatch,
+    readable,
+    rows_of,
+    shortened,
+    token_labels,
+)
 from model.training.tokenizer import train_tokenizer
 
 END_OF_TEXT = 50256  # GPT-2's only special id
@@ -300,3 +311,17 @@ class TestLimits:
         assert isinstance(batch, TokenBatch)
         with pytest.raises(AttributeError):
             batch.ids = torch.zeros(1, 1)  # type: ignore[misc]
+
+
+class TestShortened:
+    @pytest.mark.parametrize("text", ["word " * 300, "🦊" * 100, "é 漢字 " * 90, "a" * 3000], ids=len)
+    @pytest.mark.parametrize("most", [7, 17, 300])
+    def test_it_is_a_beginning_of_at_most_so_many_tokens(self, text: str, most: int) -> None:
+        story = catalog.load("story")
+        cut = shortened(text, most, story.encode)
+        assert text.startswith(cut)
+        assert 1 < story.encode([cut]).ids.shape[1] <= most
+        assert story.encode([cut]).cut == ("",), "nothing is left for the model's own limit"
+
+    def test_a_short_text_stays_as_it_is(self) -> None:
+        assert shortened("Once upon a time ", 17, catalog.load("story").encode) == "Once upon a time "

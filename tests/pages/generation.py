@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from model.base import Model
 from model.kv_cache import batch_of
 from model.sampling import Continuation, Sampling, draw
-from tests.pages.explore import array
+from tests.viz.packet import read_growing
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Once upon a time"
@@ -69,7 +69,7 @@ class Page:
         return html.unescape(re.sub("<.*?>", "", found))
 
     def candidates(self) -> list[tuple[str, str, str]]:
-        """Label, probability by the model and after the filters, from top to bottom."""
+        """Label, probability by the model and that it is drawn with, from top to bottom."""
         labels = [re.sub(r"\\(.)", r"\1", one.label) for one in self.app.button if one.key.startswith("candidate_")]
         rows = re.findall(r'class="chance[^"]*" title.*?class="share">(.*?)<.*?class="share">(.*?)<', self.html())
         return [(label, *row) for label, row in zip(labels, rows, strict=True)]
@@ -79,9 +79,9 @@ class Page:
         return {chart.proto.id.rpartition("-")[2]: json.loads(chart.proto.spec) for chart in charts}
 
     def weights(self) -> np.ndarray:
-        """float [Q,K] of the heatmap, NaN where blocked."""
-        (trace,) = [one for one in self.figures()["head_figure"]["data"] if one["name"] == "weights"]
-        return array(trace["z"])
+        """float [Q,K] of the heatmap."""
+        (component,) = self.app.get("bidi_component")
+        return read_growing(component.proto.bytes).weights
 
     def table(self) -> list[list[str]]:
         """The cells of the table of differences, the head left out."""

@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.base import Model
-from model.bug_clinic import clinic
-from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
+from model.bug_clinic import lines
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.examination import examine
 from model.bug_clinic.laws import LAWS
-from model.bug_clinic.spot import NOT_TO_SEE, puzzle
+from model.bug_clinic.modules import part_at
+from model.bug_clinic.spot import NOT_TO_SEE
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from ui.examples import FIRST
@@ -47,7 +51,7 @@ class Clinic:
 
     def choose(self, bug: Bug) -> "Clinic":
         """The way a reader does: its number, then which way."""
-        self.app.radio(key="bug_number").set_value(bug.number)
+        self.app.radio(key="bug_title").set_value(bug.title)
         self.run()
         if bug.variant:
             self.app.selectbox(key="bug").set_value(bug.key)
@@ -71,6 +75,20 @@ class Clinic:
         traces = self.figure()["data"]
         (z,) = [trace["z"] for trace in traces if trace["name"] == "weights" and trace.get("xaxis", "x") == xaxis]
         return array(z)
+
+    def rows(self) -> list[str]:
+        """What stands in each row, its position before it."""
+        (trace,) = [one for one in self.figure()["data"] if one["name"] == "weights" and one.get("yaxis", "y") == "y"]
+        return list(trace["y"])
+
+    def pieces(self) -> tuple[str, ...]:
+        """The tokens of the row that is looked at."""
+        model, state = catalog.load("story"), self.app.session_state
+        return model.encode(list(lines.prepared(model, state["text"]).lines), state["pad"]).pieces[0]
+
+    @property
+    def head(self) -> int:
+        return self.app.selectbox(key="head").value
 
     def laws(self) -> dict[str, tuple[str, str]]:
         """For each law in words what the table says with the bug and right, in the table's order."""
@@ -103,42 +121,90 @@ class TestAllBugs:
     def test_the_first_view_shows_a_bug_on_a_padded_row(self) -> None:
         page = Clinic()
         assert not page.app.error
-        assert page.weights().shape == page.weights("x2").shape
         assert "8 padding" in page.words()
+        assert not any("<pad>" in name for name in page.rows()), "the opening view is the text"
         assert "Row 2 was added" in page.words()
         assert len(page.laws()) == len(LAWS)
 
     @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.key)
     def test_shows_what_was_measured(self, page: Clinic, story: Model, bug: Bug) -> None:
         page.choose(bug)
-        lines = clinic.prepared(story, FIRST).lines
-        trace = story.run(story.encode(list(lines), "left"))
-        layer, head = catalog.first_head(story)
-        found = clinic.examine(story, trace, bug, layer, 0)
+        typed = lines.prepared(story, FIRST).lines
+        trace = story.run(story.encode(list(typed), "left"))
+        layer = catalog.first_head(story)[0]
+        found = examine(story, trace, bug, layer, 0)
         assert next(iter(page.laws())) == LAWS[bug.law].words
         for key, law in LAWS.items():
             said = page.laws()[law.words]
             for text, verdict in zip(said, found.verdicts[key], strict=True):
-                assert text == amount_text(Finding(verdict.amount, verdict.broken, law.of, bool(verdict.error)))
+                assert text == amount_text(Finding(verdict.amount, verdict.broken, law.of, verdict.error))
         wrong, right = page.laws()[LAWS[bug.law].words]
-        assert wrong.startswith("broken")
+        assert wrong.startswith("crashes" if bug.law == "runs" else "broken")
         assert right.startswith("held")
-        assert page.app.code[0].value == f"- {bug.wrong}\n+ {bug.right}"
+        assert {line[2:] for line in page.app.code[0].value.splitlines() if line[0] != "+"} == set(
+            bug.wrong.splitlines()
+        )
         assert page.url.get("bug", BUGS[0].key) == bug.key
-        if found.wrong is None:
-            assert "without overflow" in page.words()
-            np.testing.assert_allclose(np.nan_to_num(page.weights()), found.right.weights[head], atol=1e-6)
+        head, drawn = page.head, np.nan_to_num(page.weights())
+        if found.wrong is None or not found.is_seen():
+            np.testing.assert_allclose(drawn, found.right.weights[head], atol=1e-6)
+            assert not page.app.toggle, "a switch that would change nothing"
+            assert found.error in page.words()
+            assert found.error or "the same with the bug and without" in page.words()
             return
-        weights = found.wrong.weights[head].nan_to_num(0.0).numpy()
-        np.testing.assert_allclose(np.nan_to_num(page.weights()), weights, atol=1e-6)
-        np.testing.assert_allclose(np.nan_to_num(page.weights("x2")), found.right.weights[head], atol=1e-6)
+        np.testing.assert_allclose(drawn, found.wrong.weights[head].nan_to_num(0.0), atol=1e-6)
         assert np.array_equal(np.isnan(page.weights()), (found.wrong.masked[head] == -np.inf).numpy())
-        if bug.dtype != clinic.torch.float16:
-            most = float(found.difference().max())
-            assert f"**{most:.3g}**" in page.words()
+        assert float(found.change_of_weights()[head].max()) > 0.1, "a head that shows it"
+        if bug.key != "view":
+            np.testing.assert_allclose(np.nan_to_num(page.weights("x2")), found.right.weights[head], atol=1e-6)
+        if bug.dtype != torch.float16:
+            assert f"**{float(found.change().max()):.3g}**" in page.words()
             assert f"{found.loss[0]:.2f}" in page.words()
         else:
             assert "NaN at 8 of 31 positions" in page.words()
+
+    def test_the_rows_of_a_head_cut_by_view_bear_the_names_of_what_they_hold(self) -> None:
+        page = Clinic(bug="view", text="a b c d e f g h", head="2")
+        assert page.head == 2
+        pieces = page.pieces()
+        expected = [part_at(2, place, 6, len(pieces)) for place in range(len(pieces))]
+        names = [name.split(": ", 1)[1] for name in page.rows()]
+        assert names == [html.escape(f"{pieces[token]}:{part}", quote=False) for token, part in expected]
+        page.app.toggle(key="bug_on").set_value(False)
+        page.run()
+        assert [name.split(": ", 1)[1] for name in page.rows()] == [html.escape(p, quote=False) for p in pieces]
+
+    def test_a_chosen_head_stays_until_another_bug_needs_one(self, story: Model) -> None:
+        page = Clinic(bug="repeat", head="0")
+        assert page.head == 0, "as the link says"
+        assert "Head 0 gets its own row's mask; 1, 3 and 5 are those of 6 heads" in page.words()
+        page.choose(BY_KEY["or"]).choose(BY_KEY["repeat"])
+        assert page.head in (1, 3, 5)
+        assert "gets row 2's mask" in page.words()
+
+    def test_crashes_say_pytorchs_own_sentence(self) -> None:
+        page = Clinic(bug="if-mask")
+        assert "Boolean value of Tensor with more than one value is ambiguous" in page.app.error[0].value
+        assert page.weights().size > 0
+        wrong, right = page.laws()[LAWS["runs"].words]
+        assert (wrong[:9], right) == ("crashes: ", "held: 0")
+        assert {one for law, (one, _) in page.laws().items() if law != LAWS["runs"].words} == {"–"}
+
+    def test_masked_in_place_shows_no_later_token(self) -> None:
+        page = Clinic(bug="in-place")
+        weights = page.weights()
+        assert np.isnan(weights[np.triu_indices_from(weights, 1)]).all()
+        assert re.search(r"Lost are \*\*[\d,]+\*\* scores", page.words())
+
+    @pytest.mark.parametrize("text", ["To be or not to be, that is the question.", "Hello world"])
+    def test_says_that_the_answer_is_read_only_where_the_table_says_so(self, page: Clinic, text: str) -> None:
+        page.type(text)
+        for bug in BUGS:
+            page.choose(bug)
+            leaks = page.laws()[LAWS["causal"].words][0].startswith("broken")
+            assert not ("reads what it is to predict" in page.words() and not leaks), bug.key
+            assert not ("no later token is read" in page.words() and leaks), bug.key
+        page.type(FIRST)
 
     def test_the_right_version_alone(self, page: Clinic) -> None:
         page.choose(BY_KEY["or"])
@@ -172,7 +238,7 @@ class TestAllBugs:
         page.run()
         page.app.switch_page("pages/bug_clinic.py")
         page.run()
-        assert page.app.radio(key="bug_number").value == 9
+        assert page.app.radio(key="bug_title").value == BY_KEY["or"].title
 
     @pytest.mark.parametrize(
         "text",
@@ -200,7 +266,7 @@ class TestAllBugs:
         assert len(page.type("some words").app.get("plotly_chart")) == 1
 
     def test_what_is_cut_is_said(self) -> None:
-        assert f"the first {clinic.MOST_TOKENS} tokens" in Clinic(text="word " * 900).words()
+        assert f"the first {lines.MOST_TOKENS} tokens" in Clinic(text="word " * 900).words()
         assert "32 more are left out" in Clinic(text="a line\n" * 40).words()
 
 
@@ -209,7 +275,7 @@ def test_models_that_are_not_ours(name: str, tmp_path: Path) -> None:
     page = Clinic(model=str(save(name, tmp_path / name)), text="the cat sat on a mat and then it saw the cat")
     for bug in BUGS:
         page.choose(bug)
-        assert not page.app.error
+        assert all(error.value.startswith("Crashes: ") for error in page.app.error)
         assert page.weights().size > 0
     page.choose(BY_KEY["unprojected"])
     assert "its queries stand in" in page.words()
@@ -219,12 +285,8 @@ def test_models_that_are_not_ours(name: str, tmp_path: Path) -> None:
 
 class TestSpotTheBug:
     def answer(self, page: Clinic) -> str:
-        """The key of the bug that is asked, as another reader of the same rules finds it."""
-        state = page.app.session_state["spot"]
-        model = catalog.load("story")
-        trace = model.run(model.encode(list(clinic.prepared(model, FIRST).lines), "left"))
-        asked = puzzle(model, trace, 0, state["number"], state["last"])
-        assert asked is not None
+        """The key of the bug that is asked."""
+        asked = page.app.session_state["spot"]["asked"]
         names = [page.app.button(key=f"candidate_{place}").label for place in range(4)]
         assert names == [BY_KEY[key].name for key in asked.candidates]
         return asked.bug
@@ -238,31 +300,36 @@ class TestSpotTheBug:
         first = self.answer(page)
         assert first not in NOT_TO_SEE
         assert page.url["mode"] == "spot"
+        assert "puzzle" not in page.url
         assert BY_KEY[first].signs not in page.words()
+        assert not any(re.search(r":\d$", name) for name in page.rows()), "a row's name would be the answer"
         page.press("hint")
         assert BY_KEY[first].hint in page.words()
         self.press(page, first, right=True)
         assert page.app.success[0].value.startswith("Right")
         assert BY_KEY[first].signs in page.words()
-        assert BY_KEY[first].wrong in page.app.code[0].value
+        assert BY_KEY[first].wrong.splitlines()[0] in page.app.code[0].value
         assert "1 of 1 right" in page.words()
-        assert len([trace for trace in page.figure()["data"] if trace["name"] == "weights"]) == 2
+        assert "Why not" not in page.words()
+        assert re.search(r"What gives it away: .*\d.* in the right version, and .*\d.* here\.", page.words())
         assert all(page.app.button(key=f"candidate_{place}").disabled for place in range(4))
 
         page.press("another")
         second = self.answer(page)
-        assert BY_KEY[second].number != BY_KEY[first].number
+        assert BY_KEY[second].title != BY_KEY[first].title
         self.press(page, second, right=False)
         assert page.app.error[0].value.startswith(f"No: it is {BY_KEY[second].name}")
+        chosen = BY_KEY[page.app.session_state["spot"]["answer"]].name
+        assert re.search(rf"Why not \*{re.escape(chosen)}\*: .*\d.* with that bug, and .*\d.* here\.", page.words())
         assert "1 of 2 right" in page.words()
 
         page.press("another")
         third = self.answer(page)
-        assert BY_KEY[third].number != BY_KEY[second].number
+        assert BY_KEY[third].title != BY_KEY[second].title
         assert not page.app.success
         self.press(page, third, right=True)
         page.press("see")
-        assert page.url["bug"] == third
+        assert page.url.get("bug", BUGS[0].key) == third
         page.play()
         assert "2 of 3 right" in page.words()
 
@@ -272,3 +339,14 @@ class TestSpotTheBug:
         page.type("In the basket there were apples, pears, plums, cherries, nuts and a cake.")
         assert not page.app.success
         assert not page.app.button(key="candidate_0").disabled
+
+    def test_every_session_opens_with_another_puzzle(self) -> None:
+        numbers = {Clinic(mode="spot").app.session_state["spot"]["asked"].number for _ in range(4)}
+        assert len(numbers) > 1
+
+    def test_a_link_that_was_asked_for_brings_its_puzzle(self) -> None:
+        page = Clinic(puzzle="7", text="In the basket there were apples, pears, plums and a cake.")
+        asked = page.app.session_state["spot"]["asked"]
+        assert asked.number == 7
+        assert any("puzzle=7" in one.value and "text=" in one.value for one in page.app.code)
+        assert Clinic(puzzle="7", text=page.app.session_state["text"]).app.session_state["spot"]["asked"] == asked

@@ -113,7 +113,10 @@ class TestFirstView:
         written = model.write(model.encode_source([FIRST, BESIDE]))
         least = min(written.probabilities[0][:10])
         assert page.sentence().startswith("The model writes 2021-03-03, which is right: the text means 3 March 2021.")
-        assert f"with {tenths(least)}." in page.sentence()
+        assert (
+            f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {tenths(least)}."
+            in page.sentence()
+        )
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
         assert chances == [tenths(one) for one in written.probabilities[0]]

@@ -395,3 +395,15 @@ class TestModels:
         page.choose(model="another")
         page.app.text_input(key="other").set_value(str(folder))
         return page.run()
+
+
+def test_back_undoes_a_choice_and_keeps_the_text_that_was_typed() -> None:
+    page = Explore().type("a text of my own, and more of it").switch("causal", False).choose(layer=2)
+    assert page.app.query_params == {"layer": "2", "head": "0", "causal": "false"}
+    page.app.query_params.clear()
+    page.app.query_params["causal"] = "false"  # as the browser reruns the page when it goes back
+    page.run()
+    assert (page["causal"], page["layer"], page["text"]) == (False, 4, "a text of my own, and more of it")
+    page.app.query_params.clear()
+    page.run()
+    assert (page["causal"], page["text"]) == (True, "a text of my own, and more of it")

@@ -14,6 +14,7 @@ from model import catalog
 from model.masks import MaskSpec, Stroke
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
+from ui.examples import FIRST
 
 TEXT = "Once upon a time, the cat sat on a mat, and the dog ran"
 SECTIONS = ("effect", "reach", "steps", "fill", "code")
@@ -46,6 +47,7 @@ class Lab(Explore):
     def draw(self, *strokes: Stroke) -> "Lab":
         """As if the canvas had sent it."""
         self.app.session_state.mask_drawn = strokes
+        self.app.session_state.mask_drawn_on = True
         return self.run()
 
 
@@ -92,7 +94,7 @@ def test_the_counts_are_those_of_the_cells() -> None:
     assert words.startswith(f"{trace_blocked.sum()} of {trace_blocked.size} cells blocked: ")
     numbers = [int(number) for number in re.findall(r"(\d+) (?:causal|padding)", words.partition(";")[0])]
     assert sum(numbers) == trace_blocked.sum()
-    assert "in all they block" in words
+    assert "each alone blocks" in words
 
 
 def test_where_the_masks_hold() -> None:
@@ -116,6 +118,60 @@ def test_restarted_positions() -> None:
     spec = MaskSpec(documents=",", positions="documents")
     np.testing.assert_allclose(page.weights(), expected(spec), atol=1e-6)
     assert MaskSpec.from_json(page.url["masks"]) == spec
+
+
+LEAK = '{"drawn":[["open",4,14,4,14]]}'
+
+
+def test_an_answer_that_gets_out_by_two_layers_is_found_and_its_loss_told() -> None:
+    page = Lab(text=FIRST, masks=LEAK)
+    said = page.words("sentence")
+    assert said.startswith("10 tokens can now be known before they are predicted (5 to 14). ·whist (5) gains most: ")
+    assert "in layer L0 ·whist (14) may look at it, in L1 ·silver (4), which predicts it, may look at ·whist" in said
+    assert "Its loss falls from 5.84 to 0.87 nats" in said
+    assert any(">5: ·whist<" in one and "5.84" in one for one in page.html()), "the table of answers"
+
+
+def test_a_change_that_lets_nothing_out_is_called_no_leak() -> None:
+    said = Lab(text=FIRST).turn_on("sliding", 4).words("sentence")
+    assert "known before" not in said
+    assert "The mean loss is" in said
+
+
+def test_a_query_governs_its_next_token_its_loss_and_its_row_and_is_in_the_link() -> None:
+    page = Lab(text=FIRST, masks=LEAK)
+    assert "query" not in page.url
+    last = page.candidates()
+    page.choose(query_row=4)
+    assert page.url["query"] == "4"
+    assert page.candidates() != last
+    assert page.candidates()[0][0] == "·whist"
+    (about,) = [one for one in page.html() if "What follows" in one]
+    assert "·whist</b> (5): a loss of 0.87" in about
+    assert "5.84 under the standard masks" in about
+    assert [shape["x0"] for shape in page.figures()["loss_figure"]["layout"]["shapes"]] == [5]
+    (frame,) = page.figures()["head_figure"]["layout"]["shapes"]
+    assert (frame["y0"], frame["y1"]) == (3.5, 4.5)
+    for section in ("reach", "steps"):
+        page.app.segmented_control(key="section").set_value(section)
+        assert any("·silver</b> (position 4)" in one for one in page.run().html())
+
+
+def test_another_text_has_its_own_last_query_until_one_is_picked() -> None:
+    page = Lab(text="a cat")
+    page.type(TEXT)
+    assert page["query_row"] == len(page.names()) - 1
+    assert "query" not in page.url
+
+
+def test_a_drawing_is_switched_off_and_on_again_and_drawn_over() -> None:
+    page = Lab(masks='{"drawn":[["block",4,0,6,1]]}')
+    page.switch("mask_drawn_on", False)
+    np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
+    assert "masks" not in page.url
+    page.switch("mask_drawn_on", True)
+    assert np.isnan(page.weights()[4:7, 0:2]).all()
+    assert Lab().app.toggle(key="mask_drawn_on").disabled
 
 
 def test_a_drawing_says_when_the_text_under_it_has_changed() -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Button
 
 from model import padding
 from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
 from ui.examples import FIRST
-from ui.padding import OURS
-from viz.padding.grid import amount
+from ui.padding.lines import OURS
+from viz.formats import amount
 
 ROOT = Path(__file__).parents[2]
 LINES = "Once upon a time\nThe king said to his\nThe little girl ran down the hill and home"
@@ -64,13 +65,18 @@ class Padding:
         (found,) = re.findall(r'<p class="sentence">(.*?)</p>', self.pieces())
         return html.unescape(re.sub("<.*?>", "", found))
 
+    def ways(self) -> list[Button]:
+        """The table of ways: its buttons, in its order."""
+        return [button for button in self.app.button if (button.key or "").startswith("way_")]
+
     def verdicts(self) -> list[str]:
-        """ "correct" or "wrong" of every way, in the table's order."""
-        return [word for _, word in re.findall(r"(✓|✗) (correct|wrong)", self.pieces())]
+        """ "correct" or "wrong" of every way."""
+        return [re.findall("[✓✗] (correct|wrong)", button.label)[0] for button in self.ways()]
 
     def framed(self) -> str:
-        (found,) = re.findall(r'<td[^>]*aria-current="true".*?</td>', self.pieces())
-        return re.sub("<.*?>", " ", found)
+        """What the button of the way shown says."""
+        (found,) = [button for button in self.ways() if button.proto.type == "primary"]
+        return found.label
 
     def texts(self) -> list[list[str]]:
         """The cells of the table of sentences."""
@@ -126,6 +132,17 @@ class TestEveryWay:
             assert f": {verdicts[place]}." in page.sentence()
             assert page.verdicts() == verdicts
 
+    def test_pressing_a_way_chooses_it(self) -> None:
+        page = Padding(text=LINES)
+        for place, choice in list(enumerate(CHOICES))[::5]:
+            verdict = page.verdicts()[place]
+            page.ways()[place].click()
+            page.run()
+            assert (page.app.session_state.pad, page.app.session_state.padding_mask) == (choice.side, choice.mask)
+            assert page.app.session_state.position_ids == choice.positions
+            assert verdict in page.framed()
+            assert f": {verdict}." in page.sentence()
+
     def test_next_tokens_are_the_models(self, story: Model) -> None:
         texts = LINES.split("\n")
         page = Padding(text=LINES, pad="right", padding_mask="off", position_ids="counted")
@@ -158,7 +175,7 @@ class TestTexts:
     def test_a_line_of_its_own_stands_with_ours_which_can_be_taken_over(self) -> None:
         page = Padding()
         assert "adds two lines of its own" in page.said("caption")
-        page.app.button[0].click()
+        next(button for button in page.app.button if button.label == "Edit these lines").click()
         page.run()
         assert page.app.text_area(key="text").value == "\n".join([FIRST, *OURS])
         assert "of its own" not in page.said("caption")
@@ -192,18 +209,18 @@ class TestTexts:
 
     def test_a_long_text_is_said_to_be_cut(self) -> None:
         page = Padding(text="the cat " * 3000 + "\nshort")
-        assert "Sentence 1 is cut to its first 128 tokens" in page.said("warning")
+        assert "Sentence 1 is cut to its first 128 tokens" in page.said("caption")
         assert len(page.tokens()) == 256
 
     def test_of_many_lines_the_first_eight(self) -> None:
         page = Padding(text="\n".join("word " * number for number in range(1, 30)))
         assert len(page.texts()) == 8
-        assert "Shown are the first 8 lines, 21 more are left out" in page.said("warning")
+        assert "Shown are the first 8 lines, 21 more are left out" in page.said("caption")
 
     def test_of_many_lines_of_one_length_none_is_lost_by_taking_ours(self) -> None:
         page = Padding(text="\n".join(["a cat"] * 11))
         assert len(page.texts()) == 8
-        page.app.button[0].click()
+        next(button for button in page.app.button if button.label == "Edit these lines").click()
         page.run()
         lines = page.app.text_area(key="text").value.split("\n")
         assert sorted(lines) == sorted(["a cat"] * 11 + list(OURS))
@@ -213,7 +230,7 @@ class TestOtherModels:
     def test_rotary_positions(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["llama"], text="the cat\nthe cat sat on a mat\na")
         assert page.verdicts() == ["correct"] * 6 + ["wrong", "correct", "correct"] * 2
-        assert "minds no position ids" in page.pieces()
+        assert "works with any position ids" in page.pieces()
 
     def test_an_encoder_has_no_causal_mask_and_no_next_token(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["bert"], text="the cat\nthe cat sat on a mat\na")

@@ -10,7 +10,6 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model import catalog
 from model.base import Model
 from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec, Stroke
@@ -24,6 +23,7 @@ def page() -> None:
     """As the Mask Lab shows it, on what is in the session."""
     import streamlit as st
 
+    from model import catalog
     from model.masks import MaskSpec
     from tests.pages.test_take_away import HEAD, LAYER
     from ui.mask_lab import take_away

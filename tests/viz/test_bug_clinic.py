@@ -5,10 +5,12 @@ python -m pytest tests/viz/test_bug_clinic.py
 
 import math
 import re
+from dataclasses import dataclass
 
 import pytest
 
-from viz.bug_clinic import Finding, LawRow, amount_text, law_table
+from model.bug_clinic import evidence
+from viz.bug_clinic import FEATURES, Finding, LawRow, amount_text, law_table, told_apart
 from viz.numbers import number
 
 
@@ -37,7 +39,8 @@ def test_numbers(value: float, text: str) -> None:
         (Finding(2e-7, False, "weight"), "held: 2·10⁻⁷"),
         (Finding(math.nan, False, "weight"), "–"),
         (Finding(math.inf, True, "output"), "broken: NaN"),
-        (Finding(math.inf, True, "output", refused=True), "broken: not computed"),
+        (Finding(math.inf, True, "errors", "sizes do not fit"), "crashes: sizes do not fit"),
+        (Finding(math.nan, False, "output", "sizes do not fit"), "–"),
     ],
 )
 def test_findings(finding: Finding, text: str) -> None:
@@ -53,6 +56,28 @@ def test_the_telling_law_comes_first_then_the_broken_ones() -> None:
         LawRow("telling", broken, held, "", telling=True),
     ]
     table = law_table(rows)
-    assert re.findall(r'(?:600|normal)">(.*?) <span', table) == ["telling", "broken", "held &lt;b&gt;", "silent"]
+    assert re.findall(r'font-weight:[64]00">([^<]*?) <span', table) == ["telling", "broken", "held &lt;b&gt;", "silent"]
     assert table.count("<b>broken: 1</b>") == 2
-    assert table.count('title="needs a &quot;quote&quot;"') == 2
+    assert table.count('title="needs a &#34;quote&#34;"') == 2
+
+
+def test_what_pytorch_said_stays_in_its_cell() -> None:
+    crash, held = Finding(math.inf, True, "errors", "got <b>float</b>"), Finding(0.0, False, "errors")
+    table = law_table([LawRow("runs", crash, held, "", telling=True)])
+    assert "crashes: got &lt;b&gt;float&lt;/b&gt;" in table
+
+
+@dataclass(frozen=True)
+class Apart:
+    feature: str
+    cell: tuple[int, int]
+    one: float
+    other: float
+
+
+def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
+    assert set(FEATURES) == set(evidence.FEATURES)
+    said = told_apart(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here")
+    assert said == "the share of weight that goes to later tokens is 35.2 % with that bug, and 0 % here."
+    said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here")
+    assert said == "in row 12, column 3 (both from 0) the weight is 0.98 right, and 0.12 here."

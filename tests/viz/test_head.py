@@ -294,13 +294,6 @@ class TestRoom:
             bar = trace_of(head_figure(view_of(shape), dark=False), "weights").colorbar
             assert (bar.x, bar.y, bar.len) == (x, 1, tall)
 
-    def test_a_zoom_stays_until_the_axes_mean_other_tokens(self) -> None:
-        view = view_of((TOKENS, TOKENS), causal=causal(TOKENS))
-        kept = head_figure(view, dark=False).layout.uirevision
-        assert kept == comparison_figure(view_of((TOKENS, TOKENS)), view, dark=True).layout.uirevision
-        for other in (cropped(view, 1, TOKENS), cropped(view, 0, TOKENS - 1), labelled(LABELS)):
-            assert head_figure(other, dark=False).layout.uirevision != kept
-
 
 def every_mask(tokens: int) -> dict[str, np.ndarray]:
     """All seven masks that block, the drawn one without any order: what takes most bytes."""

@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from viz.numbers import TOP, Candidate, Leak, leak_table, loss_figure, next_token_table, percent, tenths
@@ -158,3 +159,10 @@ class TestLoss:
 
     def test_its_axis_says_what_it_counts(self) -> None:
         assert "nats" in loss_figure(self.now, self.standard, self.pieces, changed=True).layout.yaxis.title.text
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_plotly_accepts_every_property_of_the_losses(changed: bool) -> None:
+    losses = np.array([np.nan, 1.5, 2.5])
+    drawn = loss_figure(losses, losses + 1, ["a", "<b>", "c"], changed=changed)
+    assert len(go.Figure(drawn.to_dict()).data) == 1 + changed  # unchecked until here; raises ValueError

@@ -8,14 +8,21 @@ from model import catalog
 from model.base import Model
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
+from model.bug_clinic.evidence import PLAIN
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.lines import ADDED, MOST_ROWS, MOST_TOKENS, Text, masks_for, prepared, targets_for
 from model.bug_clinic.modules import stretch
-from model.bug_clinic.spot import VISIBLE
 from ui import choices, controls, link, run_view
 from ui.explain import title_of
 from ui.run_view import RunView
 
+STYLE = """
+<style>
+  @media (max-width: 640px) {
+    .st-key-bugs [role="radiogroup"] { max-height: 9.5rem; overflow-y: auto; flex-wrap: nowrap; }
+  }
+</style>
+"""  # on a phone the list would push the picture off the screen
 MODES = {"all": "All bugs", "spot": "Spot the bug"}
 
 
@@ -138,7 +145,7 @@ def go_where_it_shows(now: RunView, bug: Bug, found: Examination) -> None:
     state.clinic_looked_at = looked_at
     best = telling_head(now, bug, found)
     chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, now.trace.num_heads - 1)
-    if best is not None and not linked and shows(now, bug, found, chosen) < VISIBLE:
+    if best is not None and not linked and shows(now, bug, found, chosen) < PLAIN:
         state.head = best
 
 
@@ -151,7 +158,7 @@ def telling_head(now: RunView, bug: Bug, found: Examination) -> int | None:
 
 
 def shows(now: RunView, bug: Bug, found: Examination, head: int) -> float:
-    """How well a head shows the bug: the largest change of a weight.
+    """How well a head shows the bug, 0 to 1: the largest change of a weight in a real token's row, on average.
 
     Of heads cut by view, whose cells are no pairs of tokens: the share of what it sees that is text and no padding.
     """
@@ -159,8 +166,8 @@ def shows(now: RunView, bug: Bug, found: Examination, head: int) -> float:
     if bug.key == "view":
         first, last = stretch(head, now.trace.num_heads, len(keep))
         share = float(keep[first : last + 1].float().mean())
-        return share if share == 1 else share * VISIBLE
-    return float(found.change_of_weights()[head].max()) if found.wrong is not None else 0.0
+        return share if share == 1 else share * PLAIN / 2
+    return float(found.change_of_weights()[head][keep].amax(-1).mean())
 
 
 def choose_side(found: Examination) -> bool:

@@ -42,7 +42,11 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
 def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, on: bool) -> None:
     """The head with the bug where it is on, and right; and how to read them."""
     right = view(now, None, found.right, layer, head)
-    if not on or found.wrong is None:
+    if not found.is_seen() or found.wrong is None:
+        draw_alone(right, "the right version")
+        say_key([right])
+        return
+    if not on:
         draw(None, right)
         say_key([right])
         return
@@ -81,10 +85,10 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
     show_figure(figure, alt, room="pair")
 
 
-def draw_alone(wrong: HeadView) -> None:
-    """A heatmap with a bug, nothing beside it."""
-    alt = f"Heatmap with a bug: {_size(wrong)}. The largest weight is {wrong.weights.max():.2f}."
-    show_figure(head_figure(wrong, dark=page.is_dark(), wide=WIDE), alt, room="pair")
+def draw_alone(shown: HeadView, what: str = "a bug") -> None:
+    """A heatmap beside which no other will stand."""
+    alt = f"Heatmap of {what}: {_size(shown)}. The largest weight is {shown.weights.max():.2f}."
+    show_figure(head_figure(shown, dark=page.is_dark()), alt, room="one")
 
 
 def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None:
@@ -95,7 +99,7 @@ def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None
     if parts:
         st.html(
             f'<p class="key">“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each '
-            "head..</p>"
+            "head.</p>"
         )
 
 

@@ -87,7 +87,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
         apart = _apart(now, asked, stages, answer)
         st.error(f"No: it is {bug.name}.", icon=":material/close:")
         st.markdown(f"Why not *{BY_KEY[answer].name}*: {told_apart(apart, 'with that bug', 'here')}")
-    st.markdown(f"What gives it away: {told_apart(_apart(now, asked, stages, ''), 'right', 'here')}")
+    st.markdown(f"What gives it away: {told_apart(_apart(now, asked, stages, ''), 'in the right version', 'here')}")
     st.markdown(bug.signs)
     st.code(words.code(bug), language="diff", wrap_lines=True)
     st.button("See it among all bugs", key="see", on_click=_see, args=(bug, asked))

@@ -1,6 +1,7 @@
 """What the Bug clinic says: a bug and its mend, and what it does here, each sentence from what was measured."""
 
 import numpy as np
+import streamlit as st
 import torch
 from markupsafe import Markup
 
@@ -52,13 +53,21 @@ def table(bug: Bug, found: Examination) -> Markup:
 def effects(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> list[str]:
     """What the bug does here, in sentences."""
     if found.wrong is None:
-        return [f"**Crashes:** “{escaped(found.error)}”. There are no weights to show: the heatmap is the right one's."]
+        return []
     said = [_on_the_output(now, bug, found, layer), *_on_this_head(now, bug, found, head)]
     if not found.exact and found.is_seen():
         said.append(_stand_in(now, bug, layer))
     if bug.dtype == torch.float16:
         said.append("Both sides are computed in float16, so the right version shows its rounding.")
     return [*said, *_on_the_loss(now, bug, found, layer)]
+
+
+def say_what_is_seen(found: Examination) -> None:
+    """Where the heatmap is the right version's alone: why."""
+    if found.error:
+        st.error(f"Crashes: “{escaped(found.error)}”. The heatmap is the right version's.", icon=":material/error:")
+    elif not found.is_seen():
+        st.caption("The heatmap is the same with the bug and without.")
 
 
 def _stand_in(now: RunView, bug: Bug, layer: int) -> str:

@@ -32,7 +32,7 @@ EXAMPLES = {
     "A day that is not there": "31 February 2021",
     "No date at all": "a dozen red apples",
 }
-MEAN = "mean"
+MEAN: Literal["mean"] = "mean"
 PARTS = ("cross", "encoder", "decoder")
 SHOWN = {"now": "these masks", "standard": "standard masks", "change": "change"}
 Head = Whole | Literal["mean"]

@@ -1,9 +1,5 @@
 """The part of the Generation page that plays: the text, the candidates for a token, the head that grows by a row."""
 
-import math
-from contextlib import nullcontext
-
-import numpy as np
 import streamlit as st
 
 from model.base import Model
@@ -12,20 +8,33 @@ from ui import explain, models, page
 from ui.generation import writing as generation
 from ui.generation.run import advance, choice_of, look_at
 from ui.generation.writing import NEXT, SECONDS, Writing, take
-from ui.guard import TROUBLE
+from ui.guard import guarded
 from ui.markdown import escaped
-from ui.run_view import RunView
-from viz.generation.writing import MARK, Chance, Scene, Token, chance_html, chances_head, sentence, text_html
-from viz.head import head_figure, head_range
-from viz.mask_lab.reach import mark_row
+from viz.components import GROWING_HTML, source
+from viz.generation.growing import growing_packet
+from viz.generation.writing import (
+    Chance,
+    Scene,
+    Token,
+    chance_html,
+    chances_head,
+    sentence,
+    settings,
+    signs,
+    text_html,
+)
 from viz.numbers import TOP
+from viz.palette import MARK
 from viz.view import HeadView, cropped
 
 MOST_ROWS = 64  # of the heatmap
+# what changes at every token has its height from the first, so that nothing below it moves
 STYLE = f"""
 <style>
-  .writing-box {{ display: flex; flex-direction: column-reverse; max-height: 11rem; overflow-y: auto; }}
-  p.writing {{ font-size: 1.05rem; line-height: 1.7; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }}
+  .st-key-generation_scene p.sentence {{ animation: none; height: 4.6em; overflow-y: auto; }}
+  .writing-box {{ display: flex; flex-direction: column-reverse; height: 5.6rem; overflow-y: auto; }}
+  p.writing {{ font-size: 1.05rem; line-height: 1.7; margin: 0 0 auto; white-space: pre-wrap;
+    overflow-wrap: anywhere; }}
   p.writing .prompt {{ opacity: .7; }}
   p.writing .written {{ border-bottom: 2px solid rgba(74,144,194,.7); }}
   p.writing .by-hand {{ border-bottom: 2px solid #C0504D; }}
@@ -41,13 +50,23 @@ STYLE = f"""
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
   .st-key-candidates [data-testid="stVerticalBlock"], .st-key-candidates {{ gap: .25rem; }}
+  .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 6em; overflow-y: auto; }}
+  @media (max-width: 700px) {{
+    .st-key-generation_scene p.sentence, .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 12em; }}
+  }}
 </style>
 """
+
+_growing = st.components.v2.component(
+    "unmask_growing", html=GROWING_HTML, css=source("growing.css"), js=source("packet.js", "growing.js")
+)
 
 
 def show(model: Model, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
     """The part that plays: it runs by itself while playing, and adds a token each time."""
     playing = st.session_state.writing.playing
+    st.html(STYLE)
+    st.session_state.page_has_advanced = True
     # by its name: what is kept for the next run of this part shall not hold a model that leaves the memory of models
     st.fragment(_play_part, run_every=SECONDS if playing else None)(model.key, sampling, cache, layer, head)
 
@@ -56,26 +75,27 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     model = models.get(st.session_state.kept_model)
     if model.key != model_key:  # loaded anew meanwhile: the whole page has to be drawn with it
         st.rerun()
-    waiting = nullcontext() if st.session_state.writing.playing else st.spinner("Running …", show_time=True)
-    try:
-        with waiting:
-            writing = advance(model, sampling, cache)
-            now = look_at(model, writing.path, cache)
-    except TROUBLE as error:
-        generation.halt()
-        st.error(f"{escaped(str(error))}.")
-        return
-    place = _choice_at(writing)
-    choice = choice_of(now, writing.path, sampling, place)
-    view = now.head(layer, head)
+    with guarded(on_trouble=generation.halt):
+        if not st.session_state.pop("page_has_advanced", False):  # one token a run, by the page or by this part alone
+            advance(model, sampling, cache)
+        writing: Writing = st.session_state.writing
+        now = look_at(model, writing.path, cache)
+        place = _choice_at(writing)
+        choice = choice_of(now, writing.path, sampling, place)
+        view = now.head(layer, head)
     row = len(writing.path.prompt) + (len(writing.path.written) if place is None else place) - 1
-    _say(model, writing, sampling, choice, place, view, row, f"L{layer} H{head}")
-    st.html(STYLE + text_html(_tokens(model, now, writing), row if place is None else row + 1))
-    left, right = st.columns([1, 1.55], gap="medium")
+    name = f"L{layer} H{head}"
+    _say(model, writing)
+    with st.container(key="generation_scene"):
+        st.html(f'<p class="sentence">{sentence(_scene(model, writing, sampling, choice, place, view, row, name))}</p>')
+        st.html(text_html(_tokens(model, writing), row if place is None else row + 1))
+    left, right = st.columns([1, 1.7], gap="medium")
     with left:
-        _candidates(model, writing, choice, place)
+        how_to_choose = _candidates(model, writing, choice, place)
     with right:
-        _heatmap(view, row, f"L{layer} H{head}")
+        how_to_read = _heatmap(view, row, name)
+    with st.container(key="generation_notes"):
+        st.caption(f"{how_to_read} {how_to_choose}")
     if writing.playing and not writing.path.room(model.context):
         st.rerun()
 
@@ -86,35 +106,21 @@ def _choice_at(writing: Writing) -> int | None:
     return None if writing.playing or not 0 <= at < len(writing.path.written) else at
 
 
-def _tokens(model: Model, now: RunView, writing: Writing) -> list[Token]:
-    """The text, with the model's probability of each written token where it was written; not while it plays."""
+def _tokens(model: Model, writing: Writing) -> list[Token]:
+    """The text, with the model's probability of each written token where it was written."""
     path = writing.path
-    chances = [math.nan] * len(path.written)
-    if path.written and not writing.playing:  # all logits of a long text take longer than a step
-        chances = np.exp(-now.trace.losses(0)[len(path.prompt) :].numpy()).tolist()
+    written = zip(path.written, writing.chances, path.by_hand, strict=True)
     prompt = [Token(model.label(token)) for token in path.prompt]
-    pairs = zip(path.written, chances, path.by_hand, strict=True)
-    return prompt + [Token(model.label(token), chance, by_hand) for token, chance, by_hand in pairs]
+    return prompt + [Token(model.label(token), chance, by_hand) for token, chance, by_hand in written]
 
 
-def _say(
-    model: Model, writing: Writing, sampling: Sampling, choice: Choice, place: int | None, view: HeadView,
-    row: int, name: str,
-) -> None:  # fmt: skip
+def _say(model: Model, writing: Writing) -> None:
     path = writing.path
-    key = int(view.weights[row].argmax())
-    room, written = path.room(model.context), len(path.written)
+    room = path.room(model.context)
     st.markdown(
-        f"**{len(path.prompt)} tokens of prompt + {written} written**, {len(path.ids):,} of a context of "
+        f"**{len(path.prompt)} tokens of prompt + {len(path.written)} written**, {len(path.ids):,} of a context of "
         f"{model.context:,}; room for {room:,} more here."
     )
-    scene = Scene(
-        name=name, query=(row, view.queries[row]), key=(key, view.keys[key]), weight=float(view.weights[row, key]),
-        place=place, chosen=_chance(model, choice, choice.token),
-        by_hand=place is not None and path.by_hand[place], left=choice.left, vocabulary=len(choice.before),
-        temperature=sampling.temperature, seed=sampling.seed,
-    )  # fmt: skip
-    st.html(f'<p class="sentence" style="animation:none">{sentence(scene)}</p>')  # it changes too often for that
     if len(path.ids) >= model.context:
         st.warning(
             f"The context is full: {explain.title_of(model)} reads at most {model.context:,} tokens here. Dropping the "
@@ -125,8 +131,30 @@ def _say(
         st.warning(f"{MOST_WRITTEN} tokens are written, the most of one text on this page. Go back, or start over.")
 
 
-def _candidates(model: Model, writing: Writing, choice: Choice, place: int | None) -> None:
-    """The ten likeliest, each a button that takes its path."""
+def _scene(
+    model: Model, writing: Writing, sampling: Sampling, choice: Choice, place: int | None, view: HeadView,
+    row: int, name: str,
+) -> Scene:  # fmt: skip
+    key = int(view.weights[row].argmax())
+    return Scene(
+        name=name,
+        heads=model.num_layers * model.num_heads,
+        query=(row, view.queries[row]),
+        key=(key, view.keys[key]),
+        weight=float(view.weights[row, key]),
+        place=place,
+        chosen=_chance(model, choice, choice.token),
+        by_hand=place is not None and writing.path.by_hand[place],
+        left=choice.left,
+        vocabulary=len(choice.before),
+        temperature=sampling.temperature,
+        settings=settings(sampling.temperature, sampling.top_k, sampling.top_p),
+        seed=sampling.seed,
+    )
+
+
+def _candidates(model: Model, writing: Writing, choice: Choice, place: int | None) -> str:
+    """The ten likeliest, each a button that takes its path; the drawn one in any case. Returns how to read them."""
     path = writing.path
     places = [NEXT, *reversed(range(len(path.written)))]
     if st.session_state.get("choice_at", NEXT) not in places or writing.playing:
@@ -139,45 +167,44 @@ def _candidates(model: Model, writing: Writing, choice: Choice, place: int | Non
         format_func=lambda at: _title(model, path, at),
         help="The token that comes next, or one that is written: take another, and the text is cut there.",
     )
-    shown = choice.before.sort(descending=True, stable=True).indices[:TOP].tolist()
-    which = f"The {len(shown)} likeliest"
-    if choice.token not in shown:
-        shown = [*shown[:-1], choice.token]
-        which = f"The {len(shown) - 1} likeliest and one more"
+    tokens = choice.before.topk(min(TOP, len(choice.before))).indices.tolist()
+    which = f"The {len(tokens)} likeliest tokens"
+    if choice.token not in tokens:
+        tokens[-1] = choice.token
+        which = f"The {len(tokens) - 1} likeliest tokens and one more"
+    shown = [_chance(model, choice, token) for token in tokens]
+    at = len(path.written) if place is None else place
     free = not writing.playing and (place is not None or path.room(model.context) > 0)
     with st.container(key="candidates"):
         st.html(chances_head("next token" if place is None else f"token {len(path.prompt) + place}"))
-        for rank, token in enumerate(shown):
+        for rank, one in enumerate(shown):
             button, share = st.columns([1, 1.6], vertical_alignment="center", gap="small")
-            one, drawn = _chance(model, choice, token), token == choice.token
+            drawn = one.token == choice.token
             with button:
                 st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
                           type="primary" if drawn else "secondary", on_click=take,
-                          args=(len(path.written) if place is None else place, token))  # fmt: skip
+                          args=(at, one.token, one.before))  # fmt: skip
             share.html(chance_html(one, drawn=drawn))
-    filled = "the one drawn" if place is None else "the one in the text; the filters are those set now"
-    st.caption(
-        f"{which}; filled: {filled}. Click another to take that path instead."
-        if free
-        else "Pause to take another path."
-        if writing.playing
-        else "There is no room for another token."
-    )
+    filled = "the one drawn" if place is None else "the one in the text"
+    click = "click another to take that path instead" if free else "there is no room for another"
+    click = "pause to take another" if writing.playing else click
+    return f"{which}; filled: {filled}; {click}. {escaped(signs(one.label for one in shown))}"
 
 
-def _heatmap(view: HeadView, row: int, name: str) -> None:
-    """The head on the last tokens, the row that is looked at framed."""
+def _heatmap(view: HeadView, row: int, name: str) -> str:
+    """The head on the last tokens, the row that is looked at framed. Returns how to read it."""
     length = len(view.queries)
     begin = max(min(length - MOST_ROWS, row + 1 - MOST_ROWS // 2), 0)
     shown = cropped(view, begin, min(begin + MOST_ROWS, length))
-    figure = head_figure(shown, dark=page.is_dark())
-    mark_row(figure, row - begin, ("",))
-    figure.update_layout(height=520, margin_t=28)
-    st.plotly_chart(figure, key="head_figure", config=page.CHART, alt=explain.head_alt(name, shown, False))
-    st.html(explain.key([shown], head_range(shown)))
-    what = "the newest row" if row == length - 1 else f"row {row}"
-    part = f", positions {begin} to {begin + len(shown.queries) - 1} of {length}" if len(shown.queries) < length else ""
-    st.caption(f"Framed: {what}, the one the candidates come from{part}. Every step adds a row at the bottom.")
+    alt = explain.head_alt(name, shown, False)
+    _growing(data=growing_packet(shown, row - begin, alt, dark=page.is_dark()), key="head_figure")
+    end = begin + len(shown.queries)
+    part = f"shows positions {begin} to {end - 1} of {length} and " if end - begin < length else ""
+    hatched = " Hatched: blocked by a mask." if shown.any_blocked().any() else ""
+    return (
+        f"{name} is layer {name[1:].replace('H', 'head ').replace(' ', ', ', 1)}. The heatmap {part}frames the row at "
+        f"the position whose next token is listed; every step adds a row at the bottom.{hatched}"
+    )
 
 
 def _chance(model: Model, choice: Choice, token: int) -> Chance:

@@ -7,12 +7,13 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import streamlit as st
 
 from model.base import Model
 from model.masks import NATIVE, MaskSpec, Stroke
-from model.spec import LONGEST_SEPARATOR
+from model.spec import LONGEST_SEPARATOR, MOST_STROKES
 from model.text import TokenBatch
 from ui import choices, controls, link
 
@@ -31,15 +32,20 @@ class Row:
 
 
 ROWS = (
-    Row("sliding", "Sliding window", 4, "A token sees only those less than so many positions away, itself included."),
-    Row("stride", "Stride", 2, "A token sees only every so-many-th position, counted from itself. With a sliding "
-        "window: a dilated one.", 2),
-    Row("documents", "Documents", ".", "What is typed here splits the text; no token sees into another part."),
-    Row("prefix", "Prefix", 4, "Opens: the first so many tokens all see each other, whatever else blocks them."),
-    Row("sinks", "Sinks", 1, "Opens: every token sees the first so many, whatever else blocks them."),
+    Row("documents", "Documents", ".", "What is typed here splits the text into documents. No token may look into "
+        "another document."),
+    Row("sliding", "Sliding window", 4, "With 4, a token may look at itself and at the 3 tokens on either side of it; "
+        "under the causal mask, the 3 before it."),
+    Row("stride", "Stride", 2, "With 2, a token may look at itself and at every second token from there; with 3, at "
+        "every third. Together with a sliding window: a dilated window.", 2),
+    Row("prefix", "Prefix", 4, "Opens cells. With 4, the first 4 tokens may all look at each other, whatever else "
+        "blocks them."),
+    Row("sinks", "Sinks", 1, "Opens cells. With 1, every token may look at the first one, whatever else blocks it."),
 )  # fmt: skip
 MOST = 10_000  # positions
-WIDTHS = (1, 0.85, 1.25)  # of the columns that the rows stand in
+LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
+WIDTHS = (0.9, 1.2, 1.1, 1.1)  # of the columns that the switches stand in
+DRAWN = "What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
 ALL_KEYS = (
     *KEYS,
@@ -49,6 +55,7 @@ ALL_KEYS = (
     "mask_where",
     "mask_layers",
     "mask_drawn",
+    "mask_drawn_on",
     "mask_text",
     "mask_epoch",
     "mask_number",
@@ -105,18 +112,20 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
     native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
-    chosen: dict[str, Any] = {}
-    for name, place in zip(native, st.columns(WIDTHS), strict=False):
-        with place:
+    with st.container(gap="xsmall"):
+        places = iter([place for _ in range(4) for place in st.columns(WIDTHS, gap="small")])
+    for name in native:
+        with next(places):
             _choose_native(model, name)
-        chosen[name] = st.session_state[name]
+    chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
     chosen["padding_queries"] = chosen["padding"] and st.session_state.mask_padding_queries
-    for row, place in zip(ROWS, [*st.columns(WIDTHS), *st.columns(WIDTHS)], strict=False):
-        with place:
+    for row in ROWS:
+        with next(places):
             chosen[row.field] = _choose_row(row)
-    drawn = st.session_state.mask_drawn
+    with next(places):
+        chosen["drawn"] = _choose_drawn()
     restart = bool(chosen["documents"]) and st.session_state.mask_restart
-    return replace(model.standard, **chosen, drawn=drawn, positions="documents" if restart else "counted")
+    return replace(model.standard, **chosen, positions="documents" if restart else "counted")
 
 
 def choose_where(layers: int, layer: int) -> str:
@@ -145,14 +154,19 @@ def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
 
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
     """A drawing that does not come from the canvas, which shows it from the next run on."""
-    st.session_state.update(
-        mask_drawn=strokes, mask_text=None, mask_epoch=st.session_state.mask_epoch + 1, mask_number=0
-    )
+    st.session_state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=None, mask_number=0)
+    _show_anew()
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str, number: int) -> None:
-    """The canvas's drawing on a text, the number-th since the page itself set one."""
-    st.session_state.update(mask_drawn=strokes, mask_text=text if strokes else None, mask_number=number)
+    """The canvas's drawing on a text, the number-th since the page itself set one; drawn over one that is switched off,
+    it switches that on and lies on top of it."""
+    state = st.session_state
+    if strokes and not state.mask_drawn_on and state.mask_drawn not in ((), strokes):
+        strokes = (*state.mask_drawn, *strokes)[-MOST_STROKES:]
+        _show_anew()
+    state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=text if strokes else None,
+                 mask_number=number)  # fmt: skip
 
 
 def epoch() -> int:
@@ -176,7 +190,7 @@ def text_changed(text: str) -> bool:
     """Whether the drawing was made on another text. A drawing from a link or a file takes the first it meets."""
     if st.session_state.mask_drawn and st.session_state.mask_text is None:
         st.session_state.mask_text = text
-    return bool(st.session_state.mask_drawn) and st.session_state.mask_text != text
+    return st.session_state.mask_drawn_on and st.session_state.mask_text != text
 
 
 def for_link(spec: MaskSpec) -> str | None:
@@ -187,8 +201,9 @@ def for_link(spec: MaskSpec) -> str | None:
     plain = json.loads(MaskSpec().to_json())
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
-    if text is not None and len(text) > link.LONGEST_MASKS:
-        st.caption("The drawing is too long for a link; *Take the mask away* as JSON keeps it.")
+    if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
+        st.caption("The drawing has too many pieces for a link, so the link leaves it out. *Take the mask away* saves "
+                   "it as a file.")  # fmt: skip
         return for_link(replace(spec, drawn=()))
     return text
 
@@ -199,6 +214,18 @@ def _choose_native(model: Model, name: str) -> None:
         if name == "padding" and st.session_state.padding:
             st.checkbox("queries too", key="mask_padding_queries", width="content",
                         help="Padding looks at nobody either: its rows have nothing to attend to.")  # fmt: skip
+
+
+def _choose_drawn() -> tuple[Stroke, ...]:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.toggle("Drawn", key="mask_drawn_on", help=DRAWN, width="content", on_change=_show_anew,
+                  disabled=not st.session_state.mask_drawn)  # fmt: skip
+    return st.session_state.mask_drawn if st.session_state.mask_drawn_on else ()
+
+
+def _show_anew() -> None:
+    """Let the canvas take the page's drawing instead of its own."""
+    st.session_state.mask_epoch += 1
 
 
 def _choose_row(row: Row) -> int | str:

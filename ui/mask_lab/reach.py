@@ -3,29 +3,27 @@
 import streamlit as st
 
 from model.heads.reach import Reach, layer_mask, reach_of
-from ui import page, query, results
+from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 
 HOW = """
-A token keeps its own state from layer to layer (the residual stream), and in each layer adds what the tokens it may
-look at know by then. So after n layers it can know of the tokens that a chain of at most n looks leads to: the boolean
-product of the n masks, each with the diagonal added. A window of W positions has become one of n · (W − 1) + 1.
-(Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this to n · W.) This is what can flow, not what does.
+A token keeps its own state from layer to layer (the residual stream), and each layer adds what the tokens it may look
+at know by then. So after n layers it can know of every token that a chain of at most n looks, one a layer, leads to.
+As matrices: the boolean product of the n masks, each with its diagonal set to “may look”. A sliding window of W
+positions has then grown to n · (W − 1) + 1. (Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this to n · W.)
+This is what the masks let through, not what the model makes of it.
 """
 
 
-def show(now: RunView, layer: int, head: int) -> None:
+def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     """After how many layers each token can know of each other, beside the masks of one layer."""
     if len(now.trace.queries.pieces[now.row]) != len(now.trace.keys.pieces[now.row]) or now.trace.name == "cross":
         st.info("Reach is about tokens that look at their own text: choose another attention than “cross”.")
         return
-    pick, words = st.columns([1, 2.6], vertical_alignment="center")
-    with pick:
-        chosen = query.choose(now)
-    with words, st.spinner("Following the looks from layer to layer …"):
+    with st.spinner("Following what can be known from layer to layer …"):
         view = _view(now, layer, head, chosen)
-    words.html(reach_sentence(view))
+    st.html(reach_sentence(view))
     figure = reach_figure(view, dark=page.is_dark())
     st.plotly_chart(figure, key="reach_figure", config=page.CHART, alt=_alt(view))
     st.html(f'<p class="key">{_key(now, view)}</p>{reach_table(view)}')
@@ -33,15 +31,19 @@ def show(now: RunView, layer: int, head: int) -> None:
         st.markdown(HOW)
 
 
+def found(now: RunView) -> Reach:
+    """Of the masks as they are, in every layer; remembered."""
+    return now.kept("reach", lambda: reach_of(now.trace, now.row, now.masks))
+
+
 def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
-    key = ("reach", now.key, now.trace.name, now.masks, now.row)
-    found: Reach = results.shared().get(key, lambda: reach_of(now.trace, now.row, now.masks))
+    reached = found(now)
     shut = ~layer_mask(now.trace, layer, now.row, now.masks)
     blocked = now.trace.blocked_by(layer, now.row, now.masks, head=head)
     return ReachView(
-        first=found.first.numpy(),
-        window=found.window.numpy(),
-        seen=found.seen().numpy(),
+        first=reached.first.numpy(),
+        window=reached.window.numpy(),
+        seen=reached.seen().numpy(),
         layer=layer,
         blocked={name: (mask & shut).numpy() for name, mask in blocked.items()},
         tokens=list(now.trace.keys.pieces[now.row]),

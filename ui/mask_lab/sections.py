@@ -8,12 +8,11 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
 from ui.markdown import escaped
-from ui.mask_lab import compose
+from ui.mask_lab import compose, effect, reach
 from ui.run_view import RunView
 from viz.head import difference_figure, head_figure
-from viz.mask_lab.words import Effect, effect
-from viz.numbers import loss_figure, next_token_table
-from viz.view import HeadView
+from viz.heatmap import mark_row
+from viz.view import HeadView, coarser
 
 SHOWN = ("now", "standard", "change")
 SECTIONS = {
@@ -47,43 +46,31 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
                   args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
 
 
-def sentence(now: RunView, standard: RunView, layer: int, head: int) -> str:
-    """What the masks do to the model, in HTML."""
-    predictions, others = now.predictions(), standard.predictions()
-    if now.masks == standard.masks:
-        return effect(None)
-    if predictions is None or others is None:
-        return effect(Effect((), np.full(1, np.nan), np.full(1, np.nan), (), leaks=False))
-    ahead = now.trace.allowed(layer, now.row, now.masks, head=head).diagonal(1)
-    real = now.trace.keys.keep[now.row]
-    return effect(
-        Effect(
-            now.trace.batch.pieces[now.row],
-            predictions.losses,
-            others.losses,
-            (others.candidates[0], predictions.candidates[0]),
-            leaks=now.model.standard.causal and bool((ahead & real[1:] & real[:-1]).any()),
-        )
-    )
-
-
-def notes(spec: MaskSpec, now: RunView, layer: int) -> None:
+def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
     """What a reader may not expect of the masks as they are."""
+    found = []
     if spec.layers and layer not in spec.layers:
         chosen = ", ".join(f"L{one}" for one in spec.layers)
-        st.info(f"L{layer} is not among the layers chosen ({chosen}): it is under the standard masks, and what is "
-                "drawn does not hold in it.")  # fmt: skip
+        found.append(
+            f"These masks hold in {chosen}. L{layer}, which is shown, is under the standard masks, and a drawing "
+            "changes nothing in it."
+        )
     keys = now.trace.keys
     if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
-        st.caption(f"“{escaped(spec.documents)}” does not split this row: it is one document.")
+        found.append(f"“{escaped(spec.documents)}” splits nothing here: it does not stand inside this row.")
+    return found
 
 
-def picture(shown: str, now: HeadView, standard: HeadView) -> go.Figure:
-    """The head under the masks that were chosen to be shown, as tall as the mask beside it."""
+def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Figure:
+    """The head under the masks that were chosen to be shown, as tall as the mask beside it, the query's row framed."""
     dark = page.is_dark()
     if shown == "change":
-        return difference_figure(now, standard, dark=dark)
-    return head_figure(now if shown == "now" else standard, dark=dark)
+        figure = difference_figure(now, standard, dark=dark)
+    else:
+        figure = head_figure(now if shown == "now" else standard, dark=dark)
+    if 0 <= query - now.first < len(now.queries):
+        mark_row(figure, (query - now.first) // coarser(now).step, ("",))
+    return figure
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
@@ -99,7 +86,7 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
     )
 
 
-def show_section(now: RunView, standard: RunView, layer: int, head: int) -> None:
+def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
     """One section, the one chosen; the others are not computed."""
     if st.session_state.section not in SECTIONS:
         st.session_state.section = "effect"
@@ -107,15 +94,13 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int) -> None
                          label_visibility="collapsed")  # fmt: skip
     section = st.session_state.section
     if section == "effect":
-        _effect(now, standard)
+        effect.show(now, standard, chosen)
     elif section == "reach":
-        from ui.mask_lab import reach
-
-        reach.show(now, layer, head)
+        reach.show(now, layer, head, chosen)
     elif section == "steps":
         from ui.mask_lab import steps
 
-        steps.show(now, layer, head)
+        steps.show(now, layer, head, chosen)
     elif section == "fill":
         from ui.mask_lab import fills
 
@@ -124,19 +109,3 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int) -> None
         from ui.mask_lab import take_away
 
         take_away.show(now, layer, head, compose.load)
-
-
-def _effect(now: RunView, standard: RunView) -> None:
-    """The next token and the loss, now and under the standard masks."""
-    predictions, others = now.predictions(), standard.predictions()
-    if predictions is None or others is None:
-        st.info(explain.NO_PREDICTIONS.get(now.model.kind, explain.NO_PREDICTIONS["decoder"]))
-        return
-    changed = now.masks != standard.masks
-    curves = (predictions.losses, others.losses)
-    left, right = st.columns(2, gap="medium")
-    left.html(next_token_table(predictions.candidates, others.candidates, changed=changed))
-    with right:
-        st.caption(explain.loss_caption(*curves, changed=changed))
-        figure = loss_figure(*curves, now.trace.batch.pieces[now.row], changed=changed)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))

@@ -5,20 +5,17 @@ import streamlit as st
 
 from model.heads.row_steps import Arithmetic, RowSteps
 from model.trace import LayerRecord
-from ui import page, query
+from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
 from viz.view import HeadView
 
 
-def show(now: RunView, layer: int, head: int) -> None:
+def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     """Five steps for all queries, and all numbers of the one that the reader picks."""
-    pick, words = st.columns([1, 2.6], vertical_alignment="center")
-    with pick:
-        chosen = query.choose(now)
     view, row = _views(now, layer, head, chosen)
-    words.html(steps_sentence(row))
+    st.html(steps_sentence(row))
     alt = _alt(view, row, f"L{layer} H{head}")
     st.plotly_chart(steps_figure(view, dark=page.is_dark()), key="steps_figure", config=page.CHART, alt=alt)
     st.html(f'<p class="key">{_key(view)}</p>')

@@ -17,6 +17,7 @@ LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it wa
 MOST_KEPT = 4  # curves of earlier trainings
 STEPS = (100, 200, 300, 400, live.MOST_STEPS)
 MASKS = {False: "without the mask", True: "with the mask"}
+ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
 STATES = {
     "starting": "Starting …",
@@ -59,11 +60,9 @@ def show() -> None:
 
 def _choose() -> None:
     st.text_area("Text to train on; paste your own", key="live_text", height=170, on_change=_forget_problem)
-    left_out = len(st.session_state.live_text) - live.MOST_CHARACTERS
-    if left_out > 0:
-        st.caption(
-            f"Trained on are its first {live.MOST_CHARACTERS:,} characters, the other {left_out:,} are left out."
-        )
+    most = live.MOST_CHARACTERS
+    if (left_out := len(st.session_state.live_text) - most) > 0:
+        st.caption(f"Trained on are the text's first {most:,} characters; the other {left_out:,} are left out.")
     st.segmented_control("Train", list(MASKS), format_func=MASKS.__getitem__, key="live_causal", required=True)
     st.segmented_control("Steps", STEPS, key="live_steps", required=True)
 
@@ -149,12 +148,10 @@ def copying(now: Progress) -> str:
 
 
 def _offer_more(training: Training) -> None:
-    """More steps of the same, from its beginning; where there are none, a longer text."""
-    more = next((steps for steps in STEPS if steps > training.total_steps), None)
+    """More steps of the same, from its beginning, where there are more."""
+    more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
     if more is None:
-        st.caption(
-            "These are the most steps that one training may take here. Another text may do, a longer one above all."
-        )
+        st.caption("These are the most steps that one training may take here; on another text they may be enough.")
         return
     st.button(f"Train longer: {more} steps", key="live_longer", icon=":material/fast_forward:", on_click=_start,
               args=(more, training.causal), help="From the beginning, on the text on the left; this curve stays.",

@@ -26,7 +26,7 @@ def curves() -> Curves:
 
 def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
     """Both twins on the text, with the mask and without."""
-    runs = {}
+    runs: dict[Combination, RunView] = {}
     for trained, model in found.models.items():
         lifted, own = run_view.run_pair(model, batch, twins.under(not trained), 0, "self")
         runs |= {Combination(trained, trained): own, Combination(trained, not trained): lifted}

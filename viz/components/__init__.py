@@ -26,6 +26,13 @@ MASK_HTML = """
 </div>
 """
 
+GROWING_HTML = """
+<div class="growing">
+  <canvas tabindex="0" role="img" aria-label="Attention of one head"></canvas>
+  <div class="cell" aria-live="polite"></div>
+</div>
+"""
+
 
 def source(*names: str) -> str:
     """The text of files of this folder, one after another: packet.js before what needs it."""

@@ -150,7 +150,7 @@ function frame(pen, { q, k, lastQ, lastK }, { left, top, cell }, colour, line) {
 }
 
 // The same cell on the head's picture: a cross over it, wherever the reader has zoomed to.
-function crossHead(cursor, ink) {
+function crossHead(cursor) {
   const chart = document.querySelector(HEAD);
   if (!chart?._fullLayout?.xaxis) return;
   const { xaxis, yaxis } = chart._fullLayout;
@@ -162,7 +162,7 @@ function crossHead(cursor, ink) {
   lines.forEach(([shown, axis, cell, box], number) => {
     const at = shown ? axis.l2p(cell) : -1;
     const line = chart.cross[number].style;
-    line.cssText = `position:absolute;pointer-events:none;opacity:${CROSS};background:${ink};display:${at >= 0 && at <= axis._length ? "block" : "none"}`;
+    line.cssText = `position:absolute;pointer-events:none;mix-blend-mode:difference;background:#aaa;display:${at >= 0 && at <= axis._length ? "block" : "none"}`;
     if (at >= 0) for (const [side, pixels] of Object.entries(box(at))) line[side] = `${pixels}px`;
   });
 }
@@ -207,7 +207,7 @@ function studio(canvas, root) {
     const box = self.from ? rectangle(self.mask, self.from, self.to) : self.anchor && rectangle(self.mask, self.anchor, self.cursor);
     self.sheet ||= picture(canvas, self.mask, self.drawing);
     draw(canvas, self.mask, self.sheet, box, self.cursor);
-    crossHead(self.cursor, getComputedStyle(canvas).color);
+    crossHead(self.cursor);
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.hint;
     else {
@@ -330,7 +330,7 @@ function listen(self) {
   chart.heardBy = self;
   chart.on("plotly_hover", ({ points }) => {
     const [q, k] = points[0].pointNumber;
-    const exact = self.mask && points[0].data.z.length === self.mask.size; // and no patches of several cells
+    const exact = self.mask && points[0].fullData.z.length === self.mask.size; // and no patches of several cells
     if (exact) self.point({ q, k });
   });
   chart.on("plotly_unhover", () => self.point(null));

@@ -69,7 +69,8 @@ function draw(canvas, packet, all, cursor) {
   const frame = (layer, head, colour, line) => {
     pen.strokeStyle = colour;
     pen.lineWidth = line;
-    pen.strokeRect(LABEL + head * cell - 0.5, LABEL + layer * tall - 0.5, cell - gap + 1, tall - gap + 1);
+    const out = gap / 2; // in the gap, and not over the cells
+    pen.strokeRect(LABEL + head * cell - out, LABEL + layer * tall - out, cell - gap + 2 * out, tall - gap + 2 * out);
   };
   frame(packet.layer, packet.head, style.getPropertyValue("--st-primary-color") || "#d33", 3);
   if (cursor) frame(cursor.layer, cursor.head, style.color, 1.5);

@@ -41,7 +41,11 @@ def verdict(answer: Answer) -> Markup:
         words = Markup(
             "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: it writes {}, {}."
         ).format(wrote, judged)
-    words += Markup(" Its least certain character is {}, with {}.").format(answer.at, tenths(answer.least))
+    least = tenths(answer.least)
+    if least == tenths(1 - 1e-9):
+        words += Markup(" Every character has a probability of {}.").format(least)
+    else:
+        words += Markup(" Its least certain character is {}, with {}.").format(answer.at, least)
     if answer.lifted:
         words += f" {answer.lifted.capitalize()}, writing by itself, it writes "
         if answer.now == answer.wrote:

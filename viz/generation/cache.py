@@ -1,12 +1,12 @@
 """The key-value cache in pictures: the cached row and its mask, what steps cost, and what happens to old rows."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 
 from viz.heatmap import colour_range
 from viz.html import escaped
@@ -56,55 +56,65 @@ def cached_row_figure(row: CachedRow) -> go.Figure:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What steps cost that read `lengths` tokens: multiply-adds, counted at every length from 1 on, and seconds."""
+    """What steps cost that read `lengths` tokens: multiply-adds, counted at every length from 1 on, and the seconds of
+    the quickest try. clear: whether the seconds differ by more than tries of one step do."""
 
     counted_full: Sequence[int]
     counted_cached: Sequence[int]
     lengths: Sequence[int]
     full: Sequence[float]
     cached: Sequence[float]
+    clear: bool
 
 
 def cost_figure(costs: Costs) -> go.Figure:
-    """Left the counted multiply-adds of each step, right the measured milliseconds."""
-    figure = go.Figure(layout={"height": 320, "margin": {"l": 8, "r": 8, "t": 40, "b": 8}, "hovermode": "x unified"})
+    """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
+    figure = go.Figure(layout={"height": 340, "margin": {"l": 8, "r": 8, "t": 40, "b": 8}, "hovermode": "x unified"})
     counted = list(range(1, len(costs.counted_full) + 1))
     series: tuple[tuple[str, str, Any, Any], ...] = (
         ("without a cache", NOW, costs.counted_full, costs.full),
         ("with the cache", STANDARD, costs.counted_cached, costs.cached),
     )
     for name, colour, adds, seconds in series:
-        common: dict[str, Any] = {"name": name, "legendgroup": name, "line": {"color": colour, "width": 2}}
-        figure.add_scatter(x=counted, y=[one / 1e6 for one in adds], mode="lines", **common,
-                           hovertemplate="%{y:,.1f} million")  # fmt: skip
-        figure.add_scatter(x=list(costs.lengths), y=[one * 1e3 for one in seconds], mode="lines+markers", xaxis="x2",
-                           yaxis="y2", showlegend=False, hovertemplate="%{y:.2f} ms", **common)  # fmt: skip
+        common: dict[str, Any] = {"name": name, "legendgroup": name}
+        figure.add_scatter(x=counted, y=[one / 1e6 for one in adds], mode="lines", line={"color": colour, "width": 3},
+                           hovertemplate="%{y:,.1f} million", **common)  # fmt: skip
+        figure.add_scatter(x=list(costs.lengths), y=[one * 1e3 for one in seconds], mode="markers", xaxis="x2",
+                           yaxis="y2", showlegend=False, marker={"color": colour, "size": 6},
+                           hovertemplate="%{y:.2f} ms", **common)  # fmt: skip
     title = {"text": "tokens of the text after the step", "standoff": 6}
+    measured = "milliseconds, measured" + ("" if costs.clear else " (too noisy to tell)")
     figure.update_layout(
-        xaxis={"domain": [0, 0.46], "title": title}, xaxis2={"domain": [0.54, 1], "title": title, "anchor": "y2"},
+        xaxis={"domain": [0, 0.6], "title": title}, xaxis2={"domain": [0.7, 1], "title": title, "anchor": "y2"},
         yaxis={"title": {"text": "million multiply-adds, counted"}, "rangemode": "tozero"},
-        yaxis2={"title": {"text": "milliseconds, measured"}, "rangemode": "tozero", "anchor": "x2"},
+        yaxis2={"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
         legend={"orientation": "h", "y": 1.14, "x": 0},
     )  # fmt: skip
     return figure
 
 
 def cost_sentence(costs: Costs) -> str:
-    """HTML: how both grow, in numbers."""
+    """How both grow, in numbers."""
     last = len(costs.counted_full)
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
     words = (
-        f"The step to token {last:,} takes {_millions(full)} multiply-adds without a cache and {_millions(cached)} "
-        f"with it: {full / cached:,.1f} times as many. From the first step to this one the step without a cache grew "
-        f"{full / costs.counted_full[0]:,.1f}-fold, the cached one {cached / costs.counted_cached[0]:,.2f}-fold."
+        f"The step to token {last:,} takes {_millions(full)} multiply-adds (a multiplication and an addition each) "
+        f"without a cache and {_millions(cached)} with it: {full / cached:,.1f} times as many. From the first step to "
+        f"this one the step without a cache grew {full / costs.counted_full[0]:,.1f}-fold, the cached one "
+        f"{cached / costs.counted_cached[0]:,.2f}-fold."
     )
-    if costs.lengths:
-        words += (
-            f" Measured here from {costs.lengths[0]:,} to {costs.lengths[-1]:,} tokens: "
-            f"{costs.full[0] * 1e3:.1f} → {costs.full[-1] * 1e3:.1f} ms without, "
-            f"{costs.cached[0] * 1e3:.1f} → {costs.cached[-1] * 1e3:.1f} ms with it."
+    if not costs.lengths:
+        return words
+    if not costs.clear:
+        return words + (
+            " The times measured here are too noisy to tell: tries of one and the same step differ by as much as the "
+            "steps do. The counts are the same on every machine."
         )
-    return words
+    least, most = min(costs.cached) * 1e3, max(costs.cached) * 1e3
+    return words + (
+        f" Measured here, from {costs.lengths[0]:,} to {costs.lengths[-1]:,} tokens a step without a cache goes from "
+        f"{costs.full[0] * 1e3:.1f} to {costs.full[-1] * 1e3:.1f} ms; a cached one takes {least:.1f} to {most:.1f} ms."
+    )
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> go.Figure:
@@ -125,16 +135,17 @@ def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) ->
     return figure
 
 
-def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> str:
+def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
     """Largest differences, a row each, under their column names; what is not to be had is NaN."""
-    title = "".join(f'<th class="number">{html.escape(name)}</th>' for name in head[1:])
-    body = "".join(
-        f'<tr><td style="white-space:normal">{html.escape(what)}</td>'
-        + "".join(f'<td class="number">{"–" if one != one else number(one)}</td>' for one in numbers)
-        + "</tr>"
+    cell = Markup('<td class="number">{}</td>')
+    title = Markup("").join(Markup('<th class="number">{}</th>').format(name) for name in head[1:])
+    body = Markup("").join(
+        Markup('<tr><td style="white-space:normal">{}</td>{}</tr>').format(
+            what, Markup("").join(cell.format("–" if one != one else number(one)) for one in numbers)
+        )
         for what, numbers in rows
     )
-    return f'<table class="numbers differences"><tr><th>{html.escape(head[0])}</th>{title}</tr>{body}</table>'
+    return Markup('<table class="numbers differences"><tr><th>{}</th>{}</tr>{}</table>').format(head[0], title, body)
 
 
 def _millions(count: int) -> str:

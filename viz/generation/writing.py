@@ -1,20 +1,25 @@
 """Writing token by token: the text so far, the candidates for a token, and the sentence about both. HTML."""
 
-import html
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
-MARK = "#e6399b"  # the row and the token that are looked at, as in the Mask Lab
+SIGNS = {
+    "·": "· begins a token that has a space before its first letter",
+    "⏎": "⏎ is the end of a line",
+    "⟨": "⟨E6⟩ is a byte that is no character by itself",
+    "<start>": "<start> is put before every text, as when the model was trained",
+}
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the text: its label, and for one that was written how likely the model found it (0 to 1, NaN where
-    that is not known), and whether the reader chose it."""
+    """A token of the text: its label, and for one that was written how likely the model found it (0 to 1) and whether
+    the reader chose it."""
 
     label: str
     probability: float | None = None
@@ -23,7 +28,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Chance:
-    """A candidate: its id, its label, its probability by the model and after the filters, 0 to 1."""
+    """A candidate: its id, its label, its probability by the model and that it is drawn with, 0 to 1."""
 
     token: int
     label: str
@@ -36,11 +41,13 @@ class Scene:
     """What the page's sentence is about.
 
     query, key: position and label of the row looked at and of the key that has most of its weight, `weight`, in the
-    head `name`. place: the written token whose choice is looked at, from 0; None for the one that comes next. chosen:
-    that token. left, vocabulary: how many tokens the filters leave of how many.
+    head `name`, one of `heads`. place: the written token whose choice is looked at, from 0; None for the one that comes
+    next. chosen: that token. left, vocabulary: how many tokens may be drawn of how many. settings: what of the sampling
+    changes the model's probabilities, in words.
     """
 
     name: str
+    heads: int
     query: tuple[int, str]
     key: tuple[int, str]
     weight: float
@@ -50,61 +57,89 @@ class Scene:
     left: int
     vocabulary: int
     temperature: float
+    settings: tuple[str, ...]
     seed: int
 
 
-def sentence(scene: Scene) -> str:
-    """HTML: what to notice."""
+def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
+    """What of a sampling changes the model's probabilities, in words."""
+    on = {"temperature": (temperature, 1), "top-k": (top_k, 0), "top-p": (top_p, 1)}
+    return tuple(f"{name} {value:g}" for name, (value, off) in on.items() if value != off)
+
+
+def sentence(scene: Scene) -> Markup:
+    """What to notice."""
     which = "The newest row" if scene.place is None else "The row before that choice"
-    at, label = scene.query
-    row = (
-        f"{which}, {_label(label)} at position {at}, puts {percent(scene.weight)} of {scene.name}'s attention on "
-        f"{_label(scene.key[1])} (position {scene.key[0]})."
+    (at, label), (seen_at, seen) = scene.query, scene.key
+    row = Markup("{} of {}, “{}” at position {}, puts {} of its attention on “{}” (position {}).").format(
+        which, scene.name, label, at, percent(scene.weight), seen, seen_at
     )
-    chances = (
-        f"{percent(scene.chosen.before)} by the model and {percent(scene.chosen.after)} after the filters, which leave "
-        f"{scene.left:,} of {scene.vocabulary:,} tokens"
-    )
-    best = f"<b>{_label(scene.chosen.label)}</b>"
     if scene.place is not None:
         who = "you took" if scene.by_hand else "it was followed by"
-        return f"{row} There {who} {best}: {chances}. Take another, and the text is cut there and goes on with it."
+        there = Markup(" There {} <b>“{}”</b>: {}. Take another, and the text is cut there and goes on with it.")
+        return row + there.format(who, scene.chosen.label, _chances(scene))
     how = "temperature 0 takes the likeliest" if scene.temperature == 0 else f"seed {scene.seed} draws"
-    return f"{row} From what it gathers comes the next token: {how}, {best}, {chances}."
+    whole = "the rows of all {:,} heads here and all that is computed between them"
+    next_token = Markup(" The next token comes from {}, not from this row alone: {} <b>“{}”</b>, {}.")
+    return row + next_token.format(whole.format(scene.heads), how, scene.chosen.label, _chances(scene))
 
 
-def text_html(tokens: Sequence[Token], newest: int) -> str:
+def text_html(tokens: Sequence[Token], newest: int) -> Markup:
     """The text so far; what was written stands out, position `newest` is framed; chances are in the tooltips."""
-    pieces = "".join(_token(place, token, place == newest) for place, token in enumerate(tokens))
-    return f'<div class="writing-box"><p class="writing">{pieces}</p></div>'  # which keeps its end in view
+    pieces = Markup("").join(_token(place, token, place == newest) for place, token in enumerate(tokens))
+    box = Markup('<div class="writing-box"><p class="writing">{}</p></div>')  # which keeps its end in view
+    return box.format(pieces)
 
 
-def chance_html(chance: Chance, *, drawn: bool) -> str:
+def chance_html(chance: Chance, *, drawn: bool) -> Markup:
     """One candidate's two probabilities as numbers and bars, for the space beside its button."""
-    what = f"{percent(chance.before)} by the model, {percent(chance.after)} after the filters"
-    bars = "".join(
-        f'<span class="bar" style="width:{max(min(share, 1.0), 0.0) * 100:.1f}%;background:{colour}"></span>'
+    bars = Markup("").join(
+        Markup('<span class="bar" style="width:{:.1f}%;background:{}"></span>').format(share * 100, colour)
         for share, colour in ((chance.before, STANDARD), (chance.after, NOW))
     )
-    gone = "" if chance.after > 0 else " gone"
-    mark = " drawn" if drawn else ""
-    return (
-        f'<div class="chance{gone}{mark}" title="{what}"><span class="share">{percent(chance.before)}</span>'
-        f'<span class="share">{percent(chance.after) if chance.after > 0 else "out"}</span>'
-        f'<span class="bars">{bars}</span></div>'
+    return Markup(
+        '<div class="chance{}{}" title="{before} by the model, drawn with {}"><span class="share">{before}</span>'
+        '<span class="share">{}</span><span class="bars">{}</span></div>'
+    ).format(
+        "" if chance.after > 0 else " gone",
+        " drawn" if drawn else "",
+        percent(chance.after),
+        percent(chance.after) if chance.after > 0 else "out",
+        bars,
+        before=percent(chance.before),
     )
 
 
-def chances_head(what: str) -> str:
+def chances_head(what: str) -> Markup:
     """The title of the candidates, over their columns; the colours are those of the bars."""
-    swatches = [
-        f'<span class="share"><span class="swatch" style="background:{colour}"></span>{name}</span>'
-        for name, colour in (("model", STANDARD), ("filtered", NOW))
-    ]
-    return f'<div class="chance head"><b>{html.escape(what)}</b>{"".join(swatches)}<span class="bars"></span></div>'
+    swatches = Markup("").join(
+        Markup('<span class="share"><span class="swatch" style="background:{}"></span>{}</span>').format(colour, name)
+        for name, colour in (("model", STANDARD), ("drawn", NOW))
+    )
+    return Markup('<div class="chance head"><b>{}</b>{}<span class="bars"></span></div>').format(what, swatches)
 
 
-def _token(place: int, token: Token, newest: bool) -> str:
+def signs(labels: Iterable[str]) -> str:
+    """What the signs in these labels stand for; nothing where there are none."""
+    text = "".join(labels)
+    said = [meaning for sign, meaning in SIGNS.items() if sign in text]
+    return "; ".join(said) + "." if said else ""
+
+
+def _chances(scene: Scene) -> str:
+    """What the model gives the token, what the sampling makes of it, and what it leaves; silent where all stays."""
+    before, after = percent(scene.chosen.before), percent(scene.chosen.after)
+    if not scene.settings:
+        return f"{before} by the model"
+    how = " and ".join([", ".join(scene.settings[:-1]), scene.settings[-1]] if scene.settings[1:] else scene.settings)
+    now = " as set now" if scene.place is not None else ""
+    if scene.chosen.after == 0:
+        return f"{before} by the model, left out by {how}{now}"
+    made = f"{before} by the model" + (f", {after} with {how}{now}" if after != before or scene.place is None else "")
+    return made + (f"; {scene.left:,} of {scene.vocabulary:,} tokens are left" if scene.left < scene.vocabulary else "")
+
+
+def _token(place: int, token: Token, newest: bool) -> Markup:
     """One token; a space before a word is a space, a line end is shown and ends the line."""
     label = token.label
     shown = " " + label[1:] if label.startswith("·") and len(label) > 1 else label
@@ -112,12 +147,6 @@ def _token(place: int, token: Token, newest: bool) -> str:
     kind = "prompt"
     if token.probability is not None:
         kind = "written by-hand" if token.by_hand else "written"
-        known = not math.isnan(token.probability)
-        title += (f", {percent(token.probability)} by the model" if known else "") + ", taken by you" * token.by_hand
-    mark = " newest" if newest else ""
-    end = "<br>" * label.count("⏎")
-    return f'<span class="{kind}{mark}" title="{html.escape(title)}">{html.escape(shown)}</span>{end}'
-
-
-def _label(label: str) -> str:
-    return f"“{html.escape(label)}”"
+        title += f", {percent(token.probability)} by the model" + ", taken by you" * token.by_hand
+    piece = Markup('<span class="{}{}" title="{}">{}</span>').format(kind, " newest" * newest, title, shown)
+    return piece + Markup("<br>") * label.count("⏎")

@@ -1,10 +1,12 @@
 """What is written into blocked cells, and when the mask comes: what each way does to the weights. HTML tables."""
 
-import html
 from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from markupsafe import escape
+
+from viz.formats import power_of_ten
 from viz.numbers import percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -107,7 +109,7 @@ def _first(name: str, place: int, rows: int) -> str:
 
 def _fill_cells(result: "Result", keys: int) -> str:
     if result.damage is None or result.empty is None:
-        return f'<td colspan="5"><b>does not fit</b>: {html.escape(result.overflow or "")}</td>'
+        return f'<td colspan="5"><b>does not fit</b>: {escape(result.overflow or "")}</td>'
     damage = result.damage
     shares = "".join(
         f'<td class="number">{_leak(share)}</td>' for share in (damage.blocked_largest, damage.blocked_total)
@@ -120,7 +122,7 @@ def _fill_cells(result: "Result", keys: int) -> str:
 
 def _order_cells(result: "Result", keys: int) -> str:
     if result.damage is None or result.empty is None:
-        return f'<td colspan="3"><b>does not fit</b>: {html.escape(result.overflow or "")}</td>'
+        return f'<td colspan="3"><b>does not fit</b>: {escape(result.overflow or "")}</td>'
     damage = result.damage
     sums = f"{damage.least_total:.4f} to {damage.most_total:.4f}" if damage.least_total == damage.least_total else "–"
     sums = f"<b>{sums}</b>" if damage.least_total < 0.98 else sums
@@ -159,13 +161,12 @@ def _value(value: float | None) -> str:
 
 
 def _small(number: float) -> str:
-    """Two digits: "0", "0.021", "8·10⁻⁸" as HTML; "–" for NaN."""
+    """Two digits: "0", "0.021", "8 × 10⁻⁸"; "–" for NaN."""
     if number != number:
         return "–"
     if number == 0 or number >= 1e-4:
         return f"{number:.2g}"
-    digits, power = f"{number:.0e}".split("e")
-    return f"{digits}·10<sup>−{-int(power)}</sup>"
+    return power_of_ten(number, 1)
 
 
 def _list(names: Iterable[str]) -> str:

@@ -1,21 +1,20 @@
 """Reach: after how many layers a token can know of another, beside what one layer lets it look at."""
 
-import html
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import escape
 
 from viz import heatmap
-from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
+from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching, mark_row
 from viz.palette import table
 from viz.view import HeadView, coarser, reduced
 
 HEIGHT = 540  # pixels
 LEFT, RIGHT = (0.0, 0.46), (0.52, 0.98)
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # in the dark and in the light
-MARK = "#e6399b"  # the picked row
 MOST_CELLS = 192  # a side: two pictures share the width
 
 
@@ -60,13 +59,6 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     return figure
 
 
-def mark_row(figure: go.Figure, row: int, places: tuple[str, ...]) -> None:
-    """A frame around one row of the pictures on these axes."""
-    for place in places:
-        figure.add_shape(type="rect", xref=f"x{place} domain", yref=f"y{place}", x0=0, x1=1, y0=row - 0.5, y1=row + 0.5,
-                         line={"color": MARK, "width": 1.5})  # fmt: skip
-
-
 def reach_table(view: ReachView) -> str:
     """HTML: the picked query's numbers after each layer; layers that change nothing share a row."""
     rows, before = [], None
@@ -86,20 +78,27 @@ def reach_table(view: ReachView) -> str:
 
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
-    layers = len(view.window)
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    who = f"<b>{html.escape(view.tokens[view.query])}</b> (position {view.query})"
-    begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
-    settled = int((view.seen[:, view.query] < seen).sum()) + 1
-    after = f"after {'all ' if layers > 1 else ''}{_layers(layers)}"
-    if settled == 1:
-        end = f"no path goes farther: {after} it can know of {_tokens(seen)}, itself included, as after the first."
-    else:
-        end = f"stacked, the layers carry news on: {after} it can know of {_tokens(seen)}"
-        end += f"; {_layers(settled)} are enough." if settled < layers else "."
+    who = f"<b>{escape(view.tokens[view.query])}</b> (position {view.query})"
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     leak = f" {ahead} of them {'comes' if ahead == 1 else 'come'} later in the text." if ahead else ""
-    return f'<p class="sentence">{begin}; {end}{leak}</p>'
+    begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
+    return f'<p class="sentence">{begin}; {_stacked(view, alone, seen)}{leak}</p>'
+
+
+def _stacked(view: ReachView, alone: int, seen: int) -> str:
+    """What all layers together add to the one that is shown."""
+    layers = len(view.window)
+    all_of_them = f"after {'all ' if layers > 1 else ''}{_layers(layers)}"
+    if alone == seen:  # what a query may look at is among what it can know of
+        return f"{all_of_them} it can know of no other: no path goes farther."
+    if seen == 1:
+        return f"{all_of_them} it can know of itself alone, for its own state is carried on."
+    settled = int((view.seen[:, view.query] < seen).sum()) + 1
+    if settled < layers:
+        enough = "the first layer is" if settled == 1 else f"the first {settled} layers are"
+        return f"{all_of_them} it can know of {_tokens(seen)}; {enough} enough."
+    return f"{all_of_them} it can know of {_tokens(seen)}."
 
 
 def _layers(count: int) -> str:
@@ -118,7 +117,7 @@ def _table_row(view: ReachView, begin: int, end: int) -> str:
     after = _layers(begin + 1) if begin == end else f"{begin + 1} to {_layers(end + 1)}"
     where = f"L{begin}" if begin == end else f"L{begin} to L{end}"
     bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
-    farthest = f"{back} back: {html.escape(view.tokens[view.query - back])}" if back > 0 else "–"
+    farthest = f"{back} back: {escape(view.tokens[view.query - back])}" if back > 0 else "–"
     return (
         f'<tr><td>{after} ({where})</td><td class="number">{int(view.window[begin, view.query]):,}</td>'
         f'<td class="number">{seen:,}</td><td class="track">{bar}</td><td class="token">{farthest}</td></tr>'

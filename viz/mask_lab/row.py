@@ -1,12 +1,13 @@
 """One query's row, number by number: from q·k to its weights, and the values that they sum. HTML, and a figure."""
 
-import html
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import escape
 
 from model.heads.row_steps import RowSteps
+from viz.formats import power_of_ten
 from viz.html import escaped
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 
@@ -88,7 +89,7 @@ def _value_axis(label: str, reach: float, place: int, count: int) -> dict[str, A
 
 def steps_sentence(row: RowSteps) -> str:
     """HTML: what to notice in the row."""
-    who = f"<b>{html.escape(row.query)}</b> (position {row.position})"
+    who = f"<b>{escape(row.query)}</b> (position {row.position})"
     blocked = int((~row.free).sum())
     if blocked == len(row.raw):
         words = f"Every key of {who} is blocked: it attends to nothing, its weights are all 0 and its output is 0."
@@ -96,7 +97,7 @@ def steps_sentence(row: RowSteps) -> str:
         return f'<p class="sentence">{words}</p>'
     heavy = int(row.weights.argmax())
     words = (
-        f"{who} looks most at <b>{html.escape(row.keys[heavy])}</b> (position {heavy}), with a weight of "
+        f"{who} looks most at <b>{escape(row.keys[heavy])}</b> (position {heavy}), with a weight of "
         f"{row.weights[heavy]:.3f}: its score {_number(row.score[heavy], 2)} is the largest that is left. "
     )
     wrote = (
@@ -106,7 +107,7 @@ def steps_sentence(row: RowSteps) -> str:
     if blocked and hidden.max() > row.score[heavy]:
         other = int(hidden.argmax())
         wrote += (
-            f"; without it <b>{html.escape(row.keys[other])}</b> (position {other}) would lead "
+            f"; without it <b>{escape(row.keys[other])}</b> (position {other}) would lead "
             f"with {_number(row.score[other], 2)}"
         )
     return f'<p class="sentence">{words}{wrote}.</p>'
@@ -134,7 +135,7 @@ def _key_row(row: RowSteps, place: int) -> str:
     cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
     bar = f'<div class="bar" style="width:{100 * row.weights[place]:.1f}%;background:{NOW}"></div>'
     return (
-        f'<tr><td class="token">{place}: {html.escape(row.keys[place])}</td>{cells}<td>{_wrote(row, place)}</td>'
+        f'<tr><td class="token">{place}: {escape(row.keys[place])}</td>{cells}<td>{_wrote(row, place)}</td>'
         f'<td class="number">{_share(row.exp[place])}</td><td class="number">{_share(row.weights[place])}</td>'
         f'<td class="track">{bar if row.free[place] else ""}</td></tr>'
     )
@@ -167,8 +168,7 @@ def _share(value: float) -> str:
         return "0"
     if value >= 5e-7:
         return f"{value:.6f}"
-    digits, power = f"{value:.1e}".split("e")
-    return f"{digits}·10<sup>−{-int(power)}</sup>"
+    return power_of_ten(value)
 
 
 def _label(place: int, key: str, weight: float) -> str:

@@ -17,9 +17,9 @@ from viz.heatmap import (
     colour_bar,
     colour_range,
     hatching,
+    mark_row,
     weights_trace,
 )
-from viz.mask_lab.reach import mark_row
 from viz.palette import diverging
 from viz.view import HeadView, coarser
 

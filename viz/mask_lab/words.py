@@ -1,13 +1,8 @@
 """What a composed mask is in words: its formula, and how many cells each mask blocks. HTML."""
 
-import html
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from viz.mask_lab.canvas import MaskView
-from viz.numbers import Candidate, percent
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 
 
@@ -29,55 +24,9 @@ def formula(view: MaskView) -> str:
     return f'<p class="formula"><b>allowed = {whole}</b> {words}</p>'
 
 
-@dataclass(frozen=True, eq=False)
-class Effect:
-    """What the masks do to a run: pieces [T], losses in nats [T], NaN where there is none, now and standard.
-
-    predicted: the likeliest next token, standard and now. leaks: whether some token sees the one it is to predict.
-    """
-
-    pieces: Sequence[str]
-    now: np.ndarray
-    standard: np.ndarray
-    predicted: Sequence[Candidate]
-    leaks: bool
-
-
-def effect(found: Effect | None) -> str:
-    """One sentence or two on what the masks do to the model; None where they are the standard ones."""
-    if found is None:
-        words = (
-            "Switch on a sliding window, or drag over the mask below: the head beside it and the predictions follow."
-        )
-    elif np.isnan(found.now).all():
-        words = "The head beside the mask obeys it."
-    else:
-        words = " ".join([_losses(found), _prediction(*found.predicted)])
-    return f'<p class="sentence">{words}</p>'
-
-
-def _losses(found: Effect) -> str:
-    mean, before = float(np.nanmean(found.now)), float(np.nanmean(found.standard))
-    words = f"Under these masks a token costs {mean:.2f} nats on average, under the standard ones {before:.2f}"
-    worst = int(np.nanargmax(np.abs(found.now - found.standard)))
-    was, becomes = f"{found.standard[worst]:.2f}", f"{found.now[worst]:.2f}"
-    if was != becomes:
-        words += f"; most changes token {worst}, {html.escape(found.pieces[worst])}: {was} becomes {becomes}"
-    if found.leaks:
-        words += ". Tokens see what they are to predict, so a lower loss is a leak and nothing learnt"
-    return words + "."
-
-
-def _prediction(standard: Candidate, now: Candidate) -> str:
-    one, other = (f"<b>{html.escape(token.label)}</b> ({percent(token.probability)})" for token in (standard, now))
-    if standard.label == now.label:
-        return f"The next token stays {other}, from {percent(standard.probability)}."
-    return f"The next token was {one} and is {other}."
-
-
 def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
-    """ "412 of 784 cells blocked: 378 causal, 34 padding", a cell that several block counted for the first; below,
-    what each blocks in all, where that is more, and what was opened again.
+    """ "412 of 784 cells blocked: 378 causal, 34 padding", a cell that several block counted for the first; then
+    what each blocks by itself, where that is more, and what was opened again.
 
     blocked: for each mask, bool [T,T], True = it blocks the cell in the end.
     """
@@ -86,12 +35,14 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
     for name, mask in blocked.items():
         first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())
         taken |= mask
-    first = {name: count for name, count in first.items() if count}
+    first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
     parts = [f"<b>{int(taken.sum()):,} of {taken.size:,} cells blocked</b>"]
     if taken.any():
         parts[0] += ": " + _list(first, MASK_COLOURS)
     if first != whole:
-        parts.append(f"a cell that several block counts for the first; in all they block {_list(whole, MASK_COLOURS)}")
+        parts.append(
+            f"a cell that several masks block counts for the first; each alone blocks {_list(whole, MASK_COLOURS)}"
+        )
     opened = {name: count for name, count in _opened(view, taken).items() if count}
     if opened:
         parts.append(f"opened again: {_list(opened, OPENER_COLOURS)}")

@@ -1,10 +1,12 @@
 """A padded batch as an HTML grid: one row a text, one column a cell; padding textured by what its mask does."""
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import escape
+
+from viz.formats import amount
 from viz.numbers import Candidate
 from viz.palette import MASK_COLOURS, NOW, rgb
 
@@ -15,7 +17,6 @@ MASKED = {
     "keys": "padding that no token looks at",
     "both": "padding that no token looks at and that looks at none",
 }
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = "
     most = max(text.largest for text in texts)
     rows = "".join(_row(text, mask, tolerance, most) for text in texts)
     side = " right" if any(not text.keep[0] for text in texts) else ""
-    label = html.escape(alt(texts, mask, tolerance))
+    label = escape(alt(texts, mask, tolerance))
     return (
         f'{STYLE}{_upright(texts)}<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">'
         f'<table class="padded"><tr><th scope="row">cell</th>{head}</tr>{rows}</table></div>'
@@ -89,20 +90,6 @@ def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
         f"The batch: {len(texts)} sentences by {len(texts[0].pieces)} cells. "
         f"Cells of padding: {widths}: {MASKED[mask]}. Sentences that differ from themselves alone: {where}."
     )
-
-
-def amount(difference: float) -> str:
-    """8.0568 -> "8.1"; 0.00001073 -> "1.1 × 10⁻⁵"; 0 -> "0"; what is no number -> "∞"."""
-    if math.isnan(difference) or math.isinf(difference):
-        return "∞"
-    if difference == 0:
-        return "0"
-    if difference >= 9.95:
-        return f"{difference:,.0f}"
-    if difference >= 0.00995:
-        return f"{difference:.1f}" if difference >= 0.995 else f"{difference:.2g}"
-    digits, power = f"{difference:.1e}".split("e")
-    return f"{digits}\u202f×\u202f10{str(int(power)).translate(SUPERSCRIPT)}"
 
 
 def _upright(texts: Sequence[PaddedText]) -> str:
@@ -124,7 +111,7 @@ def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> str:
 def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float) -> str:
     real, apart = text.keep[cell], text.apart[cell]
     position = f'<span class="p">{text.positions[cell]}</span>' if text.positions else ""
-    token = f'<span class="t">{html.escape(text.pieces[cell])}</span>'
+    token = f'<span class="t">{escape(text.pieces[cell])}</span>'
     if not real:
         return f'<td class="pad {mask}" title="{MASKED[mask]}">{token}{position}<span class="d"></span></td>'
     read = " read" if cell == text.last and text.padded is not None else ""
@@ -143,9 +130,10 @@ def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) ->
     parts = []
     if any(text.padding for text in texts):
         parts.append(f'<span class="padded swatch {mask}"></span>{MASKED[mask]}.')
+    logits = ", its scores for every possible token," if what == "logits" else ""
     parts.append(
-        f"Difference: of the token's {what}, how far the furthest is from its value when the sentence stands alone; "
-        f"“=” is at most {amount(tolerance)}."
+        f"Difference: how far the token's {what}{logits} are at most from those of the same sentence run alone; "
+        f"“=” is at most {amount(tolerance)}: rounding."
     )
     if texts[0].padded is not None:
         parts.append("Underlined is each sentence's last token, where the next one is read.")

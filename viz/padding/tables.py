@@ -1,11 +1,13 @@
 """What padding did, in two HTML tables: each text against itself alone, and all ways to pad at once."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import escape
+
+from viz.formats import amount
 from viz.numbers import Candidate, percent
-from viz.padding.grid import PaddedText, amount
+from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 
 MASKS = {"off": "no padding mask", "keys": "mask on keys", "both": "mask on keys and queries"}
@@ -27,36 +29,47 @@ class Way:
     others: int | None
     correct: bool
 
+    @property
+    def key(self) -> str:
+        """Of its button, and of the style that the button has."""
+        return f"way_{self.side}_{self.mask}_{self.positions}"
+
 
 def texts_table(texts: Sequence[PaddedText], tolerance: float) -> str:
     """For each text its length, its largest difference, and its next token alone, in the batch and at position -1."""
     guesses = texts[0].alone is not None
     trap = guesses and any(text.last < len(text.keep) - 1 for text in texts)
     titles = ["sentence", "tokens", "largest difference"]
-    titles += ["alone it goes on with", "in the batch"] if guesses else []
+    titles += ["next token alone", "in the batch"] if guesses else []
     titles += ["read at position −1"] if trap else []
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     rows = "".join(f"<tr>{_cells(text, tolerance, trap)}</tr>" for text in texts)
     return f'{STYLE}<table class="numbers texts"><tr>{head}</tr>{rows}</table>'
 
 
-def ways_table(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> str:
-    """Every way at once: a row for each side and kind of position ids, a column for each mask; `shown` is framed."""
-    lines = dict.fromkeys((way.side, way.positions) for way in ways)
-    by_choice = {(way.side, way.positions, way.mask): way for way in ways}
-    head = "".join(f'<th scope="col">{title}</th>' for title in MASKS.values())
-    rows = "".join(
-        f'<tr><th scope="row">{side} padding,<br><span>ids {position_words(positions, cells)}</span></th>'
-        + "".join(_way(by_choice[side, positions, mask], shown, texts) for mask in MASKS)
-        + "</tr>"
-        for side, positions in lines
+def way_label(way: Way, texts: int) -> str:
+    """What came of a way, as the markdown of its button."""
+    others = f" · {way.others} of {texts} next tokens differ" if way.others else ""
+    return f"**{'✓ correct' if way.correct else '✗ wrong'}** {amount(way.apart)}{others}"
+
+
+def way_name(way: Way, cells: int) -> str:
+    """ "Left padding, no padding mask, position ids 0…22"."""
+    mask = MASKS[way.mask] if way.mask == "off" else f"padding {MASKS[way.mask]}"
+    return f"{way.side.capitalize()} padding, {mask}, position ids {position_words(way.positions, cells)}"
+
+
+def ways_style(ways: Sequence[Way]) -> str:
+    """Style: the buttons of correct and wrong ways in their colours, the one shown framed."""
+    rules = "".join(
+        f".st-key-{way.key} button {{ background: {f'{STANDARD}33' if way.correct else f'{NOW}40'}; }}" for way in ways
     )
-    return f'{STYLE}<table class="numbers ways"><tr><th></th>{head}</tr>{rows}</table>'
+    return f"<style>{WAYS}{rules}</style>"
 
 
 def position_words(positions: str, cells: int) -> str:
     """ "counted", "cells" or "own" as a reader says it, for rows of so many cells."""
-    return {"counted": "from the mask", "own": "of the model's own"}.get(positions, f"0…{cells - 1}")
+    return {"counted": "from the mask", "own": "worked out by the model"}.get(positions, f"0…{cells - 1}")
 
 
 def _cells(text: PaddedText, tolerance: float, trap: bool) -> str:
@@ -79,31 +92,26 @@ def _candidate(one: Candidate | None, expected: Candidate) -> str:
     if one is None:
         return "<td></td>"
     kind = "correct" if one.label == expected.label else "wrong"
-    token = f'<span class="token">{html.escape(one.label)}</span>'
+    token = f'<span class="token">{escape(one.label)}</span>'
     return f'<td class="{kind}">{token} <span>{percent(one.probability)}</span></td>'
 
 
-def _way(way: Way, shown: Way, texts: int) -> str:
-    kind = "correct" if way.correct else "wrong"
-    here = ' aria-current="true"' if way == shown else ""
-    mark = "✓" if way.correct else "✗"
-    others = f"<br>{way.others} of {texts} next tokens differ" if way.others else ""
-    return (
-        f'<td class="{kind}"{here} title="largest difference {way.apart:.6g}">'
-        f"<b>{mark} {kind}</b><br>{amount(way.apart)}{others}</td>"
-    )
-
-
+WAYS = """
+  .st-key-ways [data-testid="stHorizontalBlock"] { flex-wrap: nowrap; }
+  .st-key-ways [data-testid="stColumn"] { min-width: 0 !important; }
+  .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
+  .st-key-ways button:hover { color: inherit; border-color: currentColor; }
+  .st-key-ways button div, .st-key-ways button p { white-space: normal; overflow: visible; }
+  .st-key-ways button p { font-size: .875rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
+  .st-key-ways button strong { display: block; }
+  .st-key-ways button[kind="primary"] { outline: 2px solid currentColor; outline-offset: -2px; }
+  .st-key-ways [data-testid="stCaptionContainer"] { margin-bottom: 0; }
+  .st-key-ways [data-testid="stCaptionContainer"] p { line-height: 1.25; margin: 0; }
+"""
 STYLE = f"""
 <style>
-  table.ways th, table.texts th {{ vertical-align: bottom; white-space: normal; line-height: 1.25; }}
-  table.ways th span, table.texts td > span {{ display: inline-block; white-space: nowrap; }}
-  table.ways th[scope=row] {{ vertical-align: middle; }}
-  table.numbers.ways td {{ border: 3px solid transparent; background-clip: padding-box; line-height: 1.35;
-    border-radius: 6px; padding: .3rem .5rem; white-space: normal; }}
-  table.numbers.ways td.correct {{ background-color: {STANDARD}33; }}
-  table.numbers.ways td.wrong {{ background-color: {NOW}40; }}
-  table.numbers.ways td[aria-current] {{ outline: 2px solid currentColor; outline-offset: -3px; }}
+  table.texts th {{ vertical-align: bottom; white-space: normal; line-height: 1.25; }}
+  table.texts td > span {{ display: inline-block; white-space: nowrap; }}
   table.numbers.texts td {{ white-space: normal; }}
   table.texts td.wrong {{ color: {NOW}; font-weight: 600; }}
   table.texts td.faint {{ opacity: .6; }}

@@ -1,12 +1,14 @@
 """What padding did, in words, every one of them from what was measured."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import replace
 
+from markupsafe import escape
+
+from viz.formats import amount
 from viz.numbers import percent
-from viz.padding.grid import PaddedText, amount
-from viz.padding.tables import MASKS, Way, position_words
+from viz.padding.grid import PaddedText
+from viz.padding.tables import MASKS, Way, position_words, way_name
 
 
 def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
@@ -14,9 +16,9 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
     cells = len(texts[0].keep)
     if not any(text.padding for text in texts):
         return f"All sentences are {cells} tokens long: nothing is padded, and every choice is the same run."
-    title = f"<b>{html.escape(_title(shown, cells))}: {'correct' if shown.correct else 'wrong'}.</b>"
+    title = f"<b>{escape(way_name(shown, cells))}: {'correct' if shown.correct else 'wrong'}.</b>"
     if shown.correct:
-        same = ", and goes on with the same token" if shown.others == 0 else ""
+        same = ", and the same likeliest next token" if shown.others == 0 else ""
         apart = amount(shown.apart)
         rounding = "without any difference" if shown.apart == 0 else f"largest difference {apart}: rounding"
         return f"{title} Every sentence has the {what} that it has alone ({rounding}){same}."
@@ -51,8 +53,8 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     if side == "left":
         return (
             "The next token is read at a sentence's last real token. With padding on the left all of those stand in "
-            "the last cell, and logits[:, −1] is right for every sentence: that is why a model writes on from texts "
-            "padded on the left."
+            "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left "
+            "when a model is to write on from them."
         )
     begin = (
         "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a padding "
@@ -61,13 +63,13 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
             wrong, right = _quoted(text.at_end.label), _quoted(text.padded.label)
-            return f"{begin}: sentence {text.number} would go on with {wrong} instead of {right}."
-    return f"{begin}, even where it happens to name the same token, as here."
+            return f"{begin}: for sentence {text.number} it names {wrong} instead of {right}."
+    return f"{begin}, although here it names the same token."
 
 
 def listed(cases: Sequence[tuple[str, str]]) -> str:
     """Titles and texts as HTML, side by side where there is room."""
-    items = "".join(f"<div><b>{html.escape(title)}.</b> {html.escape(text)}</div>" for title, text in cases)
+    items = "".join(f"<div><b>{escape(title)}.</b> {escape(text)}</div>" for title, text in cases)
     return f'{STYLE}<div class="reasons">{items}</div>'
 
 
@@ -79,25 +81,20 @@ STYLE = """
 """
 
 
-def _title(way: Way, cells: int) -> str:
-    mask = MASKS[way.mask] if way.mask == "off" else f"padding {MASKS[way.mask]}"
-    return f"{way.side.capitalize()} padding, {mask}, position ids {position_words(way.positions, cells)}"
-
-
 def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
     """How a wrong way's predictions change: of the sentence that is furthest off, or else of another."""
     changed = [text for text in (worst, *texts) if text.goes_on_otherwise()]
     if changed:
         text = changed[0]
-        who = "it" if text is worst else f"sentence {text.number}"
+        who = "its" if text is worst else f"sentence {text.number}'s"
         assert text.padded is not None
         assert text.alone is not None
         return (
-            f", and {who} goes on with <b>{html.escape(_quoted(text.padded.label))}</b> "
-            f"({percent(text.padded.probability)}) instead of <b>{html.escape(_quoted(text.alone.label))}</b> "
+            f", and {who} likeliest next token is <b>{escape(_quoted(text.padded.label))}</b> "
+            f"({percent(text.padded.probability)}) instead of <b>{escape(_quoted(text.alone.label))}</b> "
             f"({percent(text.alone.probability)})."
         )
-    return "." if worst.alone is None else ". The likeliest next tokens happen to stay the same."
+    return "." if worst.alone is None else ". The likeliest next token of every sentence stays the same."
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
@@ -144,13 +141,13 @@ def _could_do_without(ways: Sequence[Way], shown: Way, cells: int) -> str:
     if spare:
         parts.append(f"It is as correct {' or '.join(spare)}.")
     if not found:
-        parts.append("It takes nothing else: no padding mask, no position ids.")
+        parts.append("It needs neither a padding mask nor position ids.")
     return " ".join(parts)
 
 
 def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["right", "off"], found["right", "keys"]
-    numbers = f"Without a padding mask {amount(without.apart)}, with one {amount(masked.apart)}."
+    numbers = _differences(("without a padding mask", without), ("with one", masked))
     if causal and without.correct:
         return "Right padding needs no padding mask", (
             "It stands behind the sentence, and the causal mask already hides from every token whatever comes later. "
@@ -165,7 +162,7 @@ def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
 
 def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["left", "off"], found["left", "keys"]
-    numbers = f"Without a padding mask {amount(without.apart)}, with one {amount(masked.apart)}."
+    numbers = _differences(("without a padding mask", without), ("with one", masked))
     if without.correct:
         return "Left padding", f"It stands before the sentence. {numbers}"
     where = "where the causal mask lets every token look" if causal else "where every token looks"
@@ -173,16 +170,21 @@ def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
 
 
 def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
-    numbers = f"With 0…{cells - 1} {amount(naive.apart)}, from the mask {amount(counted.apart)}."
+    numbers = _differences((f"with ids 0…{cells - 1}", naive), ("from the mask", counted))
     if not naive.correct:
         return "Left padding needs position ids too", (
             "Counted from cell 0, a sentence begins at a later position than it has alone, and this model tells "
             f"positions apart by their number, as one with learned positions does. {numbers}"
         )
-    return "Left padding minds no position ids here", (
-        f"Counted from cell 0, all of a sentence is shifted by as much, and this model minds only how far apart tokens "
-        f"are, as one with rotary or relative positions does. {numbers}"
+    return "Left padding works with any position ids here", (
+        f"Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the "
+        f"distance between tokens matters, as one with rotary or relative positions does. {numbers}"
     )
+
+
+def _differences(*ways: tuple[str, Way]) -> str:
+    """The ways' largest differences, after their names."""
+    return f"Largest difference {'; '.join(f'{words}: {amount(way.apart)}' for words, way in ways)}."
 
 
 def _queries(ways: Sequence[Way]) -> tuple[str, str]:
@@ -192,7 +194,8 @@ def _queries(ways: Sequence[Way]) -> tuple[str, str]:
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
     numbers = f"are at most {amount(most)} apart" if most else "hold the same numbers"
     return "Masking queries too changes no sentence", (
-        "It keeps padding from looking at anything, and nobody reads what padding makes of what it sees. "
+        "It also keeps padding from looking at anything. No real token looks at padding under either mask, so nothing "
+        "that padding looks at gets into a sentence. "
         f"The table's last two columns {numbers}."
     )
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import counts, layer_mask, reach, reach_of
+from model.heads.reach import Look, counts, known_answers, layer_mask, layer_masks, looks_ahead, path, reach, reach_of
 from model.masks import MaskSpec, Stroke, causal, window
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
@@ -78,6 +78,26 @@ def test_a_token_keeps_its_own_state_where_its_mask_blocks_everything() -> None:
     assert torch.equal(reach([shut, shut]), torch.eye(5, dtype=torch.int16))
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("layers", "size"), [(1, 7), (3, 11), (5, 13)])
+def test_a_path_takes_looks_that_its_layers_allow_and_as_few_layers_as_reach_says(
+    layers: int, size: int, seed: int
+) -> None:
+    masks = random_masks(layers, size, 0.15, seed)
+    first = reach(masks)
+    for query, key in torch.cartesian_prod(torch.arange(size), torch.arange(size)).tolist():
+        if not first[query, key]:
+            with pytest.raises(ValueError, match="expected a query that can know"):
+                path(masks, query, key)
+            continue
+        looks = path(masks, query, key)
+        assert all(masks[look.layer][look.query, look.key] for look in looks)
+        assert [look.query for look in looks] == [query, *(look.key for look in looks)][:-1]
+        assert [look.layer for look in looks] == sorted({look.layer for look in looks}, reverse=True)
+        if query != key:
+            assert (looks[-1].key, looks[0].layer + 1) == (key, first[query, key])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [[], [torch.ones(3, 4, dtype=torch.bool)], [torch.ones(3, 3)], [torch.tensor(True)],
@@ -123,3 +143,30 @@ class TestOfARun:
             ids[0, key] = (ids[0, key] + 5) % 200
             changed = tiny.run(replace(batch, ids=ids), spec).logits[0] - logits
             assert torch.equal(changed.abs().amax(-1) > 1e-6, first[:, key] > 0), key
+
+    def test_no_token_knows_its_own_answer_under_the_masks_of_training(self, tiny: Model) -> None:
+        assert answers(tiny, MaskSpec()) == {}
+
+    def test_one_opened_cell_gives_answers_away_by_a_second_layer(self, tiny: Model) -> None:
+        found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),)))
+        assert found == {3: (Look(1, 2, 5), Look(0, 5, 3)), 5: (Look(1, 4, 2), Look(0, 2, 5))}
+        # 3 would need a third layer to hear of 4, from 2 by way of 5
+
+    def test_open_in_the_first_layer_alone_only_what_is_looked_at_itself_gets_out(self, tiny: Model) -> None:
+        found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),), layers=(0,)))
+        assert found == {5: (Look(1, 4, 2), Look(0, 2, 5))}
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_without_a_causal_mask_every_answer_but_the_first_tokens_is_looked_at(self, tiny: Model, side: str) -> None:
+        real = tiny.encode(TEXTS, side).real(1)
+        found = answers(tiny, MaskSpec(causal=False), 1, side)
+        assert found == {token: (Look(0, token - 1, token),) for token in range(real.start + 1, real.stop)}
+
+
+def answers(model: Model, spec: MaskSpec, row: int = 0, side: str = "right") -> dict[int, tuple[Look, ...]]:
+    """The tokens that can know their own answer, and how."""
+    trace = model.run(model.encode(TEXTS, side), spec)
+    assert looks_ahead(trace, row, spec) == (spec != MaskSpec())
+    layers = layer_masks(trace, row, spec)
+    found = known_answers(reach_of(trace, row, spec).first, trace.queries.real(row))
+    return {token: path(layers, token - 1, token) for token in found}

@@ -23,7 +23,7 @@ class State(dict):
 
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> State:
-    state = State(mask_epoch=3, mask_number=0, mask_drawn=(), mask_text=None)
+    state = State(mask_epoch=3, mask_number=0, mask_drawn=(), mask_drawn_on=False, mask_text=None)
     for module in (compose, canvas):
         monkeypatch.setattr(module, "st", SimpleNamespace(session_state=state))
     return state
@@ -33,7 +33,17 @@ def test_a_drawing_is_taken_with_its_text_and_number(state: State) -> None:
     state[KEY] = {"drawn": {"epoch": 3, "number": 7, "strokes": [CELL, ["open", 0, 4, 1, 6]]}}
     canvas.take(KEY, TEXT)
     assert state.mask_drawn == (Stroke("block", 2, 1, 2, 1), Stroke("open", 0, 4, 1, 6))
-    assert (state.mask_text, state.mask_number, state.mask_epoch) == (TEXT, 7, 3)
+    assert (state.mask_text, state.mask_number, state.mask_epoch, state.mask_drawn_on) == (TEXT, 7, 3, True)
+
+
+def test_drawn_over_a_drawing_that_is_switched_off_it_lies_on_top_and_the_canvas_gets_both(state: State) -> None:
+    below = Stroke("block", 0, 0, 1, 1)
+    state.update(mask_drawn=(below,), mask_drawn_on=False)
+    state[KEY] = {"drawn": {"epoch": 3, "number": 1, "strokes": [CELL]}}
+    canvas.take(KEY, TEXT)
+    assert state.mask_drawn == (below, Stroke(*CELL))
+    assert state.mask_drawn_on
+    assert state.mask_epoch == 4
 
 
 def test_one_of_an_earlier_epoch_is_not(state: State) -> None:

@@ -20,6 +20,7 @@ from model.masks import MaskSpec, Stroke
 from model.trace import Trace
 from tests.model.huggingface import families
 from tests.pages.explore import array
+from tests.viz.spelled import number
 from ui.examples import FIRST
 from viz.mask_lab.row import MOST_KEYS
 from viz.numbers import percent
@@ -33,13 +34,14 @@ def page() -> None:
     import streamlit as st
 
     from model import catalog
-    from ui import run_view
+    from ui import query, run_view
 
     given = st.session_state
     model = st.cache_resource(catalog.load)(given.name)
     batch = model.encode(list(given.lines), "left", **given.targets)
     now, _ = run_view.run_pair(model, batch, given.spec, given.at, given.part, only_layer=given.only_layer)
-    importlib.import_module(f"ui.mask_lab.{given.section}").show(now, given.depth, given.head)
+    chosen = () if given.section == "fills" else (query.choose(now),)
+    importlib.import_module(f"ui.mask_lab.{given.section}").show(now, given.depth, given.head, *chosen)
 
 
 class Section:
@@ -59,7 +61,7 @@ class Section:
         return self
 
     def pick(self, query: int) -> "Section":
-        self.app.selectbox(key="query").set_value(query)
+        self.app.selectbox(key="query_row").set_value(query)
         return self.run()
 
     def figure(self, key: str) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class Section:
     def rows(self) -> list[list[str]]:
         """The cells of all tables, without their heads."""
         rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", self.words())]
-        return [[html.unescape(re.sub("<(?!/?sup).*?>", "", cell)) for cell in row] for row in rows if row]
+        return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in rows if row]
 
 
 def story_trace(spec: MaskSpec) -> Trace:
@@ -119,8 +121,8 @@ class TestReach:
 
     def test_a_query_that_is_no_longer_there_is_replaced(self) -> None:
         shown = Section("reach", query=900)
-        assert 0 <= shown.app.session_state["query"] < 23
-        assert Section("reach", query=5).app.session_state["query"] == 5
+        assert (shown.app.session_state["query"], shown.app.session_state["query_row"]) == (None, 22)
+        assert Section("reach", query=5).app.session_state["query_row"] == 5
 
 
 class TestSteps:
@@ -191,7 +193,3 @@ class TestOtherArchitectures:
         for section in ("fills", "reach"):
             other = Section(section, model.standard, **given)
             assert bool(other.app.info) == (section == "reach" and part == "cross")
-
-
-def number(text: str) -> float:
-    return float(re.sub(r"·10<sup>(.*?)</sup>", r"e\1", text).replace("−", "-"))

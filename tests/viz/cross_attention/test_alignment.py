@@ -130,6 +130,9 @@ class TestWords:
             "Its least certain character is 3 (character 10), with 87.5 %."
         )
 
+    def test_where_no_character_is_less_certain_none_is_named(self) -> None:
+        assert self.answer(least=0.9998).endswith("Every character has a probability of &gt; 99.9 %.")
+
     def test_wrong(self) -> None:
         assert "which is wrong: the text means 4 March 2021" in self.answer(meant=date(2021, 3, 4))
 

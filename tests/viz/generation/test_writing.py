@@ -19,13 +19,14 @@ from viz.generation.cache import (
     differences_table,
     old_rows_figure,
 )
-from viz.generation.writing import Chance, Scene, Token, chance_html, sentence, text_html
+from viz.generation.writing import Chance, Scene, Token, chance_html, chances_head, sentence, settings, signs, text_html
 
 NASTY = "<script>alert(1)</script>"
 
 
 SCENE = Scene(
     name="L4 H0",
+    heads=36,
     query=(7, "·silver"),
     key=(3, "·whist"),
     weight=0.512,
@@ -35,6 +36,7 @@ SCENE = Scene(
     left=3,
     vocabulary=4096,
     temperature=0.8,
+    settings=("temperature 0.8", "top-k 40", "top-p 0.95"),
     seed=5,
 )
 
@@ -47,10 +49,27 @@ class TestTheSentence:
     def test_says_where_the_newest_row_looks_and_what_is_drawn(self) -> None:
         words = re.sub("<.*?>", "", sentence(scene()))
         assert words == (
-            "The newest row, “·silver” at position 7, puts 51.2 % of L4 H0's attention on “·whist” (position 3). From "
-            "what it gathers comes the next token: seed 5 draws, “·cat”, 25.0 % by the model and 50.0 % after the "
-            "filters, which leave 3 of 4,096 tokens."
+            "The newest row of L4 H0, “·silver” at position 7, puts 51.2 % of its attention on “·whist” (position 3). "
+            "The next token comes from the rows of all 36 heads here and all that is computed between them, not from "
+            "this row alone: seed 5 draws “·cat”, 25.0 % by the model, 50.0 % with temperature 0.8, top-k 40 and "
+            "top-p 0.95; 3 of 4,096 tokens are left."
         )
+
+    def test_is_silent_about_a_sampling_that_changes_nothing(self) -> None:
+        assert settings(1.0, 0, 1.0) == ()
+        words = sentence(scene(settings=(), left=4096, chosen=Chance(9, "·cat", 0.25, 0.25)))
+        assert re.sub("<.*?>", "", words).endswith("draws “·cat”, 25.0 % by the model.")
+
+    def test_names_what_changes_the_probabilities_and_calls_no_temperature_a_filter(self) -> None:
+        assert settings(0.7, 0, 1.0) == ("temperature 0.7",)
+        assert settings(0.0, 9, 0.5) == ("temperature 0", "top-k 9", "top-p 0.5")
+        words = sentence(scene(settings=("temperature 0.7",), left=4096))
+        assert "50.0 % with temperature 0.7." in words
+        assert "filter" not in words + chance_html(SCENE.chosen, drawn=True) + chances_head("next")
+
+    def test_says_that_a_token_taken_before_is_now_left_out(self) -> None:
+        words = sentence(scene(place=1, chosen=Chance(9, "·cat", 0.25, 0.0), settings=("top-k 1",)))
+        assert "25.0 % by the model, left out by top-k 1 as set now" in words
 
     def test_says_that_nothing_is_drawn_at_temperature_0(self) -> None:
         assert "temperature 0 takes the likeliest" in sentence(scene(temperature=0.0))
@@ -75,12 +94,12 @@ class TestTheText:
         assert re.findall('class="(.*?)"', page)[2:] == ["prompt", "prompt", "written newest", "written by-hand"]
         assert "50.0 % by the model" in page
         assert "taken by you" in page
-        assert 'title="0: a"' in text_html([Token("a", float("nan"))], 5)
+        assert 'title="0: a"' in text_html([Token("a")], 5)
 
     def test_is_escaped_in_text_and_tooltip(self) -> None:
         page = text_html([Token(NASTY), Token('"onmouseover="x', 0.2)], 0)
         assert "<script" not in page
-        assert 'title="1: &quot;onmouseover=&quot;x' in page
+        assert 'title="1: &#34;onmouseover=&#34;x' in page
 
 
 class TestACandidate:
@@ -94,7 +113,7 @@ class TestACandidate:
         page = chance_html(Chance(1, "a", 0.25, 0.0), drawn=False)
         assert re.findall('class="share">(.*?)<', page) == ["25.0 %", "out"]
         assert "gone" in page
-        assert "drawn" not in page
+        assert ' drawn"' not in page
 
 
 class TestTheCachedRow:
@@ -118,7 +137,7 @@ class TestTheCachedRow:
 
 
 class TestCosts:
-    costs = Costs([10_000_000, 40_000_000], [10_000_000, 11_000_000], [2, 9], [0.02, 0.05], [0.004, 0.003])
+    costs = Costs([10_000_000, 40_000_000], [10_000_000, 11_000_000], [2, 9], [0.02, 0.05], [0.004, 0.003], clear=True)
 
     def test_are_drawn_as_counted_and_as_measured(self) -> None:
         full, full_measured, cached, cached_measured = cost_figure(self.costs).data
@@ -129,13 +148,25 @@ class TestCosts:
 
     def test_are_said_in_numbers(self) -> None:
         words = cost_sentence(self.costs)
-        assert "40.0 million multiply-adds without a cache and 11.0 million with it: 3.6 times" in words
+        assert "without a cache and 11.0 million with it: 3.6 times as many" in words
         assert "grew 4.0-fold, the cached one 1.10-fold" in words
-        assert "from 2 to 9 tokens: 20.0 → 50.0 ms without, 4.0 → 3.0 ms with it" in words
+        assert (
+            "from 2 to 9 tokens a step without a cache goes from 20.0 to 50.0 ms; a cached one takes 3.0 to 4.0"
+            in words
+        )
 
     def test_are_counted_where_nothing_was_measured(self) -> None:
-        words = cost_sentence(Costs([1, 4], [1, 1], [], [], []))
-        assert "Measured" not in words
+        words = cost_sentence(Costs([1, 4], [1, 1], [], [], [], clear=False))
+        assert "easured" not in words
+
+    def test_never_let_noise_reverse_the_lesson(self) -> None:
+        """11.4 ms at 2 tokens and 7.0 ms at 40 were once said to be what a step without a cache takes."""
+        noisy = replace(self.costs, full=[0.0114, 0.007], clear=False)
+        words = cost_sentence(noisy)
+        assert "too noisy to tell" in words
+        assert " ms" not in words
+        assert "grew 4.0-fold" in words, "what is counted is said in any case"
+        assert "too noisy" in cost_figure(noisy).layout.yaxis2.title.text
 
 
 def test_old_rows_are_bars_of_their_changes() -> None:
@@ -151,3 +182,10 @@ def test_a_table_of_differences_leaves_out_what_is_not_to_be_had() -> None:
     page = differences_table(("what", "on <b>"), [("rows", [2e-6]), ("logits", [float("nan")])])
     assert re.findall('<td class="number">(.*?)</td>', page) == ["2·10⁻⁶", "–"]
     assert "on &lt;b&gt;" in page
+
+
+def test_signs_are_explained_where_they_stand_and_nowhere_else() -> None:
+    assert signs(["a", "b"]) == ""
+    assert signs(["·a", "⟨E6⟩"]) == (
+        "· begins a token that has a space before its first letter; ⟨E6⟩ is a byte that is no character by itself."
+    )

@@ -156,7 +156,7 @@ class TestSentence:
         assert "after all 5 layers it can know of 16 tokens." in found
 
     def test_it_says_when_fewer_layers_are_enough(self) -> None:
-        assert "it can know of 11 tokens; 4 layers are enough." in reach_sentence(windowed(23, 4, query=10))
+        assert "it can know of 11 tokens; the first 4 layers are enough." in reach_sentence(windowed(23, 4, query=10))
 
     def test_where_stacking_adds_nothing_it_says_so(self) -> None:
         assert "no path goes farther" in reach_sentence(windowed(23, 1, query=20))
@@ -167,3 +167,16 @@ class TestSentence:
         assert "2 of them come later" in reach_sentence(view)
         view = ReachView(np.where(causal(4), 0, first), np.ones((1, 4)), np.ones((1, 4), int), 0, {}, list("abcd"), 1)
         assert "later" not in reach_sentence(view)
+
+    def test_a_narrow_layer_among_wide_ones_is_not_said_to_be_all_that_there_is(self) -> None:
+        view = windowed(17, 30, query=15)  # every layer looks at the whole text before
+        view.window[2] = np.minimum(view.window[2], 4)  # but for one, which is shown
+        said = reach_sentence(view)
+        assert "may look at 4 tokens; after all 5 layers it can know of 16 tokens; the first layer is enough." in said
+        assert "no path" not in said
+
+    def test_a_token_that_may_look_at_nothing_knows_of_itself(self) -> None:
+        view = windowed(7, 1, query=3)
+        view.window[:] = 0
+        said = reach_sentence(view)
+        assert "may look at no token; after all 5 layers it can know of itself alone" in said

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import pytest
 
 from model.heads.row_steps import Arithmetic, RowSteps
+from tests.viz.spelled import number
 from tests.viz.views import causal, padded
 from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import (
@@ -70,12 +71,7 @@ def panel(figure: go.Figure, place: str, names: tuple[str, ...]) -> Any:
 
 def cells_of(table: str) -> list[list[str]]:
     rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
-    return [[html.unescape(re.sub("<(?!/?sup).*?>", "", cell)) for cell in row] for row in rows if row]
-
-
-def number(text: str) -> float:
-    text = re.sub(r"·10<sup>(.*?)</sup>", r"e\1", text)
-    return float(text.replace("−", "-"))
+    return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in rows if row]
 
 
 class TestRow:
@@ -144,7 +140,7 @@ class TestTable:
     def test_a_weight_too_small_for_six_digits_is_not_called_0(self) -> None:
         row = replace(row_of(3), raw=np.array([0.0, -40.0, -90.0]), blocked={"causal": np.array([False, False, True])})
         body = cells_of(steps_table(row))
-        assert body[1][5].startswith(f"{row.weights[1]:.1e}".split("e")[0] + "·10<sup>−")
+        assert body[1][5].startswith(f"{row.weights[1]:.1e}".split("e")[0] + "\u202f×\u202f10⁻")
         assert number(body[1][5]) == pytest.approx(row.weights[1], rel=0.05)
         assert body[2][5] == "0"
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from viz.formats import amount
 from viz.numbers import Candidate
 from viz.padding import words
-from viz.padding.grid import PaddedText, alt, amount, grid
-from viz.padding.tables import Way, position_words, texts_table, ways_table
+from viz.padding.grid import PaddedText, alt, grid
+from viz.padding.tables import Way, texts_table, way_label, way_name, ways_style
 
 EVIL = "<script>alert(1)</script>"
 NAN = math.nan
@@ -111,17 +112,20 @@ class TestTables:
         assert "·y" in html
         assert "read at position −1" not in texts_table(TEXTS, 1e-3)
 
-    def test_all_ways_with_their_verdicts_and_one_framed(self) -> None:
+    def test_a_ways_button_says_what_came_of_it(self) -> None:
+        labels = [way_label(way, 2) for way in all_ways()]
+        assert sum(label.startswith("**✓ correct** ") for label in labels) == 8
+        assert sum(label.startswith("**✗ wrong** ") for label in labels) == 4
+        wrong = one(all_ways(), "left", "keys", "cells")
+        assert way_label(wrong, 2) == f"**✗ wrong** {amount(wrong.apart)} · 1 of 2 next tokens differ"
+        assert way_name(wrong, 7) == "Left padding, padding mask on keys, position ids 0…6"
+
+    def test_every_way_has_a_colour_of_its_verdict(self) -> None:
         ways = all_ways()
-        shown = one(ways, "left", "keys", "cells")
-        html = ways_table(ways, shown, 2, 7)
-        assert html.count("✓ correct") == 8
-        assert html.count("✗ wrong") == 4
-        assert html.count("aria-current") - html.count("[aria-current]") == 1
-        (framed,) = re.findall('<td[^>]*aria-current="true".*?</td>', html)
-        assert "wrong" in framed
-        assert "1 of 2 next tokens differ" in framed
-        assert position_words("cells", 7) in html
+        style = ways_style(ways)
+        found = dict(re.findall(r"\.st-key-(way_\w+) button { background: (#\w+)", style))
+        assert list(found) == [way.key for way in ways]
+        assert len({(found[way.key], way.correct) for way in ways}) == 2
 
 
 class TestWords:
@@ -147,7 +151,7 @@ class TestWords:
         right = words.advice(ways, one(ways, "right", "keys", "counted"), 3)
         assert right == "It is as correct without the padding mask or with position ids 0…2."
         nothing = words.advice(ways, one(ways, "right", "off", "cells"), 3)
-        assert "takes nothing else" in nothing
+        assert nothing == "It needs neither a padding mask nor position ids."
 
     def test_no_way_at_all(self) -> None:
         ways = [replace(way, correct=False) for way in all_ways()]
@@ -169,7 +173,7 @@ class TestWords:
             "Masking queries too changes no sentence",
         ]
         rotary = all_ways(APART | {("left", "cells"): (20.0, 3e-6, 3e-6)})
-        assert "Left padding minds no position ids here" in dict(words.reasons(rotary, causal=True, cells=3))
+        assert "Left padding works with any position ids here" in dict(words.reasons(rotary, causal=True, cells=3))
         uncausal = all_ways(APART | {("right", "counted"): (9.0, 1e-6, 1e-6), ("right", "cells"): (9.0, 1e-6, 1e-6)})
         assert "Right padding needs the padding mask" in dict(words.reasons(uncausal, causal=False, cells=3))
 
@@ -181,5 +185,5 @@ class TestWords:
 
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
-        assert "sentence 2 would go on with “·y”" in words.reading([LONG, text], "right")
+        assert "for sentence 2 it names “·y”" in words.reading([LONG, text], "right")
         assert "right for every sentence" in words.reading(TEXTS, "left")

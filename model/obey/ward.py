@@ -1,11 +1,12 @@
 """All that can be checked without having a model: sound and broken small modules, by name."""
 
+from collections.abc import Iterable
 from functools import partial
+from typing import Any, Protocol
 
 import torch
 
 from model.base import CHECKPOINTS
-from model.bug_clinic.bugs import BUGS, Bug
 from model.gpt2 import load_transformer
 from model.obey import patients
 from model.obey.bugged import OwnDecoder, bugged
@@ -15,22 +16,43 @@ from model.obey.small import SmallConfig, SmallDecoder, SmallPair
 LAWS = {  # of the clinic's bugs: the law of a whole module that names the mistake
     "view": "kernels",
     "unprojected": "kernels",
+    "float-width": "kernels",
+    "narrow-output": "kernels",
     "scale-width": "kernels",
     "scale-divided": "kernels",
     "scale-none": "kernels",
+    "query-axis": "reach",
+    "after-softmax": "reach",
+    "in-place": "gradients",
+    "half-fill": "kernels",
+    "half-added": "padding-left",
     "inverted": "reach",
     "diagonal": "kernels",
     "transposed": "reach",
-    "after-softmax": "reach",
-    "half-fill": "kernels",
-    "half-added": "padding-left",
+    "first-layer": "reach",
     "wrong-axis": "pad-content",
     "or": "reach",
-    "query-axis": "reach",
-    "in-place": "gradients",
-    "first-layer": "reach",
+    "if-mask": "kernels",
 }
-RAISES = ("half-fill",)  # PyTorch itself refuses to compute it
+RAISES = ("half-fill", "float-width", "narrow-output", "if-mask")  # PyTorch itself refuses to compute them
+SECOND_USE = ("in-place",)  # the mistake is in what is left of the scores
+
+
+class Bug(Protocol):
+    """What of the Bug clinic's bugs is asked here: see model.bug_clinic.bug."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def wrong(self) -> str: ...
+    @property
+    def function(self) -> Any: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def first_layer(self) -> int: ...
 
 
 def of_bug(bug: Bug) -> Patient:
@@ -41,7 +63,7 @@ def of_bug(bug: Bug) -> Patient:
         first_layer=bug.first_layer,
         half=bug.dtype == torch.float16,
         raises=bug.key in RAISES,
-        second_use=bug.second_use,
+        second_use=bug.key in SECOND_USE,
     )
     return Patient(key=bug.key, title=bug.name, law=LAWS[bug.key], make=make, reported="the Bug clinic", said=bug.wrong)
 
@@ -90,4 +112,9 @@ SOUND = (
     ),
     Patient(key="sound-pair", title="Sound: encoder-decoder", law="", make=SmallPair, said="With a source."),
 )
-ALL = {one.key: one for one in (*SOUND, *patients.PATIENTS, *map(of_bug, BUGS), TWIN)}
+
+
+def everyone(bugs: Iterable[Bug]) -> dict[str, Patient]:
+    """All by their names: the sound ones, the reported ones, and the Bug clinic's bugs that lie in an attention."""
+    of_bugs = [of_bug(bug) for bug in bugs if bug.key in LAWS]
+    return {one.key: one for one in (*SOUND, *patients.PATIENTS, *of_bugs, TWIN)}

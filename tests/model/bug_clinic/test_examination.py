@@ -1,0 +1,218 @@
+"""Bugs examined on real text: by the model that ships, and by a tiny one of every family; and the game's puzzles.
+
+python -m pytest tests/model/bug_clinic/test_examination.py
+"""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from model import catalog
+from model.attention import attention_stages
+from model.base import Model, tokenize
+from model.bug_clinic import lines
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.evidence import FEATURES, difference
+from model.bug_clinic.examination import examine, unshifted_losses
+from model.bug_clinic.rerun import rerun
+from model.bug_clinic.spot import CANDIDATES, NOT_TO_SEE, VISIBLE, Puzzle, following, puzzle, stages_of
+from model.masks import MaskSpec
+from model.trace import Trace
+from tests.model.huggingface.families import ALL, save
+from tests.near import assert_near
+
+TEXT = "The old woman gave the princess a cake, and the princess gave the old woman a cake."
+WORDS = "the cat sat on a mat and then it saw the cat"  # of the tiny models' vocabulary
+QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask is there
+CRASHES = {"float-width", "narrow-output", "half-fill", "if-mask"}
+UNSEEN = {"in-place", "targets"}  # their outputs are right
+
+
+@pytest.fixture(scope="module")
+def trace(story: Model) -> Trace:
+    return read(story, TEXT)
+
+
+def read(model: Model, text: str, pad_side: str = "left") -> Trace:
+    read_of = lines.prepared(model, text)
+    reading = tokenize(model, "\n".join(read_of.lines), pad_side, lines.targets_for(model, read_of))
+    return model.run(reading.batch, lines.masks_for(model)).select(lines.attention_for(model))
+
+
+class TestText:
+    def test_one_line_gets_a_longer_one_so_that_it_is_padded(self, story: Model, trace: Trace) -> None:
+        assert lines.prepared(story, TEXT) == lines.Text((TEXT, f"{TEXT} {lines.ADDED}"), 0, True)
+        assert not trace.batch.keep[0].all()
+        assert trace.batch.keep[1].all()
+
+    def test_lines_of_different_length_stay_as_they_are(self, story: Model) -> None:
+        assert lines.prepared(story, "one\n\n" + TEXT) == lines.Text(("one", TEXT), 0, False)
+
+    @pytest.mark.parametrize("text", [TEXT * 9, "word " * 30_000, "猫" * 500, "😀" * 90, "x" * 100_000])
+    def test_long_lines_are_cut_to_what_has_room(self, story: Model, text: str) -> None:
+        found = lines.prepared(story, text)
+        tokens = story.encode([found.lines[0]]).ids.shape[1]
+        assert lines.MOST_TOKENS - 3 <= tokens <= lines.MOST_TOKENS
+        assert text.startswith(found.lines[0])
+        assert (found.cut, found.added) == (1, True)
+
+    @pytest.mark.parametrize("text", ["a", "😀", "<script>alert(1)</script>", "\ud83d", "a\nb\nc"])
+    def test_short_and_strange_ones_get_padding_too(self, story: Model, text: str) -> None:
+        keep = read(story, text).batch.keep
+        assert not keep[0].all()
+
+
+class TestRerun:
+    def test_with_the_core_is_the_run(self, story: Model, trace: Trace) -> None:
+        network = story.network
+        assert network is not None
+        for row in range(2):
+            run = rerun(network, trace, row, lambda _: attention_stages)
+            real = trace.batch.real(row)
+            assert_near(run.states[0, real], trace.states[row, real], 1e-4, "states")
+            for layer, (block, inputs) in enumerate(zip(network.blocks, run.inputs, strict=True)):
+                q = block.attention.project(inputs, inputs, inputs)[0][0]
+                assert_near(q[:, real], trace.layers[layer].q[row][:, real], 1e-4, f"queries of layer {layer}")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.key)
+class TestExamination:
+    def test_names_the_law_and_how_much_the_output_changes(self, story: Model, trace: Trace, bug: Bug) -> None:
+        found = examine(story, trace, bug, 4, 0)
+        wrong, right = found.verdicts[bug.law]
+        assert wrong.broken
+        assert wrong.amount > 100 * right.amount
+        assert not any(verdict.broken for _, verdict in found.verdicts.values())
+        assert (float(found.change().max()) > 0.1) == (bug.key not in UNSEEN)
+        assert bool(found.error) == (bug.key in CRASHES)
+        assert found.is_seen() == (bug.key not in CRASHES | UNSEEN)
+        assert found.exact == (bug.key != "one-module")
+
+    def test_the_right_side_is_what_the_trace_holds(self, story: Model, trace: Trace, bug: Bug) -> None:
+        found = examine(story, trace, bug, 3, 0)
+        most = 1e-6 if bug.dtype == torch.float32 else 5e-3
+        for head in range(trace.num_heads):
+            assert_near(found.right.weights[head], trace.weights(3, head, 0), most, f"head {head}")
+
+    def test_the_loss_with_the_bug_is_another_but_where_its_weights_are_right(
+        self, story: Model, trace: Trace, bug: Bug
+    ) -> None:
+        wrong, right = examine(story, trace, bug, 4, 0).loss
+        assert right == pytest.approx(trace.losses(0).nanmean().item(), abs=1e-5)
+        if bug.key == "in-place":
+            assert wrong == pytest.approx(right, abs=1e-4)
+        elif bug.dtype == torch.float16 or bug.key in CRASHES:
+            assert math.isnan(wrong)
+        else:
+            assert abs(wrong - right) > 0.001
+
+
+def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Model, trace: Trace) -> None:
+    bug = BY_KEY["first-layer"]
+    run = story.run(trace.batch, MaskSpec(causal=False, layers=(1, 2, 3, 4, 5)))
+    found = examine(story, trace, bug, 4, 0)
+    assert found.wrong is not None
+    assert_near(found.wrong.weights[2], run.weights(4, 2, 0), 1e-5, "weights")
+    assert found.loss[0] == pytest.approx(run.losses(0).nanmean().item(), abs=1e-5)
+    first = examine(story, trace, bug, 0, 0)
+    assert float(first.change().max()) == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_family_shows_every_bug_and_keeps_every_law(name: str, tmp_path: Path) -> None:
+    model = catalog.load(str(save(name, tmp_path / name)))
+    trace = read(model, WORDS)
+    for bug in BUGS:
+        for layer in range(trace.num_layers):
+            found = examine(model, trace, bug, layer, 0)
+            broken = {key: right.amount for key, (_, right) in found.verdicts.items() if right.broken}
+            assert not broken, f"the right version in layer {layer}"
+            caught = found.verdicts[bug.law][0].broken
+            assert caught == ((bug.key, layer) not in QUIET), f"{bug.key} in layer {layer}"
+            scaled_before = bug.key == "scale-none" and trace.layers[layer].scale == 1.0
+            assert (float(found.change().max()) > 0) == (caught and not scaled_before and bug.key not in UNSEEN)
+    assert puzzle(model, trace, 0, 1) is not None
+
+
+def test_targets_that_are_not_shifted_by_hand(story: Model, trace: Trace) -> None:
+    """The loss of the token that stands at each position, from the logits at that position."""
+    here = trace.batch.real(0)
+    probabilities = trace.logits[0, here].softmax(-1)
+    ids = trace.batch.ids[0, here]
+    expected = torch.stack([-probabilities[place, token].log() for place, token in enumerate(ids)])
+    assert_near(unshifted_losses(trace, 0), expected, 1e-3, "losses")
+    assert examine(story, trace, BY_KEY["targets"], 4, 0).loss[0] == pytest.approx(float(expected.mean()), abs=1e-3)
+
+
+class TestWhereNoLaterTokenIsRead:
+    """A loss that falls by chance is no leak: the law says which it was."""
+
+    @pytest.mark.parametrize("key", ["diagonal", "scale-width", "scale-divided", "wrong-axis", "first-layer"])
+    def test_on_two_words(self, story: Model, key: str) -> None:
+        found = examine(story, read(story, "Hello world"), BY_KEY[key], 4, 0)
+        assert found.loss[0] < found.loss[1], "this text no longer shows what the test is about"
+        assert found.broken("causal") == found.broken("target") == (key == "first-layer")
+
+    def test_on_a_sentence(self, story: Model) -> None:
+        found = examine(story, read(story, "To be or not to be, that is the question."), BY_KEY["diagonal"], 4, 0)
+        assert found.loss[0] < found.loss[1]
+        assert not found.broken("causal")
+
+
+class TestPuzzles:
+    def test_show_the_bug_and_tell_it_from_every_candidate(self, story: Model, trace: Trace) -> None:
+        seen = Counter[str]()
+        for number in range(150):
+            asked = puzzle(story, trace, 0, number)
+            assert asked is not None
+            assert asked.bug in asked.candidates
+            assert len({BY_KEY[key].title for key in asked.candidates}) == CANDIDATES
+            stages = {key: one.weights[asked.head] for key, one in stages_of(story, trace, 0, asked).items()}
+            assert_near(stages[""], trace.weights(asked.layer, asked.head, 0), 1e-6, "right")
+            for key in {"", *asked.candidates} - {asked.bug}:
+                assert (stages[key] - stages[asked.bug]).abs().max() >= VISIBLE
+            seen[asked.bug] += 1
+        assert set(seen) == set(BY_KEY) - NOT_TO_SEE
+
+    def test_follow_from_their_number(self, story: Model, trace: Trace) -> None:
+        assert puzzle(story, trace, 0, 5) == puzzle(story, trace, 0, 5)
+        assert len({replace(some, number=0) for some in (puzzle(story, trace, 0, n) for n in range(9)) if some}) > 5
+
+    def test_the_next_one_is_of_another_bug(self, story: Model, trace: Trace) -> None:
+        last: Puzzle | None = puzzle(story, trace, 0, 1)
+        for _ in range(25):
+            assert last is not None
+            following_one = following(story, trace, 0, last)
+            assert following_one is not None
+            assert following_one.number > last.number
+            assert BY_KEY[following_one.bug].title != BY_KEY[last.bug].title
+            last = following_one
+
+
+class TestEvidence:
+    """Three positions, the first of them padding."""
+
+    keep = torch.tensor([False, True, True])
+    weights = torch.tensor([[1.0, 0, 0], [0.25, 0.25, 0.5], [0, 0.25, 0.5]])
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("later", 0.5 / 1.5), ("padding", 0.25 / 1.75), ("sum", 0.75), ("itself", 0.375), ("largest", 0.5)],
+    )
+    def test_features(self, name: str, value: float) -> None:
+        assert FEATURES[name](self.weights, self.keep) == pytest.approx(value)
+
+    def test_the_first_feature_that_differs_plainly_else_the_cell_that_differs_most(self) -> None:
+        other = self.weights.clone()
+        other[1, 2], other[1, 1] = 0.15, 0.65
+        found = difference(self.weights, other, self.keep, ("padding", "itself", "later"))
+        assert (found.feature, found.one) == ("itself", pytest.approx(0.375))
+        assert found.other == pytest.approx(0.575)
+        found = difference(self.weights, other, self.keep, ("padding",))
+        assert (found.feature, found.cell) == ("", (1, 1))
+        assert (found.one, found.other) == (pytest.approx(0.25), pytest.approx(0.65))

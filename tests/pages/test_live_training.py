@@ -1,0 +1,139 @@
+"""Train it yourself, on the page Why causal: from start to end, a second one, pause and stop, what is refused.
+
+python -m pytest tests/pages/test_live_training.py
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from model.why_causal import live
+from tests.pages.explore import array
+from tests.pages.why_causal import WhyCausal, visit_that_ends
+
+
+@pytest.fixture
+def page() -> Iterator[WhyCausal]:
+    yield from visit_that_ends()
+
+
+def test_a_training_from_start_to_end_and_a_second_one_beside_it(page: WhyCausal) -> None:
+    page.pick(live_steps=100).press("live_start")
+    assert page.app.button(key="live_start").disabled
+    assert not page.app.button(key="live_stop").disabled
+    progress = page.until_over()
+    page.run()
+    assert progress.state == "done", progress.why
+    (trace,) = page.figures()["live_figure"]["data"]
+    np.testing.assert_allclose(array(trace["y"]), progress.losses, rtol=1e-5)
+    assert not page.app.button(key="live_start").disabled
+    said = " ".join(one.value for one in page.app.markdown)
+    assert f"run with the mask: **{progress.with_mask:.2f}** nats" in said
+    assert f"**{progress.without_mask:.2f}**" in said
+    assert page.app.code[-1].value == progress.texts[-1][1].replace("\n", "⏎")
+
+    page.pick(live_causal=True).press("live_start")
+    page.until_over()
+    page.run()
+    names = [trace["name"] for trace in page.figures()["live_figure"]["data"]]
+    assert names == ["1: without the mask", "2: with the mask"]
+    said = " ".join(one.value for one in page.app.markdown)
+    assert "all copy scores are exactly 0" in said
+    page.press("live_clear")
+    assert "live_figure" not in page.figures()
+
+
+def test_pause_and_stop_are_there_when_they_do_something(page: WhyCausal) -> None:
+    assert page.app.button(key="live_pause").disabled
+    assert page.app.button(key="live_stop").disabled
+    page.press("live_start").press("live_pause")
+    assert page["live_training"].watch().state == "paused"
+    page.press("live_go_on").press("live_stop")
+    assert page["live_training"].watch().state == "stopped"
+    assert not page["live_training"].is_alive()
+    assert page.app.button(key="live_stop").disabled
+
+
+def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
+    page.app.text_area(key="live_text").set_value("too short")
+    page.run().press("live_start")
+    assert page.said("error") == ["A text of at least 200 characters is needed to train on, this one has 9."]
+    assert page["live_training"] is None
+
+
+def test_what_is_wrong_with_a_text_is_said_no_longer_than_it_is(page: WhyCausal) -> None:
+    page.app.text_area(key="live_text").set_value("too short")
+    page.run().press("live_start")
+    assert page.app.error
+    page.app.text_area(key="live_text").set_value("the cat sat on the mat. " * 20)
+    page.run()
+    assert not page.app.error
+
+
+def test_of_a_text_beyond_the_limit_it_is_said_what_is_left_out(page: WhyCausal) -> None:
+    page.app.text_area(key="live_text").set_value("x" * (live.MOST_CHARACTERS + 1234))
+    page.run()
+    assert any("first 40,000 characters; the other 1,234 are left out" in one.value for one in page.app.caption)
+
+
+def test_a_training_whose_process_is_killed_is_a_sentence(page: WhyCausal) -> None:
+    page.press("live_start")
+    page["live_training"]._process.kill()
+    assert page.until_over().state == "failed"
+    page.run()
+    assert any("ended before it was done. Start it again." in one.value for one in page.app.markdown)
+    assert not page.app.button(key="live_start").disabled
+
+
+class Done:
+    """A training that is over, and came to this copy score."""
+
+    causal, total_steps = False, 100
+
+    def __init__(self, copy: float) -> None:
+        self.copy = copy
+
+    def watch(self) -> live.Progress:
+        copy = ((0.01, self.copy), (0.02, 0.03))
+        return live.Progress("done", (100,), (1.266,), (2.0,), (), with_mask=2.67, without_mask=1.27, copy=copy)
+
+    def stop(self) -> None: ...
+
+
+def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: WhyCausal) -> None:
+    page.app.session_state["live_training"] = Done(0.07)
+    page.run()
+    said = " ".join(one.value for one in page.app.markdown)
+    assert "No head copies yet**: the best, L0 H1, puts 7.0 % of its attention on the next character" in said
+    page.pick(live_steps=100).press("live_longer")
+    assert page["live_steps"] == page["live_training"].total_steps == 300
+    assert page["live_kept"][0].progress.losses == (1.266,)
+
+
+def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
+    page.app.session_state["live_training"] = Done(0.88)
+    page.run()
+    said = " ".join(one.value for one in page.app.markdown)
+    assert "Its best copy head, L0 H1, puts 88.0 % of its attention on the next character" in said
+    assert not [one for one in page.app.button if one.key == "live_longer"]
+
+
+def test_a_full_server_says_so(page: WhyCausal) -> None:
+    others = [live.Training("the cat sat on the mat. " * 20, causal=True, steps=600) for _ in range(live.MOST_AT_ONCE)]
+    try:
+        page.press("live_start")
+        assert "as many as this server takes at once. Try again in a minute." in page.said("error")[0]
+        assert page["live_training"] is None
+    finally:
+        for training in others:
+            training.stop()
+    page.press("live_start")
+    assert not page.app.error
+
+
+def test_two_readers_have_two_trainings(page: WhyCausal) -> None:
+    page.press("live_start")
+    other = WhyCausal()
+    assert other["live_training"] is None
+    assert "live_figure" not in other.figures()

@@ -1,0 +1,75 @@
+"""What a step costs: counted at every length of the text, measured at some of them."""
+
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from model import kv_cache
+from model.base import Model
+from model.generation import step_cost
+from model.generation.step_cost import Try
+from ui import page
+from viz.generation.cache import Costs, cost_figure, cost_sentence
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one reader's text. stopped: by the reader, before all was."""
+
+    model: str
+    ids: tuple[int, ...]
+    tries: tuple[Try, ...] = ()
+    stopped: bool = False
+
+
+def show(model: Model, ids: tuple[int, ...]) -> None:
+    """Measured once, and again when asked; the reader may stop it."""
+    measured = st.session_state.get("measured")
+    if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
+        measured = st.session_state.measured = Measured(model.key, ids)
+    words, chart, status = st.container(), st.empty(), st.container()
+    plan = step_cost.plan(len(measured.ids))
+    missing = plan[len(measured.tries) :]
+    if missing and not measured.stopped:
+        with status:
+            st.button("Stop measuring", icon=":material/stop:", key="stop_measuring", on_click=_stop)
+            bar = st.progress(0.0)
+        for one in step_cost.measure(model, measured.ids, missing):
+            measured = replace(measured, tries=(*measured.tries, one))
+            st.session_state.measured = measured
+            bar.progress(len(measured.tries) / len(plan), f"Try {len(measured.tries)} of {len(plan)}")
+        st.rerun()
+    costs = _costs(model, ids, measured)
+    sentence = cost_sentence(costs)
+    words.html(f'<p class="sentence">{sentence}</p>')
+    chart.plotly_chart(cost_figure(costs), key="cost_figure", config=page.CHART, alt=sentence)
+    with status:
+        st.caption(
+            "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. "
+            f"Measured on this machine, whatever else it is doing: the quickest of up to {step_cost.ROUNDS} tries at "
+            f"{len(costs.lengths)} lengths of the first {len(measured.ids):,} tokens, in turn"
+            f"{', stopped early' if measured.stopped else ''}."
+        )
+        st.button("Measure this text again", icon=":material/timer:", key="measure", on_click=_measure_anew)
+
+
+def _costs(model: Model, ids: tuple[int, ...], measured: Measured) -> Costs:
+    config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # the page has looked
+    lengths = range(1, len(ids) + 1)
+    found = step_cost.costs(measured.tries)
+    return Costs(
+        [step_cost.multiply_adds(config, length, length) for length in lengths],
+        [step_cost.multiply_adds(config, 1, length) for length in lengths],
+        [cost.length for cost in found],
+        [cost.full for cost in found],
+        [cost.cached for cost in found],
+        step_cost.clear(found),
+    )
+
+
+def _stop() -> None:
+    st.session_state.measured = replace(st.session_state.measured, stopped=True)
+
+
+def _measure_anew() -> None:
+    st.session_state.pop("measured", None)

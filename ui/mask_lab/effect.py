@@ -1,0 +1,95 @@
+"""What the composed masks do to a run: the sentence above the pictures, and the section that shows its numbers."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+from model.heads.reach import Look, known_answers, layer_masks, looks_ahead, path
+from ui import explain, page, query
+from ui.mask_lab import reach
+from ui.run_view import Predictions, RunView
+from viz.mask_lab.effect import (
+    MOST_ANSWERS,
+    Effect,
+    after_query,
+    answers_table,
+    effect,
+    mark_query,
+    no_predictions,
+    standard_masks,
+)
+from viz.numbers import loss_figure, next_token_table
+
+
+def sentence(now: RunView, standard: RunView, chosen: int) -> str:
+    """What to notice, in HTML."""
+    if now.masks == standard.masks:
+        return standard_masks()
+    found = effect_of(now, standard, chosen)
+    return no_predictions() if found is None else effect(found)
+
+
+def show(now: RunView, standard: RunView, chosen: int) -> None:
+    """What follows the chosen query, every token's loss, and the answers that are given away."""
+    predictions, others = _predictions(now, standard, chosen)
+    found = effect_of(now, standard, chosen)
+    if predictions is None or others is None or found is None:
+        st.info(explain.NO_PREDICTIONS.get(now.model.kind, explain.NO_PREDICTIONS["decoder"]))
+        return
+    changed = now.masks != standard.masks
+    curves = (predictions.losses, others.losses)
+    left, right = st.columns(2, gap="medium")
+    left.html(after_query(found, changed=changed))
+    left.html(next_token_table(predictions.candidates, others.candidates, changed=changed))
+    with right:
+        st.caption(explain.loss_caption(*curves, changed=changed))
+        figure = loss_figure(*curves, found.pieces, changed=changed)
+        mark_query(figure, found)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+    if found.known:
+        st.html(answers_table(found))
+
+
+def effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
+    """None for a model that predicts no next token."""
+    predictions, others = _predictions(now, standard, chosen)
+    if predictions is None or others is None:
+        return None
+    place = query.predicting(now, chosen)
+    found = Effect(
+        now.trace.batch.pieces[now.row],
+        predictions.losses,
+        others.losses,
+        now.trace.batch.real(now.row).stop - 1 if place is None else place,
+        (others.candidates[0], predictions.candidates[0]),
+    )
+    before = set(_known(standard))
+    found = replace(found, known=[token for token in _known(now) if token not in before])
+    return replace(found, ways=_ways(now, found.ranked()[:MOST_ANSWERS]))
+
+
+def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[Predictions | None, Predictions | None]:
+    place = query.predicting(now, chosen)
+    return now.predictions(place), standard.predictions(place)
+
+
+def _known(view: RunView) -> list[int]:
+    """The tokens of the predicted text that can know their own answer."""
+    text = _of_the_predicted_text(view)
+    if not looks_ahead(text.trace, view.row, view.masks):
+        return []
+    return known_answers(reach.found(text).first, text.trace.queries.real(view.row))
+
+
+def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[Look, ...]]:
+    """How the answers of some of them get out."""
+    if not tokens:
+        return {}
+    text = _of_the_predicted_text(view)
+    layers = layer_masks(text.trace, view.row, view.masks)
+    return {token: path(layers, token - 1, token) for token in tokens}
+
+
+def _of_the_predicted_text(view: RunView) -> RunView:
+    """Of an encoder-decoder's attentions that of the decoder to its own text, whichever is shown."""
+    return replace(view, trace=view.trace.select("decoder")) if "decoder" in view.trace.attentions else view

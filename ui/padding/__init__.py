@@ -1,0 +1,1 @@
+"""What the Padding page needs of streamlit."""

@@ -1,0 +1,78 @@
+"""How to pad: the switches above the grid, every way as a button below it, and the page's link."""
+
+from typing import Literal, cast
+
+import streamlit as st
+
+from model.base import Model
+from model.padding import Choice, PaddingMask, PositionIds, Side
+from ui import choices, controls, explain, link
+
+SIDES = {"left": "left", "right": "right"}
+MASKS = {"off": "off", "keys": "on keys", "both": "on keys and queries"}
+POSITIONS = {"counted": "from the mask", "cells": "0…T−1"}
+
+ENCODER_DECODER = (
+    "This page is about models with one stack of layers. {} has two, an encoder and a decoder, each with its own "
+    "padding. Choose a decoder or an encoder on the left; Explore shows this model's attention under padding."
+)
+NO_PREDICTIONS = {
+    "encoder": "An encoder predicts no next token: its logits say what stands at each place, and those are compared.",
+    "bare": "This model was saved without the layer that predicts tokens: its last states are compared, not logits.",
+}
+
+
+class PaddingLink(link.TextLink):
+    """This page's link."""
+
+    pad: Literal["left", "right"] = "left"
+    causal: bool | None = None
+    padding_mask: Literal["off", "keys", "both"] = "keys"  # what goes wrong most often, so that there is something
+    position_ids: Literal["counted", "cells"] = "cells"  # to see
+
+
+def choose(model: Model, own: bool) -> tuple[Choice, bool]:
+    """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
+    _keep_choices()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        _segments("Pad side", SIDES, "pad", "Where the shorter sentences are filled up to the length of the longest.")
+        _segments("Padding mask", MASKS, "padding_mask",
+                  "On keys: no token looks at padding. On queries too: padding looks at no token either.")  # fmt: skip
+        if not own:
+            _segments("Position ids", POSITIONS, "position_ids",
+                      "From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T is "
+                      "the number of cells.")  # fmt: skip
+        controls.mask_switch(model, "causal")
+    if own:
+        st.caption(f"{explain.title_of(model)} works out its position ids by itself, so there are none to choose.")
+    positions = "counted" if own else st.session_state.position_ids
+    choice = Choice(
+        cast(Side, st.session_state.pad),
+        cast(PaddingMask, st.session_state.padding_mask),
+        cast(PositionIds, positions),
+    )
+    return choice, st.session_state.causal
+
+
+def notes(model: Model) -> list[str]:
+    """What is to be known of the model on this page."""
+    if not model.predicts:
+        return [NO_PREDICTIONS["bare"]]
+    return [NO_PREDICTIONS["encoder"]] if model.kind == "encoder" else []
+
+
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links."""
+    controls.share(PaddingLink, model)
+
+
+def _keep_choices() -> None:
+    """Put the page's own choices where their widgets find them."""
+    own = {"padding_mask", "position_ids"}
+    choices.restore("kept_padding", lambda: PaddingLink.read().model_dump(include=own))
+
+
+def _segments(label: str, offered: dict[str, str], key: str, help_text: str) -> None:
+    st.segmented_control(
+        label, list(offered), format_func=offered.__getitem__, key=key, required=True, width="content", help=help_text
+    )

@@ -1,0 +1,70 @@
+"""The sentences of the batch: the reader's lines, and two of the page's own where those need no padding."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from model import padding
+from model.base import Model
+from model.text import rows_of
+from ui import explain
+
+OURS = ("Once upon a time", "The king said to his")  # of different lengths, so that one of them is always padded
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The texts of the batch: the reader's first, then `ours` of the page's own. notes: what is to be said of them.
+
+    whole: all that the reader wrote, with ours among it.
+    """
+
+    texts: tuple[str, ...]
+    ours: int
+    notes: tuple[str, ...]
+    whole: str
+
+
+def lines(model: Model, text: str) -> Lines:
+    """The reader's lines, and two of the page's own where those need no padding. Raises what encode raises."""
+    rows, _ = rows_of(text, len(text))
+    texts = padding.fitting(model, rows)
+    ours = () if _need_padding(model, texts) else OURS
+    kept = texts[: padding.MOST_TEXTS - len(ours)]
+    notes = [*_cuts(model, rows, kept), *_left_out(len(rows) - len(kept), len(kept))]
+    whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
+    return Lines((*kept, *ours), len(ours), tuple(notes), whole)
+
+
+def offer_ours(found: Lines) -> None:
+    """Say that lines are ours and why, and let the reader take them over."""
+    why = {0: "No text yet", 1: "One line alone needs no padding"}
+    because = why.get(len(found.texts) - found.ours, "These lines are all of the same length and need no padding")
+    words, button = st.columns([5, 1.2], vertical_alignment="center")
+    shown = " and ".join(f"“{text}”" for text in OURS)
+    words.caption(f"{because}, so this page adds two lines of its own: {shown}. Type yours on the left, one a line.")
+    button.button("Edit these lines", on_click=lambda: st.session_state.update(text=found.whole))
+
+
+def _need_padding(model: Model, texts: list[str]) -> bool:
+    return bool(texts) and not bool(model.encode(texts).keep.all())
+
+
+def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
+    """A sentence for every text that is not there as a whole."""
+    if not texts:
+        return []
+    batch = model.encode(texts)
+    return [
+        f"Sentence {number} is cut to its first {int(batch.keep[number - 1].sum()):,} tokens: this page compares at "
+        f"most {padding.MOST_TOKENS} of a sentence, and {explain.title_of(model)} reads at most {model.context:,}."
+        for number, (row, text) in enumerate(zip(rows, texts, strict=False), 1)
+        if row != text or batch.cut[number - 1]
+    ]
+
+
+def _left_out(count: int, shown: int) -> list[str]:
+    if not count:
+        return []
+    most = f"the page takes {padding.MOST_TEXTS} lines at the most, its own included, fewer when they are long"
+    return [f"Shown are the first {shown} lines, {count:,} more are left out: {most}."]
