@@ -15,6 +15,7 @@ from tests.viz.packet import read
 from viz.components import OVERVIEW_HTML, source
 from viz.hatch import ink
 from viz.overview import BLOCKED, overview_packet
+from viz.palette import table
 
 MOST_BYTES = 600_000
 TEXTS = ["the cat sat on the mat and the cat sat still on the mat", "a cat"]
