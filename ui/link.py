@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from ui import choices
+
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
@@ -67,7 +69,7 @@ class Link(BaseModel):
     def write(self) -> None:
         """Put the choices into the URL."""
         wanted = self.parameters()
-        st.session_state.written_link = wanted
+        choices.note_link(wanted)
         if st.query_params.to_dict() != wanted:
             st.query_params.from_dict(wanted)
 

@@ -13,6 +13,12 @@ from streamlit.testing.v1 import AppTest
 from tests.viz.packet import read
 
 ROOT = Path(__file__).parents[2]
+LINES = "Once upon a time\nThe little girl ran down the hill, over the bridge and through the wood."
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two pictures have the same cells, gaps included."""
+    return one.shape == other.shape and np.allclose(one, other, equal_nan=True)
 
 
 class Explore:

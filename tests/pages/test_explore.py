@@ -3,31 +3,20 @@
 python -m pytest tests/pages
 """
 
-import json
 import re
-import shutil
-import socket
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 
 from model import catalog
 from model.base import MOST_ROWS, Model
 from model.masks import MaskSpec
-from tests.pages.explore import Explore, array
+from tests.pages.explore import LINES, Explore, array, same
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.overview import BLOCKED
-
-LINES = "Once upon a time\nThe little girl ran down the hill, over the bridge and through the wood."
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, equal_nan=True)
 
 
 class TestFirstView:
@@ -298,103 +287,6 @@ class TestTexts:
         assert page["row"] == 3
         page.type("one\ntwo")
         assert page["row"] == 2
-
-
-class TestModels:
-    def test_gpt2_without_a_network_says_at_once_how_to_get_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked: list[object] = []
-
-        def refuse(*address: object, **__: object) -> None:
-            asked.append(address)
-            raise socket.gaierror(-3, "Temporary failure in name resolution")
-
-        page = Explore()
-        weights = page.weights()
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(socket, "getaddrinfo", refuse)
-        close_session()
-        page.choose(model="gpt2")
-        assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
-        page.app.button(key="download").click()
-        page.run()
-        assert len(asked) <= 2, "one short request; the hub's own client would try again for 25 seconds"
-        (error,) = page.said("error")
-        assert "hf download" in error
-        assert "gpt2" in error
-        assert same(page.weights(), weights), "the page goes on with the story model"
-        page.switch("causal", False)
-        assert len(page.said("error")) == 1
-        assert not same(page.weights(), weights)
-
-    @pytest.mark.parametrize(
-        ("damage", "named"),
-        [
-            ("truncated", "model.safetensors"),
-            ("other shapes", "model.safetensors"),
-            ("no weights", "model.safetensors"),
-            ("no json", "config.json"),
-            ("no tokenizer", "tokenizer.json"),
-            ("a damaged tokenizer", "tokenizer"),
-            ("nothing at all", "config.json"),
-        ],
-    )
-    def test_a_damaged_folder_is_named_and_the_page_goes_on(
-        self, tiny_folder: Path, tmp_path: Path, damage: str, named: str
-    ) -> None:
-        folder = tmp_path / "mine"
-        shutil.copytree(tiny_folder, folder)
-        weights, config, tokenizer = (folder / name for name in ("model.safetensors", "config.json", "tokenizer.json"))
-        if damage == "truncated":
-            weights.write_bytes(weights.read_bytes()[:-1000])
-        elif damage == "other shapes":
-            config.write_text(json.dumps(json.loads(config.read_text()) | {"n_embd": 24}))
-        elif damage == "no weights":
-            weights.unlink()
-        elif damage == "no json":
-            config.write_text("{")
-        elif damage == "no tokenizer":
-            tokenizer.unlink()
-        elif damage == "a damaged tokenizer":
-            tokenizer.write_text("{}")
-        else:
-            shutil.rmtree(folder)
-            folder.mkdir()
-        page = self.with_folder(folder)
-        (error,) = page.said("error")
-        assert named in error
-        assert str(folder) in error
-        assert same(page.weights(), Explore().weights())
-
-    def test_a_folder_that_is_whole_is_shown(self, tiny_folder: Path, tiny: Model) -> None:
-        page = self.with_folder(tiny_folder)
-        assert not page.said("error")
-        assert page.packet()[1].shape[:2] == (tiny.num_layers, tiny.num_heads)
-        expected = tiny.run(tiny.encode([FIRST])).weights(page["layer"], page["head"]).numpy()
-        np.testing.assert_allclose(np.nan_to_num(page.weights()), expected, atol=1e-6)
-        page.choose(model="story")
-        assert same(page.weights(), Explore().weights())
-
-    def test_a_folder_that_is_mended_is_shown_after_trying_again(self, tiny_folder: Path, tmp_path: Path) -> None:
-        folder = tmp_path / "mine"
-        shutil.copytree(tiny_folder, folder)
-        (folder / "config.json").rename(folder / "elsewhere")
-        page = self.with_folder(folder)
-        assert page.said("error")
-        (folder / "elsewhere").rename(folder / "config.json")
-        (button,) = [one for one in page.app.button if one.label == "Try again"]
-        button.click()
-        page.run()
-        assert not page.said("error")
-
-    @staticmethod
-    def with_folder(folder: Path) -> Explore:
-        page = Explore()
-        page.choose(model="another")
-        page.app.text_input(key="other").set_value(str(folder))
-        return page.run()
 
 
 def test_back_undoes_a_choice_and_keeps_the_text_that_was_typed() -> None:

@@ -15,16 +15,17 @@ def page() -> None:
     from ui.link import Link, Whole
 
     class Mine(Link):
-        depth: Whole = 3
+        depth: Whole | None = None  # the page's own first value, known later
         side: Literal["left", "right"] = "left"
 
     choices.begin_page(st.session_state.get("which", "one"))
     choices.restore("mine", lambda: Mine.read().model_dump())
+    st.session_state.depth = 3 if st.session_state.depth is None else st.session_state.depth
     if st.session_state.get("which", "one") == "one":
         st.number_input("Depth", 0, 99, key="depth")
         if st.session_state.get("sides", True):
             st.radio("Side", ["left", "right"], key="side")
-    Mine.of_choices().write()
+    Mine.of_choices(**({"depth": None} if st.session_state.depth == 3 else {})).write()
 
 
 def opened(**query: str) -> AppTest:

@@ -1,0 +1,70 @@
+"""Back, Forward and a click on the large heatmap, in a real Chromium.
+
+python -m pytest tests/browser/test_history.py
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import urlencode
+
+import numpy as np
+from playwright.sync_api import Error
+
+from tests.browser.explore import Explore
+
+Visit = Callable[..., Explore]
+LINE = "Once upon a time there was"
+OPENED = urlencode({"text": LINE, "layer": 2, "head": 3})
+
+
+def test_back_and_forward_undo_and_redo_choices(visit: Visit) -> None:
+    page = visit(OPENED)
+    first = page.weights()
+    lifted = page.toggle("Causal").weights()
+    assert not np.array_equal(first, lifted, equal_nan=True)
+    other = page.choose("Head", "4").weights()
+    page.page.go_back()
+    wait_for(page, lifted)
+    assert page.shown("Head") == "3"
+    page.page.go_back()
+    wait_for(page, first)
+    assert page.is_on("Causal")
+    page.page.go_forward()
+    wait_for(page, lifted)
+    page.page.go_forward()
+    wait_for(page, other)
+    assert not page.is_on("Causal")
+    assert page.page.get_by_role("textbox", name="Text, one sequence a line").input_value() == LINE
+
+
+def test_a_click_on_a_cell_chooses_its_query(visit: Visit) -> None:
+    page = visit(OPENED)
+    before = page.page.locator("table.next").inner_text()
+    page.after(lambda: click(page, row=3, column=1))
+    assert page.shown("Query").startswith("3:")
+    assert "query=3" in page.page.url
+    assert page.page.locator("table.next").inner_text() != before
+    page.toggle("Causal")
+    assert page.shown("Query").startswith("3:"), "the chart is another after a flip; its clicks are heard as well"
+    page.after(lambda: click(page, row=5, column=0))
+    assert page.shown("Query").startswith("5:")
+
+
+def wait_for(page: Explore, weights: np.ndarray) -> None:
+    """Until the large heatmap shows these weights: the address changes before the page does."""
+    for _ in range(240):
+        with suppress(Error):  # the chart is being put in another's place
+            if np.array_equal(page.weights(), weights, equal_nan=True):
+                return
+        page.page.wait_for_timeout(250)
+    np.testing.assert_array_equal(page.weights(), weights)
+
+
+def click(page: Explore, row: int, column: int) -> None:
+    """In the middle of a cell of the large heatmap."""
+    place = page.chart.evaluate(
+        "(chart, [row, column]) => { const { xaxis, yaxis } = chart._fullLayout;"
+        " return { x: xaxis._offset + xaxis.l2p(column), y: yaxis._offset + yaxis.l2p(row) }; }",
+        [row, column],
+    )
+    page.chart.click(position=place)
