@@ -29,7 +29,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     overview_place = st.container()
-name = f"L{layer} H{head}"
+name = f"L{model.describe().layer_number(attention, layer)} H{head}"
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 changed = spec != model.standard
@@ -57,7 +57,8 @@ with right:
 
 with overview_place, guarded("Looking at every head …"):  # the chosen head stands on the page before all are surveyed
     surveys = now.survey(), standard.survey()
-    overview.show(overview_packet(surveys[0].thumbnails, surveys[0].blocked, layer=layer, head=head))
+    numbers = model.describe().layer_numbers.get(attention, ())
+    overview.show(overview_packet(surveys[0].thumbnails, surveys[0].blocked, layer=layer, head=head, numbers=numbers))
     st.caption(explain.OVERVIEW)
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 with tokens, guarded("Predicting …"):

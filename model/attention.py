@@ -18,7 +18,8 @@ class ScoreTerms:
 
     softcap: scores become softcap·tanh(scores / softcap), so they stay within ±softcap (Gemma 2, arXiv:2408.00118).
     bias: [.., H, Q, K] added to the scores (T5's relative positions, arXiv:1910.10683).
-    sinks: [H] one extra score a row, in the softmax's denominator only: rows then sum to less than 1 (gpt-oss).
+    sinks: one extra score a row, in the softmax's denominator only: rows then sum to less than 1. [H] the same for all
+    queries (gpt-oss), or [.., H, Q, 1].
     """
 
     softcap: float | None = None
@@ -115,7 +116,8 @@ def attend(
 
 def _softmax(masked: Tensor, allowed: Tensor | None, terms: ScoreTerms) -> Tensor:
     if terms.sinks is not None:
-        sink = terms.sinks.to(masked.dtype).view(-1, 1, 1).expand(*masked.shape[:-1], 1)  # [H] -> [.., H, Q, 1]
+        sinks = terms.sinks.view(-1, 1, 1) if terms.sinks.ndim == 1 else terms.sinks
+        sink = sinks.to(masked.dtype).expand(*masked.shape[:-1], 1)  # [H,1,1] -> [.., H, Q, 1]
         masked = torch.cat([masked, sink], dim=-1)
     weights = masked.softmax(dim=-1)
     if terms.bias is not None or (allowed is not None and not allowed.any(-1).all()):

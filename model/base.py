@@ -25,6 +25,9 @@ class Description:
     name; may be empty for a model that has one attention.
     context: the positions it was made for (a page may allow fewer). masks: those it has natively.
     window: its sliding window in positions, or None; windowed: how many layers have it.
+    layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
+    where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
+    of them is: "attention", "state space", "linear attention" …; else empty.
     """
 
     architecture: str
@@ -38,6 +41,29 @@ class Description:
     windowed: int = 0
     parameters: int = 0
     heads_by_part: dict[str, tuple[int, int]] = field(default_factory=dict)
+    layer_numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    layer_kinds: tuple[str, ...] = ()
+
+    def layer_number(self, attention: str, layer: int) -> int:
+        """The number in the network of the layer that a trace of this attention counts as `layer`."""
+        numbers = self.layer_numbers.get(attention, ())
+        return numbers[layer] if numbers else layer
+
+    def other_layers(self) -> str:
+        """In a sentence: which layers have no attention, and what a lifted mask means for them; "" where all have."""
+        others = [(number, kind) for number, kind in enumerate(self.layer_kinds) if kind != "attention"]
+        if not others:
+            return ""
+        kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
+        listed = "; ".join(f"{kind} in {_ranges(numbers)}" for kind, numbers in kinds.items())
+        return f"Layers without attention: {listed}. Lifting a mask reaches the attention layers only."
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[0, 1, 2, 4] -> "0-2, 4"."""
+    begins = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
 
 
 class Model(ABC):

@@ -66,7 +66,11 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     from model.huggingface import checkpoint_files, hub
 
     if entry is None or entry.repo is None:
-        return checkpoint_files.fetch(name, progress, settings)
+        if checkpoint_files.is_path(name):
+            return checkpoint_files.allowed_folder(name, settings)
+        from model.huggingface import fetching  # transformers with it: it judges a model before its weights come
+
+        return fetching.fetch(name, progress, settings)
     # chosen here by name, so the limit for others is not theirs
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
     return hub.cached(entry.name, FILES) or hub.download(entry.repo, FILES, progress)  # "gpt2" was its id for years
@@ -89,7 +93,9 @@ def download_size(name: str, settings: Settings | None = None) -> int:
     settings = settings or Settings.from_environment()
     _check_offered(name, settings)
     if entry is None or entry.repo is None:
-        return checkpoint_files.download_size(name, settings)
+        from model.huggingface import fetching
+
+        return fetching.download_size(name, settings)
     if hub.cached(entry.name, FILES) or hub.cached(entry.repo, FILES):
         return 0
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
@@ -140,6 +146,7 @@ def _is_ours(folder: Path) -> bool:
     return (
         isinstance(config, dict)
         and "model_type" in config
+        and "GPT2LMHeadModel" in (config.get("architectures") or ["GPT2LMHeadModel"])  # not its body, no classifier
         and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
     )
 

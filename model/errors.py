@@ -15,3 +15,8 @@ class TooLarge(CheckpointError):
 
 class NotAvailable(OSError):
     """A repository's files cannot be had; the message says why and what to do."""
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, cut short."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -19,7 +19,7 @@ __all__ = ["MaskContext", "MaskSpec", "Stroke", "build", "combine"]
 
 SCOPE = ("layers", "heads", "positions")  # fields that say where, not which
 MASK_NAMES = tuple(field.name for field in fields(MaskSpec) if field.name not in SCOPE)
-NATIVE = ("causal", "padding", "window")  # those that models are trained with
+NATIVE = ("causal", "padding", "window", "chunk")  # those that models are trained with
 OPENERS = ("prefix", "sinks")
 
 
@@ -43,6 +43,13 @@ def window(queries: int, keys: int, size: int, device: torch.device | None = Non
     if size < 1:
         raise ValueError(f"expected a window of at least 1 position, got {size}")
     return _distance(queries, keys, device).abs() < size
+
+
+def chunk(place: Tensor, queries: int, size: int) -> Tensor:
+    """place [B,K] (`places`) -> [B,1,Q,K]: both are in the same chunk of `size` real tokens (Llama 4)."""
+    if size < 1:
+        raise ValueError(f"expected chunks of at least 1 position, got {size}")
+    return same_document(place.div(size, rounding_mode="floor"), queries)
 
 
 def stride(queries: int, keys: int, step: int, device: torch.device | None = None) -> Tensor:
@@ -89,12 +96,14 @@ def blockers(
     queries: int,
     *,
     window_size: int | None = None,
+    chunk_size: int | None = None,
     documents: Callable[[str], Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """The masks that `spec` turns on, by name, each broadcastable to [B,1,Q,K], before anything is opened or drawn.
 
     keep: bool [B,K], True = a real token. A padding mask that blocks nothing is left out, so that a text on its own
-    takes the fast path. window_size: the model's native window in positions, None where it has none.
+    takes the fast path. window_size, chunk_size: the model's native window and chunks in positions, None where it has
+    none.
     documents: from a separator to the number of each position's document [B,K]; None where there is no text.
     """
     keys, device = keep.shape[-1], keep.device
@@ -107,6 +116,8 @@ def blockers(
             masks["padding"] = masks["padding"] & padding_queries(keep, queries)
     if spec.window and window_size is not None and window_size < keys:
         masks["window"] = window(queries, keys, window_size, device)[None, None]
+    if spec.chunk and chunk_size is not None and chunk_size < keys:
+        masks["chunk"] = chunk(places(keep), queries, chunk_size)
     if 0 < spec.sliding < keys:
         masks["sliding"] = window(queries, keys, spec.sliding, device)[None, None]
     if spec.stride > 1:
@@ -122,10 +133,11 @@ def build(
     queries: int,
     *,
     window_size: int | None = None,
+    chunk_size: int | None = None,
     documents: Callable[[str], Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """As `blockers`, with the cells that sinks, a prefix or a drawing open again, and with what is drawn."""
-    masks = blockers(spec, keep, queries, window_size=window_size, documents=documents)
+    masks = blockers(spec, keep, queries, window_size=window_size, chunk_size=chunk_size, documents=documents)
     for opened in openings(spec, keep, queries).values():
         masks = {name: mask | opened for name, mask in masks.items()}
     if spec.drawn:
@@ -151,8 +163,9 @@ def combine(masks: dict[str, Tensor]) -> Tensor | None:
 class MaskContext:
     """One attention of a model during one run: what its masks are made of.
 
-    keep bool [B,K], True = a real key. window: its native sliding window in positions, or None. available: the masks
-    it can have. standard: the masks that hold outside a spec's layers and heads. documents: see build.
+    keep bool [B,K], True = a real key. window, chunk: its native sliding window and the chunks it attends within, in
+    positions, or None. available: the masks it can have. standard: the masks that hold outside a spec's layers and
+    heads. documents: see build.
     """
 
     keep: Tensor
@@ -160,6 +173,7 @@ class MaskContext:
     heads: int
     layer: int = 0
     window: int | None = None
+    chunk: int | None = None
     available: frozenset[str] = frozenset(MASK_NAMES)
     standard: MaskSpec = STANDARD
     documents: Callable[[str], Tensor] | None = None
@@ -184,7 +198,7 @@ class MaskContext:
             elsewhere = spec.at(-1, -1, self.standard)
             rulings = tuple(here if head in spec.heads else elsewhere for head in range(self.heads))
         made = {} if made is None else made
-        key = (self.window, self.available, self.queries, rulings)
+        key = (self.window, self.chunk, self.available, self.queries, rulings)
         if key not in made:
             made[key] = self._over_heads(rulings)
         return made[key]
@@ -204,7 +218,7 @@ class MaskContext:
         return replace(ruling, **missing) if missing else ruling, self.keep, self.queries
 
     def _known(self) -> dict[str, Any]:
-        return {"window_size": self.window, "documents": self.documents}
+        return {"window_size": self.window, "chunk_size": self.chunk, "documents": self.documents}
 
 
 def _distance(queries: int, keys: int, device: torch.device | None) -> Tensor:

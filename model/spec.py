@@ -38,7 +38,7 @@ class Stroke:
 class MaskSpec:
     """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
 
-    causal, padding, window: the masks that models are trained with; window is the model's own.
+    causal, padding, window, chunk: the masks that models are trained with; window and chunk are the model's own.
     padding_queries: padding sees nothing either. sliding: a window of the reader's, in positions; 0 = off.
     stride: only every stride-th position back is seen; 0 or 1 = off. documents: a separator that splits the text,
     nobody looks across; "" = off. prefix: the first so many tokens see each other. sinks: everybody sees the first so
@@ -51,6 +51,7 @@ class MaskSpec:
     causal: bool = True
     padding: bool = True
     window: bool = True
+    chunk: bool = True
     padding_queries: bool = False
     sliding: int = 0
     stride: int = 0
@@ -63,7 +64,7 @@ class MaskSpec:
     heads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("causal", "padding", "window", "padding_queries"):
+        for name in ("causal", "padding", "window", "chunk", "padding_queries"):
             _expect(isinstance(getattr(self, name), bool), name, "true or false", getattr(self, name))
         for name in ("sliding", "stride", "prefix", "sinks"):
             most = f"a whole number from 0 (off) to {MOST_POSITIONS}"
@@ -158,4 +159,4 @@ def _shown(got: Any) -> str:
 
 
 STANDARD = MaskSpec()  # of most models; an encoder's has no causal mask
-OFF = MaskSpec(causal=False, padding=False, window=False)  # nothing is blocked
+OFF = MaskSpec(causal=False, padding=False, window=False, chunk=False)  # nothing is blocked

@@ -61,7 +61,9 @@ class LayerRecord:
         if bias is not None:
             full = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
             bias = bias.expand(full)[row, heads, queries].float()
-        return ScoreTerms(self.terms.softcap, bias, None if sinks is None else sinks[heads].float())
+        if sinks is not None:
+            sinks = (sinks[heads] if sinks.ndim == 1 else sinks[row, heads, queries]).float()
+        return ScoreTerms(self.terms.softcap, bias, sinks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ SWITCHES = {
     "causal": "On: no token sees a later one. Off: every token sees the whole text.",
     "padding": "On: no token looks at the padding that evens out short lines.",
     "window": "On: in some layers a token sees only its neighbourhood, as this model was trained.",
+    "chunk": "On: in some layers a token sees only the chunk of the text it stands in, as this model was trained.",
 }
 OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
 
@@ -138,7 +139,7 @@ def choose_attention(offered: Sequence[str]) -> str:
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     native = model.describe().masks
-    names = [name for name in NATIVE if name != "window" or name in native]
+    names = [name for name in NATIVE if name in ("causal", "padding", *native)]
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         for name in names:
             mask_switch(model, name)
@@ -170,7 +171,12 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
         chosen = st.session_state[name]
         st.session_state[name] = min(default if chosen is None else chosen, count - 1)
     layer, head = st.columns(2)
-    layer.selectbox("Layer", range(layers), key="layer")
+    found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
+    others = found.other_layers()
+    layer.selectbox(
+        "Layer", range(layers), key="layer", format_func=lambda shown: str(found.layer_number(attention, shown)),
+        help=f"Numbered as in the network. {others}" if others else None,
+    )  # fmt: skip
     head.selectbox("Head", range(heads), key="head")
     return st.session_state.layer, st.session_state.head
 

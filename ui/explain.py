@@ -94,6 +94,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
         causal=now.masks.causal,
         padding=now.masks.padding,
         window=now.masks.window or "window" not in model.describe().masks,
+        chunk=now.masks.chunk or "chunk" not in model.describe().masks,
         standard_causal=model.standard.causal,
         layer_only=scope == "layer",
         only_attention=now.trace.attentions == ("self",),
@@ -131,6 +132,8 @@ def model_found(model: Model) -> str:
     masks = ", ".join(found.masks)
     if found.window is not None:
         masks += f" ({found.window} positions, in {found.windowed} layers)"
+    if found.other_layers():
+        masks += f". {found.other_layers().rstrip('.')}"
     millions = found.parameters / 1e6
     size = f"{millions:,.0f} M parameters" if millions >= 10 else f"{millions:.2g} M parameters"
     context = f"context {found.context:,}" + (

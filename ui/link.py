@@ -114,6 +114,7 @@ class View(TextLink):
     causal: bool | None = None  # None: as the model was trained
     padding: bool | None = None
     window: bool | None = None
+    chunk: bool | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
     show_padding: bool | None = None  # None: unless there is much of it

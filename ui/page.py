@@ -23,7 +23,7 @@ PAGES = {  # in the order in which they are read
     "pages/pixels.py": ("Pixels", ":material/grid_on:"),
 }
 
-NATIVE_SWITCHES = ("causal", "padding", "window")
+NATIVE_SWITCHES = ("causal", "padding", "window", "chunk")
 COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings

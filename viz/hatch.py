@@ -22,6 +22,7 @@ LINES = {  # PERIOD × PERIOD pixels of each mask, True = ink
         "causal": _UP,
         "padding": _BACK,
         "window": _ACROSS,
+        "chunk": _ACROSS - 2 * _DOWN,
         "sliding": _DOWN,
         "stride": _ACROSS + 2 * _DOWN,
         "documents": 2 * _ACROSS + _DOWN,

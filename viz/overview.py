@@ -3,6 +3,8 @@
 A pixel is one byte: 0 to 254 for a weight from 0 to 1, 255 where every cell of the patch is blocked.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from viz.hatch import ink
@@ -12,8 +14,12 @@ from viz.palette import table
 BLOCKED = 255
 
 
-def overview_packet(thumbnails: np.ndarray, blocked: np.ndarray, *, layer: int, head: int) -> bytes:
+def overview_packet(
+    thumbnails: np.ndarray, blocked: np.ndarray, *, layer: int, head: int, numbers: Sequence[int] = ()
+) -> bytes:
     """thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L,S,S']; layer and head: the chosen one.
+
+    numbers: of each layer in the network, where they are not 0, 1, 2 …: some networks have layers without attention.
 
     The packet's planes: the palette's 255 RGB triples and the pixels [L,H,S,S'].
     """
@@ -27,6 +33,7 @@ def overview_packet(thumbnails: np.ndarray, blocked: np.ndarray, *, layer: int, 
         "tall": tall,
         "wide": wide,
         "layer": layer,
+        "numbers": list(numbers) or list(range(layers)),
         "head": head,
         "hatch": hatch,
     }

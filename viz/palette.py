@@ -1,7 +1,7 @@
 """Colours. One sequential palette for weights, one diverging for differences, one colour for each mask.
 
 Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes; the masks' colours are
-Okabe and Ito's (2008), with a violet for what is drawn and a lavender for sinks.
+Okabe and Ito's (2008), with a violet for what is drawn, a lavender for sinks and a dark red for chunks.
 """
 
 from plotly.colors import sample_colorscale
@@ -15,6 +15,7 @@ MASK_COLOURS = {
     "causal": "#E69F00",
     "padding": "#56B4E9",
     "window": "#009E73",
+    "chunk": "#900000",
     "sliding": "#0072B2",
     "stride": "#CC79A7",
     "documents": "#D55E00",

@@ -20,6 +20,7 @@ class Scene:
     causal: bool
     padding: bool
     window: bool  # False: the model has a window, and it is off
+    chunk: bool  # False: the model attends within chunks, and that is off
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
     only_attention: bool  # the model has no other through which padding could come in
@@ -35,12 +36,17 @@ class Scene:
 
 def sentence(scene: Scene) -> str:
     """What is seen, and what to try next."""
-    if scene.causal == scene.standard_causal and scene.padding and scene.window:
+    if scene.causal == scene.standard_causal and scene.padding and scene.window and scene.chunk:
         return f"{_habit(scene)} {_next(scene)}"
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     if not scene.window:
         parts.append(
             f"Without its window, {scene.name} may look as far as the text goes, which it never could in training."
+        )
+    if not scene.chunk:
+        parts.append(
+            f"Without its chunks, {scene.name} may look back past the one that a token stands in, which it never could "
+            "in training."
         )
     if not scene.padding:
         parts.append(_padding(scene))

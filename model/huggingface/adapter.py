@@ -12,10 +12,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.base import TRACE_BYTES, Description, Model
-from model.errors import NotSupported
-from model.huggingface import checkpoint_files, hub
-from model.huggingface.attention_hook import Recording
-from model.huggingface.loading import check_type, check_vocabulary, read_network, read_tokenizers, refusal, tokens_of
+from model.errors import CheckpointError, NotSupported, first_line
+from model.huggingface import checkpoint_files, fetching, hub
+from model.huggingface.loading import (
+    check_vocabulary,
+    read_network,
+    read_tokenizers,
+    tokens_of,
+)
+from model.huggingface.recording import Recording
+from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
 from model.huggingface.verify import Findings, examine
 from model.masks import MaskSpec
@@ -75,7 +81,8 @@ class HuggingFaceModel(Model):
         """One row a text, padded on pad_side, with the tokens that the model was trained to see around every text.
 
         An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
-        model writes them itself, greedily. Raises ValueError for targets that are not one a text, or not taken.
+        model writes them itself, greedily, or where it predicts nothing reads its texts again.
+        Raises ValueError for targets that are not one a text, or not taken.
         """
         batch = self._tokens.texts.encode(texts, pad_side)
         writer = self._tokens.targets
@@ -83,7 +90,9 @@ class HuggingFaceModel(Model):
             if targets is not None:
                 raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
             return batch
-        if targets is None:
+        if targets is None and not self.predicts:
+            written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
+        elif targets is None:
             written = writer.batch(self._write(batch), pad_side, tuple("" for _ in texts))
         elif len(targets) != len(texts):
             raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")
@@ -114,11 +123,17 @@ class HuggingFaceModel(Model):
             return self._run_one(self._stacks, batch, spec)
         except NotSupported as error:
             raise refusal(self.name, self._stacks.network.config.model_type, str(error)) from None
+        except (ValueError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - what a stranger's network raises on some text, nobody can list
+            why = f"it failed on this text ({type(error).__name__}: {first_line(error)})"
+            raise refusal(self.name, self._stacks.network.config.model_type, why) from None
 
     def describe(self) -> Description:
         """What was found when it was loaded."""
         network, sites = self._stacks.network, self._findings.sites
         windows = [site.window for site in sites if site.window is not None]
+        chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
             architecture=type(network).__name__,
@@ -128,9 +143,11 @@ class HuggingFaceModel(Model):
             key_value_heads=len(set(self.key_value_heads)),
             heads_by_part={site.part: heads for site, heads in zip(sites, self._findings.heads, strict=True)},
             context=self._stacks.context(),
-            masks=(*causal, "padding", *(["window"] if windows else [])),
+            masks=(*causal, "padding", *(["window"] if windows else []), *(["chunk"] if chunks else [])),
             window=windows[0] if windows else None,
             windowed=len(windows),
+            layer_numbers=self._findings.layer_numbers,
+            layer_kinds=self._findings.layer_kinds,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
         )
 
@@ -208,7 +225,7 @@ def load(name: str, progress: hub.Progress | None = None, settings: Settings | N
     NotSupported and folders.TooLarge being kinds of it.
     """
     settings = settings or Settings.from_environment()
-    return from_folder(name, checkpoint_files.fetch(name, progress, settings), settings)
+    return from_folder(name, fetching.fetch(name, progress, settings), settings)
 
 
 def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel:
@@ -216,17 +233,19 @@ def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel
     config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
-    network, missing = read_network(name, folder)
-    check_vocabulary(name, network, tokenizers[0])
+    network, head = read_network(name, folder)
     try:
+        check_vocabulary(name, network, tokenizers[0])
         stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
         findings = examine(stacks)
+        return HuggingFaceModel(name, stacks, findings, tokenizers, predicts=head.predicts)
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
+    except CheckpointError:
+        raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
-        why = f"it cannot be run on its own ({type(error).__name__}: {error})"
+        why = f"it cannot be run on its own ({type(error).__name__}: {first_line(error)})"
         raise refusal(name, config["model_type"], why) from None
-    return HuggingFaceModel(name, stacks, findings, tokenizers, predicts=not missing)
 
 
 def _source_of(name: str, batch: TokenBatch) -> TokenBatch:

@@ -2,76 +2,75 @@
 
 transformers lets a program register an attention function and a mask function under a name of its own. Ours ask the
 run that is going on in this thread what to do: a `Probe` learns, once for each model, where its attentions are and
-which masks it has; a `Recording` computes each of them under the masks that a reader chose, and keeps what a trace
-needs. The run travels in a ContextVar and the model is never changed, so that threads can share it.
+which masks it has; a `Recording` computes each of them under the masks that a reader chose. The run travels in a
+ContextVar and the model is never changed, so that threads can share it.
 Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from model import masks
-from model.attention import ScoreTerms, attend
+from model.attention import ScoreTerms
 from model.errors import NotSupported
-from model.masks import MaskContext, MaskSpec
-from model.spec import STANDARD
-from model.trace import LayerRecord
 
 NAME = "unmask"
-SUPPORTED = (
-    "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, opt, phi3, olmo2, gpt_oss, bert, roberta, "
-    "distilbert, t5, bart, marian and others that send their attention through transformers' attention interface"
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Site:
-    """A place in a network where attention happens.
-
-    part: "self" where a model has one kind of attention, else "encoder", "decoder" or "cross".
-    causal, window: the masks the model itself has there, apart from padding.
-    """
-
-    module: nn.Module
-    part: str
-    causal: bool
-    window: int | None
-
-    @property
-    def available(self) -> frozenset[str]:
-        """The masks that a reader can have here. A target sees all of its source; a source is read as a whole."""
-        if self.part == "cross":
-            return frozenset({"padding"})
-        return frozenset(masks.MASK_NAMES) - ({"causal"} if self.part == "encoder" else set())
+UNDERSTOOD = {
+    "softcap",
+    "position_bias",
+    "s_aux",
+    "sinks",
+    "sliding_window",
+}  # the window: known from the mask, more exactly
+HARMLESS = {  # what architectures hand on without a change to what is computed
+    "is_causal": "the mask says it",
+    "position_ids": "turned into q and k, or into a bias, already",
+    "position_embeddings": "turned into q and k already",
+    "cache_position": "there is no cache",
+    "past_key_values": "there is no cache",
+    "use_cache": "there is no cache",
+    "output_attentions": "what is given back besides",
+    "output_hidden_states": "what is given back besides",
+    "output_router_logits": "what is given back besides",
+    "return_dict": "what is given back besides",
+    "deterministic": "a choice of a kernel",
+    "logits_to_keep": "what the head computes",
+    "hidden_states": "what q, k and v were made of",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What transformers hands to an attention function: q [B,H,Q,D], k and v [B,Hkv,K,D]."""
+    """One attention on its way: q [B,H,Q,D], k and v [B,Hkv,K,D].
 
-    module: nn.Module
+    added: what the network adds to the scores besides, or masks them with, each broadcastable to [B,H,Q,K]: float, or
+    bool with True = may attend. module: whose attention it is, None where that is not known.
+    """
+
+    module: nn.Module | None
     q: Tensor
     k: Tensor
     v: Tensor
-    native_mask: Tensor | None
+    added: tuple[Tensor, ...]
     scale: float | None
     terms: ScoreTerms
-    window: int | None
 
 
 class Run(Protocol):
-    """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong."""
+    """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong.
+
+    concerns: whether so many queries and keys may be the text's tokens; a softmax over other things is no attention.
+    """
 
     positions: Tensor | None
 
+    def concerns(self, queries: int, keys: int) -> bool: ...
     def attend(self, call: Call) -> Tensor: ...
     def mask(self, arguments: dict[str, Any]) -> Tensor | None: ...
 
@@ -89,102 +88,31 @@ def going_on(run: Run) -> Iterator[None]:
         _RUN.reset(token)
 
 
-@dataclass(eq=False)
-class Probe:
-    """Learns a network's attentions from one small pass. Its output is not the network's.
+class NoAttention:
+    """Going on while a network's head alone is computed, whose attentions are not asked for."""
 
-    part: the kind of attention to expect, "cross" apart, which shows by its rectangular shape: the two sides of a
-    probe must differ in length. far: positions, from the first to the context's last, at which the network's masks
-    are compared with ours, so that a window or a chunk of thousands of positions shows in a pass over a few tokens.
-    """
-
-    far: Tensor
-    part: str = "self"
-    sites: list[Site] = field(default_factory=list)
-    heads: list[tuple[int, int]] = field(default_factory=list)  # query and key-value heads of each site
-    bytes_per_token: int = 0  # of q, k and v, all sites together
     positions: Tensor | None = None
 
-    def mask(self, arguments: dict[str, Any]) -> Tensor | None:
-        """The network's own mask, padding apart, at the far positions: bool [1,1,S,S]."""
-        far = self.far.to(arguments["device"])
-        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=far.device)
-        native = arguments["mask_function"](zero, zero, far[None, None, :, None], far[None, None, None, :])
-        return torch.as_tensor(native).expand(1, 1, len(far), len(far))
+    def concerns(self, queries: int, keys: int) -> bool:
+        return True
 
     def attend(self, call: Call) -> Tensor:
-        part = "cross" if self.part == "decoder" and call.q.shape[2] != call.k.shape[2] else self.part
-        shape = (1, 1, len(self.far), len(self.far))
-        native = torch.ones(shape, dtype=torch.bool) if call.native_mask is None else call.native_mask.cpu()
-        later = (self.far[:, None] < self.far[None, :]).expand(shape)
-        causal = not bool((native & later).any())
-        ours = ~later if causal else torch.ones_like(later)
-        if call.window is not None:
-            ours = ours & ((self.far[:, None] - self.far[None, :]).abs() < call.window)
-        if native.dtype != torch.bool or not torch.equal(native, ours):
-            raise NotSupported("it masks cells in a way of its own, neither causal nor a sliding window")
-        self.sites.append(Site(call.module, part, causal, call.window))
-        self.heads.append((call.q.shape[1], call.k.shape[1]))
-        self.bytes_per_token += sum(t[0, :, 0].numel() * t.element_size() for t in (call.q, call.k, call.v))
-        return attend(call.q, call.k, call.v, None, scale=call.scale)
-
-
-class Recording:
-    """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
-
-    def __init__(
-        self,
-        sites: tuple[Site, ...],
-        spec: MaskSpec,
-        keeps: dict[str, Tensor],
-        *,
-        standard: MaskSpec = STANDARD,
-        documents: Mapping[str, Callable[[str], Tensor]] | None = None,
-    ) -> None:
-        """keeps: for each part, which of its keys are real: bool [B,K]; documents: for a part, see masks.build."""
-        self.records: list[LayerRecord] = []
-        self.positions: Tensor | None = None
-        self._sites, self._spec, self._keeps = sites, spec, keeps
-        self._standard, self._documents = standard, documents or {}
-        self._layers: Counter[str] = Counter()
-        self._made: dict[str, dict] = defaultdict(dict)  # of each part, the masks that its layers share
+        raise NotSupported("its head has an attention of its own")
 
     def mask(self, arguments: dict[str, Any]) -> Tensor | None:
-        """None: the masks are built where they are used, from what the reader chose."""
         return None
 
-    def attend(self, call: Call) -> Tensor:
-        site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
-        if site is None or site.module is not call.module:
-            raise NotSupported("its attentions do not come in the order in which they came when it was loaded")
-        place = self._place(site, call)
-        self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=call.terms))
-        allowed = place.allowed(self._spec, self._made[site.part])
-        return attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=call.terms)
 
-    def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
-        """The records of each part. Raises NotSupported unless every attention of the network came through here."""
-        if len(self.records) != len(self._sites):
-            raise NotSupported(
-                f"only {len(self.records)} of its {len(self._sites)} attention layers used the attention interface"
-            )
-        parts = dict.fromkeys(site.part for site in self._sites)
-        pairs = list(zip(self._sites, self.records, strict=True))
-        return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
+def blank(arguments: dict[str, Any]) -> Tensor:
+    """A mask [B,1,Q,K] that changes nothing, in the memory of one number: for networks that work on what they get."""
+    zero = torch.zeros((), dtype=arguments.get("dtype") or torch.float32, device=arguments["device"])
+    return zero.expand(arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
 
-    def _place(self, site: Site, call: Call) -> MaskContext:
-        layer = self._layers[site.part]
-        self._layers[site.part] += 1
-        return MaskContext(
-            self._keeps[site.part],
-            call.q.shape[2],
-            call.q.shape[1],
-            layer,
-            window=site.window,
-            available=site.available,
-            standard=self._standard,
-            documents=self._documents.get(site.part),
-        )
+
+def attend_in_run(call: Call) -> Tensor:
+    """The output [B,H,Q,D] of an attention, by the run that is going on."""
+    with torch._C.DisableTorchFunction():  # our own attention is not the network's to be watched
+        return current().attend(call)
 
 
 def _attention(
@@ -198,9 +126,15 @@ def _attention(
     **extra: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], no weights."""
-    terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux"))
-    call = Call(module, query, key, value, attention_mask, scaling, terms, extra.get("sliding_window"))
-    return _current().attend(call).transpose(1, 2).contiguous(), None
+    unknown = sorted(
+        name for name, value in extra.items() if value is not None and name not in UNDERSTOOD | set(HARMLESS)
+    )
+    if unknown:
+        raise NotSupported(f"its attention depends on {', '.join(unknown)}, which this program does not know")
+    terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux", extra.get("sinks")))
+    added = () if attention_mask is None else (attention_mask,)
+    call = Call(module, query, key, value, added, scaling, terms)
+    return attend_in_run(call).transpose(1, 2).contiguous(), None
 
 
 def _bias(bias: Tensor | None) -> Tensor | None:
@@ -210,10 +144,10 @@ def _bias(bias: Tensor | None) -> Tensor | None:
 
 def _mask(**arguments: Any) -> Tensor | None:
     """transformers' mask function: what it returns is the attention function's attention_mask."""
-    return _current().mask(arguments)
+    return current().mask(arguments)
 
 
-def _current() -> Run:
+def current() -> Run:
     run = _RUN.get()
     if run is None:
         raise RuntimeError(f"attention {NAME!r} works only within a run; use HuggingFaceModel.run")

@@ -8,13 +8,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 
 from model import machine
 from model.errors import CheckpointError, TooLarge
-from model.huggingface import hub
+from model.huggingface import formats
 from model.settings import Settings
 
 CONFIG = "config.json"
@@ -34,45 +32,6 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weights get once they are float32
 
 
-def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
-    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
-
-    Nothing is downloaded before its size is known to be allowed. Raises NotAvailable when the files cannot be had,
-    CheckpointError for a name that means nothing or files that make no model, TooLarge for too many weights.
-    """
-    if is_path(name):
-        return allowed_folder(name, settings)
-    return _cached(name) or hub.download(name, tuple(_to_download(name, settings)), progress)
-
-
-def download_size(name: str, settings: Settings) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises."""
-    if is_path(name):
-        allowed_folder(name, settings)
-        return 0
-    return 0 if _cached(name) else sum(_to_download(name, settings).values())
-
-
-def _cached(name: str) -> Path | None:
-    """The folder of the local cache that holds all of a repository's model. Uses no network."""
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise CheckpointError(
-            f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
-        ) from None
-    folder = hub.cached_folder(name)
-    return folder if folder is not None and is_complete(folder) else None
-
-
-def _to_download(name: str, settings: Settings) -> dict[str, int]:
-    """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
-    files = hub.listing(name)
-    wanted = needed(name, files)
-    check_size(name, files, settings)
-    return {file: files[file] for file in wanted}
-
-
 def is_path(name: str) -> bool:
     """Whether a name means a folder: it exists, or is written as no hub id can be."""
     return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
@@ -83,14 +42,19 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 
     Raises CheckpointError where they do not make a model that can be loaded.
     """
+    check_config_is_there(name, files)
+    weights = weight_files(name, files)
+    wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
+    return (*sorted(wanted & set(files)), *weights)
+
+
+def check_config_is_there(name: str, files: Collection[str]) -> None:
+    """Raises CheckpointError where there is no config.json."""
     if CONFIG not in files:
         raise CheckpointError(
             f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout. "
             "Choose a repository or a folder that holds one, as save_pretrained writes it."
         )
-    weights = weight_files(name, files)
-    wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
-    return (*sorted(wanted & set(files)), *weights)
 
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
@@ -122,18 +86,29 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
             f"{name} has its weights only as pickle files, which can run any code when they are opened; this program "
             "reads safetensors alone. Choose a repository with model.safetensors, or convert it."
         )
+    other = formats.other_weights(files)
+    if other is not None:
+        raise CheckpointError(
+            f"{name} has its weights as {other}, and this program reads {WEIGHTS} (or its numbered parts). Rename the "
+            "file, if it holds the whole model, or choose another repository."
+        )
     raise CheckpointError(
         f"{name} has no weights in safetensors format ({WEIGHTS}). Choose a repository or a folder that has them."
     )
 
 
 def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
-    """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory."""
-    size = sum(files[file] for file in weight_files(name, files))
+    """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory: as they are
+    stored, and they may take more once they are loaded."""
+    check_loaded_size(name, sum(files[file] for file in weight_files(name, files)), settings)
+
+
+def check_loaded_size(name: str, size: float, settings: Settings) -> None:
+    """Raises TooLarge when weights that take `size` bytes of memory are more than is allowed, or than is free."""
     if size > settings.max_weights_bytes:
         raise TooLarge(
-            f"{name} has {_gigabytes(size)} of weights, and the limit is {_gigabytes(settings.max_weights_bytes)}. "
-            "Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB."
+            f"{name} needs {_gigabytes(size)} of memory for its weights, and the limit is "
+            f"{_gigabytes(settings.max_weights_bytes)}. Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB."
         )
     check_memory(name, size)
 
@@ -173,7 +148,7 @@ def allowed_folder(name: str, settings: Settings) -> Path:
         raise CheckpointError(f"{name} is outside the folder that this server loads models from. Choose one inside it.")
     if not _is_folder(folder):
         raise CheckpointError(f"{name[:200]} is no folder on this machine. Check the path.")
-    return folder
+    return formats.transformer_inside(folder, lambda path: json.loads(path.read_bytes()))
 
 
 def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
@@ -181,20 +156,21 @@ def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) 
 
     in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
     """
-    needed(name, local_files(folder))
+    files = local_files(folder)
+    formats.check_files(name, files, lambda file: read_json(name, folder / file))
+    needed(name, files)
     return check_network_files(name, folder, settings, in_root=in_root)
 
 
 def check_network_files(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
     """check_folder without asking for a tokenizer: what a network alone is loaded from."""
     files = local_files(folder)
-    if CONFIG not in files:
-        raise CheckpointError(f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout.")
+    formats.check_files(name, files, lambda file: read_json(name, folder / file))
+    check_config_is_there(name, files)
     wanted = weight_files(name, files)
     check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder)
     _check_index(name, folder, wanted)
-    check_memory(name, sum(_bytes_as_float32(name, folder / file) for file in wanted if file.endswith(".safetensors")))
     return config
 
 
@@ -206,7 +182,8 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
             raise CheckpointError(f"{name}: {outside[0]} is a link to outside the folder that models are loaded from.")
-    check_size(name, files, settings)
+    weights = [file for file in weight_files(name, files) if file.endswith(".safetensors")]
+    check_loaded_size(name, sum(_bytes_as_float32(name, folder / file) for file in weights), settings)
 
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:
@@ -214,10 +191,6 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
     config = read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(f"{name}: config.json has no model_type, so its architecture is unknown.")
-    if config.get("quantization_config"):
-        raise CheckpointError(
-            f"{name} is stored quantised, which this program cannot read. Choose the repository with the whole weights."
-        )
     return config
 
 

@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from model.errors import NotAvailable
+from model.errors import NotAvailable, first_line
 
 REACH_SECONDS = 1.5
 
@@ -64,11 +64,11 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
         paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, progress), token=False) for name in files]
     except RemoteEntryNotFoundError as error:
         raise NotAvailable(
-            f"{repo} has no {', '.join(files)} that this program can read ({_first_line(error)})."
+            f"{repo} has no {', '.join(files)} that this program can read ({first_line(error)})."
         ) from None
     except (HTTPError, OSError) as error:
         raise NotAvailable(
-            f"The download of {repo} broke off ({_first_line(error)}). Try again: files that arrived whole are kept."
+            f"The download of {repo} broke off ({first_line(error)}). Try again: files that arrived whole are kept."
         ) from None
     return Path(paths[-1]).parent
 
@@ -98,7 +98,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
         raise NotAvailable(f"{repo} has no file {name}: choose a repository that has one.") from None
     except (TookTooLong, OSError, HfHubHTTPError, Exception) as error:  # noqa: BLE001 - whatever the network does
         raise NotAvailable(
-            f"{repo} is not on this machine, and the hub cannot be reached ({_first_line(error)}). {how}"
+            f"{repo} is not on this machine, and the hub cannot be reached ({first_line(error)}). {how}"
         ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -124,7 +124,3 @@ def _reporter(name: str, progress: Progress | None) -> type[tqdm]:
 class _Nowhere:
     def write(self, text: str) -> None: ...
     def flush(self) -> None: ...
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -7,25 +7,21 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from transformers import (
-    CONFIG_MAPPING,
     AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.utils import logging
 
-from model.errors import CheckpointError, NotSupported
+from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface import checkpoint_files
-from model.huggingface.attention_hook import SUPPORTED
+from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
-from model.huggingface.stacks import stack_names, vocabulary_of
+from model.huggingface.stacks import vocabulary_of
+from model.huggingface.weights import Head, check_report, class_for
 from model.text import BatchTokenizer, added_around
 
-IGNORE_THE_INTERFACE = ("bloom", "gpt_neo", "falcon", "imagegpt")
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 logging.disable_progress_bar()
@@ -44,30 +40,15 @@ class Tokens:
     never_written: list[int]
 
 
-def refusal(name: str, model_type: str, why: str) -> NotSupported:
-    return NotSupported(f"{name} ({model_type}) cannot be shown: {why}. Supported are {SUPPORTED}.")
-
-
-def check_type(name: str, config: dict[str, Any]) -> None:
-    """Raises NotSupported for an architecture that transformers lacks, or that is known not to come through us."""
-    model_type = config["model_type"]
-    if model_type in IGNORE_THE_INTERFACE:
-        raise refusal(name, model_type, "it does not send its attention through transformers' attention interface")
-    if model_type not in CONFIG_MAPPING and "auto_map" in config:
-        raise refusal(name, model_type, "it needs code of its own, which this program never runs")
-    if model_type not in CONFIG_MAPPING:
-        raise refusal(name, model_type, "the installed transformers does not know its architecture")
-
-
-def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, list[str]]:
-    """The network in folder with eager attention, ready to run, and the weights of its head that the folder lacks.
+def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, Head]:
+    """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
     float32 on a CPU, the checkpoint's own type on a GPU. Raises CheckpointError for weights that do not fit.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
-        network, report = class_for(name, config).from_pretrained(
+        network, report = class_for(config).from_pretrained(
             folder,
             config=config,
             dtype=_type_on(device),
@@ -76,15 +57,12 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, list[str]]:
             output_loading_info=True,
             **SAFE,
         )
-    except NotSupported:
-        raise
+    except NotSupported as error:
+        raise refusal(name, config.model_type, str(error)) from None
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        raise CheckpointError(f"{name}: the weights do not fit the configuration ({_first_line(error)}).") from None
-    missing = sorted(report["missing_keys"])
-    lost = [key for key in missing if key.startswith(stack_names(network))]
-    if lost:
-        raise CheckpointError(f"{name} lacks {len(lost)} of the weights that its configuration promises ({lost[0]}).")
-    return network.eval().requires_grad_(False).to(device), missing
+        raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)}).") from None
+    head = check_report(name, network, report)
+    return network.eval().requires_grad_(False).to(device), head
 
 
 def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
@@ -101,7 +79,7 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
         raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(
-            f"{name}: its tokenizer cannot be read ({_first_line(error)}). Its {' and '.join(files)} must be whole."
+            f"{name}: its tokenizer cannot be read ({first_line(error)}). Its {' and '.join(files)} must be whole."
         ) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
         raise CheckpointError(f"{name} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
@@ -150,19 +128,6 @@ def _type_on(device: str) -> torch.dtype | str:
     return torch.float32 if device == "cpu" else "auto"
 
 
-def class_for(name: str, config: PreTrainedConfig) -> Any:
-    """The class of transformers' that makes a language model of it. Raises NotSupported where there is none."""
-    choices = (
-        (AutoModelForSeq2SeqLM, config.is_encoder_decoder),
-        (AutoModelForMaskedLM, not getattr(config, "is_decoder", False)),
-        (AutoModelForCausalLM, True),
-    )
-    for auto, fits in choices:
-        if fits and type(config) in auto._model_mapping:
-            return auto
-    raise refusal(name, config.model_type, "transformers has no language model of this kind")
-
-
 def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int]) -> int:
     """The id in padded cells: the model's own, or the tokenizer's, or for want of one the closing token."""
     own = getattr(config, "pad_token_id", None)
@@ -187,7 +152,3 @@ def _configs(network: PreTrainedModel) -> list[Any]:
 
 def _ids(tokens: int | list[int] | None) -> frozenset[int]:
     return frozenset() if tokens is None else frozenset([tokens] if isinstance(tokens, int) else tokens)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

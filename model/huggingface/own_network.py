@@ -10,9 +10,10 @@ import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 
 from model import catalog
-from model.errors import CheckpointError, NotAvailable, NotSupported
+from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
 from model.huggingface import checkpoint_files, hub
-from model.huggingface.loading import SAFE, class_for
+from model.huggingface.loading import SAFE
+from model.huggingface.weights import class_for
 from model.settings import Settings
 
 
@@ -52,15 +53,15 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         raise NotSupported(f"{name}: its architecture ({model_type[:60]}) {why}")
     try:
         settled = AutoConfig.from_pretrained(folder, **SAFE)
-        made: Any = class_for(name, settled)
+        made: Any = class_for(settled)
     except NotSupported:
         raise NotSupported(f"{name} ({model_type}) is no language model: nothing that reads tokens alone") from None
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        raise CheckpointError(f"{name}: its configuration cannot be read ({_first_line(error)})") from None
+        raise CheckpointError(f"{name}: its configuration cannot be read ({first_line(error)})") from None
     try:
         network = made.from_pretrained(folder, config=settled, dtype=dtype, use_safetensors=True, **SAFE)
     except Exception as error:  # noqa: BLE001 - the same
-        raise CheckpointError(f"{name}: the weights do not fit the configuration ({_first_line(error)})") from None
+        raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)})") from None
     return network.eval().requires_grad_(False)
 
 
@@ -72,7 +73,3 @@ def _size(repo: str) -> str:
     except (NotAvailable, CheckpointError) as error:
         return f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
     return f": {size / 1e6:,.0f} MB; --download fetches them"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -6,17 +6,26 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 
 import copy
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from model.huggingface.attention_hook import Run, give_positions, going_on
+from model.errors import NotSupported
+from model.huggingface.attention_hook import NoAttention, give_positions, going_on
+from model.huggingface.own_attention import OwnAttention
+from model.huggingface.probe import Probe
+from model.huggingface.recording import Recording
 from model.transformer import positions_of
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: what T5 was trained with
+
+
+Pass = Probe | Recording
 
 
 class _States(BaseModelOutputWithPastAndCrossAttentions):
@@ -30,8 +39,29 @@ class _States(BaseModelOutputWithPastAndCrossAttentions):
 class _PassThrough(nn.Module):
     """Stands where a stack stood and hands through what it is given: calling the network then is calling its head."""
 
+    def __init__(self, stack: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["stood_here"] = stack  # past torch's own setter: it is no part of this module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["stood_here"], name)  # a head may ask for the stack's embeddings or its config
+
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _States:
         return _States(last_hidden_state=inputs_embeds)
+
+
+@contextmanager
+def _through(run: Pass, stack: nn.Module, rows: int) -> Iterator[None]:
+    """The attentions of a stack on a batch of so many rows go through the run, those of code of its own too."""
+    if isinstance(run, Probe):
+        with going_on(run), run.whereabouts.watch(stack), OwnAttention(rows):
+            yield
+    elif run.own_code:
+        with going_on(run), OwnAttention(rows):
+            yield
+    else:
+        with going_on(run):
+            yield
 
 
 def _replaced(network: nn.Module, path: str, stand_in: nn.Module) -> nn.Module:
@@ -49,41 +79,46 @@ class OneStack:
     def __init__(self, network: PreTrainedModel) -> None:
         self.network = network
         self.stack = _only_stack(network)
-        self._head = _replaced(network, _name_of(self.stack, network), _PassThrough())
+        body = _body(network, self.stack)
+        self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
         # RoBERTa's kind works positions out by itself, from which ids are padding
-        by_ids = (module for module in self.stack.modules() if hasattr(module, "create_position_ids_from_input_ids"))
-        self._counts_by_ids = next(by_ids, None)
+        self._counts_by_ids = next(filter(_counts_by_ids, self.stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
 
-    def states(self, run: Run, ids: Tensor, keep: Tensor) -> Tensor:
+    def states(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
         """ids and keep [B,T] -> states [B,T,W]. Positions are the run's, or else counted over real tokens."""
         positions = positions_of(keep) if run.positions is None else run.positions
         options: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
         if _takes(self.stack, "use_cache"):
             options["use_cache"] = False
-        with going_on(run):
+        with _through(run, self.stack, len(ids)):
             # with an attention mask, positions that start again are not taken for packed sequences
             return self.stack(input_ids=ids, attention_mask=keep.long(), **options)[0]
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""
-        logits = self._head(inputs_embeds=states.reshape(1, -1, states.shape[-1])).logits
+        with going_on(NoAttention()):
+            logits = logits_of(self._head(inputs_embeds=states.reshape(1, -1, states.shape[-1])))
         return logits.reshape(*states.shape[:-1], -1)
 
     def reference(self, ids: Tensor, keep: Tensor) -> Tensor:
         """The logits [B,T,V] of the network as transformers runs it."""
-        options = {"position_ids": positions_of(keep)} if self.takes_positions else {}
-        return self.network(input_ids=ids, attention_mask=keep.long(), **options).logits
-
-    def layer_counts(self) -> dict[str, int]:
-        """How many attention layers the configuration promises, for each part."""
-        return {"self": self.stack.config.num_hidden_layers}
+        options: dict[str, Any] = {"position_ids": positions_of(keep)} if self.takes_positions else {}
+        if _takes(self.network, "use_cache"):
+            options["use_cache"] = False
+        return logits_of(self.network(input_ids=ids, attention_mask=keep.long(), **options))
 
     def context(self) -> int:
         """The most positions it was made for, and that it takes without changing itself."""
-        config = self.stack.config
-        limit = min([getattr(config, "max_position_embeddings", None) or USUAL_CONTEXT, *_before_it_changes(config)])
+        config = self.stack.config.get_text_config()
+        limit = min([_stated(config), *_before_it_changes(config)])
         return limit if self._counts_by_ids is None else limit - cast(int, self._counts_by_ids.padding_idx) - 1
+
+
+def _counts_by_ids(module: nn.Module) -> bool:
+    table = getattr(module, "position_embeddings", None)
+    numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
+    return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
 
 
 class TwoStacks:
@@ -93,23 +128,27 @@ class TwoStacks:
 
     def __init__(self, network: PreTrainedModel) -> None:
         self.network = network
-        self.encoder, self.decoder = network.get_encoder(), network.get_decoder()
-        self._head = _replaced(network, _name_of(self.decoder, network), _PassThrough())
+        self.encoder, self.decoder = network.get_encoder(), _without_head(network.get_decoder())
+        reads = getattr(self.encoder, "main_input_name", "input_ids")
+        if reads != "input_ids":
+            raise NotSupported(f"its encoder reads {reads.replace('_', ' ')}, no text")
+        self._head = _replaced(network, _name_of(self.decoder, network), _PassThrough(self.decoder))
         for stack in (self.encoder, self.decoder):
             embedding = getattr(stack, "embed_positions", None)
-            if embedding is not None and _takes(embedding, "position_ids"):
+            # Pegasus-X works its positions out from what it embeds
+            if embedding is not None and _takes(embedding, "position_ids") and not _takes(embedding, "inputs_embeds"):
                 give_positions(embedding)
 
-    def memory(self, run: Run, ids: Tensor, keep: Tensor) -> Tensor:
+    def memory(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
         """The encoder's states: ids and keep [B,S] -> [B,S,W]."""
         run.positions = positions_of(keep)
-        with going_on(run):
+        with _through(run, self.encoder, len(ids)):
             return self.encoder(input_ids=ids, attention_mask=keep.long())[0]
 
-    def states(self, run: Run, ids: Tensor, keep: Tensor, memory: Tensor, memory_keep: Tensor) -> Tensor:
+    def states(self, run: Pass, ids: Tensor, keep: Tensor, memory: Tensor, memory_keep: Tensor) -> Tensor:
         """The decoder's: ids and keep [B,T], memory [B,S,W], memory_keep [B,S] -> [B,T,W]."""
         run.positions = positions_of(keep)
-        with going_on(run):
+        with _through(run, self.decoder, len(ids)):
             return self.decoder(
                 input_ids=ids,
                 attention_mask=keep.long(),
@@ -121,7 +160,10 @@ class TwoStacks:
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""
         flat = states.reshape(1, -1, states.shape[-1])
-        logits = self._head(decoder_inputs_embeds=flat, encoder_outputs=BaseModelOutput(flat), use_cache=False).logits
+        encoded = _States(last_hidden_state=flat)
+        with going_on(NoAttention()):
+            head = self._head(decoder_inputs_embeds=flat, encoder_outputs=encoded, use_cache=False)
+            logits = logits_of(head)
         return logits.reshape(*states.shape[:-1], -1)
 
     def reference(self, ids: Tensor, keep: Tensor, source: Tensor, source_keep: Tensor) -> Tensor:
@@ -133,16 +175,10 @@ class TwoStacks:
             decoder_attention_mask=keep.long(),
         ).logits
 
-    def layer_counts(self) -> dict[str, int]:
-        """How many attention layers the configuration promises, for each part."""
-        config = self.network.config
-        encoder = getattr(config, "encoder_layers", None) or config.num_layers
-        decoder = getattr(config, "decoder_layers", None) or getattr(config, "num_decoder_layers", None) or encoder
-        return {"encoder": encoder, "decoder": decoder, "cross": decoder}
-
     def context(self) -> int:
         """The most positions it was made for, of the source and of the target."""
-        return getattr(self.network.config, "max_position_embeddings", None) or USUAL_CONTEXT
+        config = self.network.config.get_text_config(decoder=True)
+        return _stated(config)
 
 
 Stacks = OneStack | TwoStacks
@@ -151,23 +187,62 @@ Stacks = OneStack | TwoStacks
 def stack_names(network: PreTrainedModel) -> tuple[str, ...]:
     """How the names of the weights in the network's stacks begin."""
     two = network.config.is_encoder_decoder
-    stacks = (network.get_encoder(), network.get_decoder()) if two else (_only_stack(network),)
+    stacks = (network.get_encoder(), _without_head(network.get_decoder())) if two else (_only_stack(network),)
     return tuple(f"{_name_of(stack, network)}." for stack in stacks)
 
 
 def vocabulary_of(network: PreTrainedModel) -> int:
-    embedding = network.get_input_embeddings()
-    return int(embedding.num_embeddings)  # type: ignore[arg-type]
+    """How many ids its embedding of tokens knows."""
+    stack = network.get_encoder() if network.config.is_encoder_decoder else _only_stack(network)
+    for holder in (stack, network):
+        try:
+            weight = holder.get_input_embeddings().weight
+        except (AttributeError, NotImplementedError):
+            continue
+        if isinstance(weight, Tensor) and weight.ndim == 2:
+            return len(weight)
+    raise NotSupported("it has no table of token embeddings where one is looked for")
+
+
+def logits_of(output: Any) -> Tensor:
+    """Those of a network's output. Some that were trained with two heads call them otherwise."""
+    for name in ("logits", "prediction_logits"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    raise NotSupported("it gives no logits")
 
 
 def device_of(network: PreTrainedModel) -> torch.device:
     return next(network.parameters()).device
 
 
+def _body(network: PreTrainedModel, stack: nn.Module) -> nn.Module:
+    """All below the head: the stack, or what holds it beside towers for pictures and sounds."""
+    body = network.base_model
+    inside = set(body.modules())
+    others = inside - set(stack.modules()) - {module for module in inside if stack in set(module.modules())}
+    towers = any(True for other in others for _ in other.parameters(recurse=False))
+    return body if body is not network and towers else stack
+
+
 def _only_stack(network: PreTrainedModel) -> PreTrainedModel:
     """What transformers calls the decoder, of an encoder too; but ModernBERT has a last layer of that name."""
     found = network.get_decoder()
-    return found if isinstance(found, PreTrainedModel) else cast(PreTrainedModel, network.base_model)
+    return _without_head(found if isinstance(found, PreTrainedModel) else network.base_model)
+
+
+def _without_head(stack: nn.Module) -> PreTrainedModel:
+    """Some wrappers hold a whole language model, its head too; some call the stack otherwise than they say."""
+    inner = getattr(stack, "base_model", stack)
+    if inner is stack and isinstance(stack, PreTrainedModel) and stack.get_output_embeddings() is not None:
+        inner = next((child for child in stack.children() if isinstance(child, PreTrainedModel)), stack)
+    return cast(PreTrainedModel, inner)
+
+
+def _stated(config: PreTrainedConfig) -> int:
+    limit = getattr(config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else USUAL_CONTEXT  # XLNet says -1
 
 
 def _before_it_changes(config: PreTrainedConfig) -> list[int]:

@@ -1,23 +1,30 @@
 """Proof, when a network is loaded, that what we show of it is its own.
 
-A small batch goes through the network three times: as transformers runs it; to find its attentions and its masks; and
-through our attention under its standard masks. Unless every attention layer came through our function and both give the
-same logits, the network is refused: better no picture than a wrong one.
+A small batch, longer than every window of the network where that is affordable, goes through it three times: as
+transformers runs it; to find its attentions and its masks; and through our attention under its standard masks. Unless
+every attention came through our function and both give the same logits, the network is refused: better no picture than
+a wrong one.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
-from model.errors import NotSupported
-from model.huggingface import attention_hook
-from model.huggingface.attention_hook import Probe, Recording, Site
+from model.errors import NotSupported, first_line
+from model.huggingface import attention_hook, layers
+from model.huggingface.native_masks import edges_of, far_positions
+from model.huggingface.probe import Probe, Site
+from model.huggingface.recording import Recording
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, vocabulary_of
 from model.masks import MaskSpec
 
-TOKENS, SOURCE_TOKENS = 6, 9  # different, so that cross-attention shows by its shape
-FAR_POSITIONS = 64
+TOKENS = 6  # of each row, where nothing in the configuration asks for more; a source has SOURCE_MORE
+SOURCE_MORE = 3  # so that cross-attention shows by its shape
+MOST_TOKENS = 600
+MOST_WORK = 7e10  # parameters times tokens: a few seconds
 TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a layer left out or a mask ignored changes them by about 1
 COARSE = 0.1  # for float16 and bfloat16
 
@@ -26,12 +33,16 @@ COARSE = 0.1  # for float16 and bfloat16
 class Findings:
     """sites: every attention in the order in which they run. heads: query and key-value heads of each site.
 
-    bytes_per_token: what a trace keeps for each token.
+    bytes_per_token: what a trace keeps for each token. layer_numbers: of each part, the number of each attention's
+    layer in the network, where they are not simply counted. layer_kinds: what each layer of a stack is, where some
+    have no attention.
     """
 
     sites: tuple[Site, ...]
     heads: tuple[tuple[int, int], ...]
     bytes_per_token: int
+    layer_numbers: dict[str, tuple[int, ...]]
+    layer_kinds: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +62,49 @@ def examine(stacks: Stacks) -> Findings:
     Raises NotSupported for a network that does not send all of its attention through us, or gives other logits then.
     """
     batch = _batch(stacks)
+    if isinstance(stacks, OneStack) and stacks.takes_positions:
+        stacks.takes_positions = not _counts_by_itself(stacks, batch)
+        batch = batch if stacks.takes_positions else _batch(stacks)
     expected = _reference(stacks, batch)
-    stacks.network.set_attn_implementation(attention_hook.NAME)
-    probe = Probe(_far_positions(stacks))
+    _switch(stacks)
+    edges = edges_of(stacks.network.config)
+    probe = Probe(_keeps(batch), edges, far_positions(edges, stacks.context()))
     _states(stacks, probe, batch)
-    _check_counts(stacks, probe)
+    kinds = _layer_kinds(stacks, probe)
     causal = any(site.causal for site in probe.sites)
     run = Recording(tuple(probe.sites), MaskSpec(causal=causal), _keeps(batch))
     states = _states(stacks, run, batch)
     run.layers()
     _check_logits(stacks.logits(states), expected, batch.keep)
-    return Findings(
-        tuple(probe.sites), tuple(probe.heads), probe.bytes_per_token + states.shape[-1] * states.element_size()
-    )
+    bytes_per_token = probe.bytes_per_token + states.shape[-1] * states.element_size()
+    return Findings(tuple(probe.sites), tuple(probe.heads), bytes_per_token, *kinds)
+
+
+def _switch(stacks: Stacks) -> None:
+    """To our attention and our masks. Networks with attention of their own say that they cannot be switched, but they
+    too ask for their masks by the name in their configuration."""
+    stacks.network.set_attn_implementation(attention_hook.NAME)
+    for module in stacks.network.modules():
+        config = getattr(module, "config", None)
+        if isinstance(config, PreTrainedConfig):
+            config._attn_implementation_internal = attention_hook.NAME
+
+
+def _counts_by_itself(stack: OneStack, batch: _Batch) -> bool:
+    """Whether a network that takes positions gives other logits when it is left to number a text itself."""
+    ids, keep = batch.ids[:1], batch.keep[:1]  # without padding
+    told = _reference(stack, replace(batch, ids=ids, keep=keep))
+    stack.takes_positions = False
+    by_itself = _reference(stack, replace(batch, ids=ids, keep=keep))
+    return not torch.allclose(told, by_itself, rtol=1e-3, atol=1e-3)
+
+
+def _proof_tokens(stacks: Stacks) -> int:
+    """More than every window, chunk and block that the configuration names, as far as that is affordable."""
+    parameters = sum(parameter.numel() for parameter in stacks.network.parameters())
+    most = min(MOST_TOKENS, stacks.context() - SOURCE_MORE, MOST_WORK / (2 * parameters))
+    lengths = [edge + SOURCE_MORE for edge in edges_of(stacks.network.config)]
+    return max([TOKENS, *(length for length in lengths if length <= most)])
 
 
 def _batch(stacks: Stacks) -> _Batch:
@@ -72,7 +113,8 @@ def _batch(stacks: Stacks) -> _Batch:
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     sides = []
-    for tokens in (TOKENS, SOURCE_TOKENS):
+    length = _proof_tokens(stacks)
+    for tokens in (length, length + SOURCE_MORE):
         ids = torch.randint(known, (2, tokens), generator=generator)
         ids[ids == pad] = (pad + 1) % known
         keep = torch.ones(2, tokens, dtype=torch.bool)
@@ -88,6 +130,8 @@ def _reference(stacks: Stacks, batch: _Batch) -> Tensor:
             return stacks.reference(batch.ids, batch.keep, batch.source, batch.source_keep)
         return stacks.reference(batch.ids, batch.keep)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
+        if re.search(r"pixel|image|input_features|bbox", str(error), re.IGNORECASE):
+            raise NotSupported(f"it does not run on text alone ({first_line(error)})") from None
         raise NotSupported(f"transformers itself cannot run it ({type(error).__name__}: {error})") from None
 
 
@@ -106,23 +150,34 @@ def _keeps(batch: _Batch) -> dict[str, Tensor]:
     return {"self": batch.keep, "decoder": batch.keep, "encoder": batch.source_keep, "cross": batch.source_keep}
 
 
-def _far_positions(stacks: Stacks) -> Tensor:
-    """Positions from 0 to the end of the context, close together at the start and on both sides of a window's edge."""
-    last = stacks.context() - 1
-    config = (stacks.decoder if isinstance(stacks, TwoStacks) else stacks.stack).config
-    edges = [getattr(config, name, None) or 0 for name in ("sliding_window", "attention_chunk_size")]
-    near = [edge + step for edge in (4, *edges) for step in range(-4, 4)]
-    spread = torch.linspace(0, last, FAR_POSITIONS).long().tolist()
-    return torch.tensor(sorted({position for position in (*near, *spread) if 0 <= position <= last}))
+def _layer_kinds(stacks: Stacks, probe: Probe) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """The numbers of the layers that have attention, by part, and what all layers of a single stack are.
 
-
-def _check_counts(stacks: Stacks, probe: Probe) -> None:
-    found = {part: sum(site.part == part for site in probe.sites) for part in stacks.layer_counts()}
-    if found != stacks.layer_counts() or len(probe.sites) != sum(found.values()):
-        raise NotSupported(
-            f"only {len(probe.sites)} of its {sum(stacks.layer_counts().values())} layers "
-            "send their attention through transformers' attention interface"
-        )
+    Raises NotSupported where there is no attention, or a layer without one is of no kind we know.
+    """
+    shown = {site.part for site in probe.sites}
+    wanted = (
+        {"encoder": stacks.encoder, "decoder": stacks.decoder}
+        if isinstance(stacks, TwoStacks)
+        else {"self": stacks.stack}
+    )
+    for part, stack in wanted.items():
+        if part not in shown:
+            raise NotSupported(layers.unseen(stack))
+    if isinstance(stacks, TwoStacks) and "cross" not in shown:
+        raise NotSupported("its decoder does not look at its source in a way that this program could follow")
+    found = {}
+    kinds: tuple[str, ...] = ()
+    for part in dict.fromkeys(site.part for site in probe.sites):
+        places = [site.place for site in probe.sites if site.part == part]
+        numbers = layers.numbers(places)
+        if numbers is None:
+            continue
+        if isinstance(stacks, OneStack):
+            kinds = layers.kinds(stacks.stack, places, numbers)
+        if numbers != tuple(range(len(numbers))):
+            found[part] = numbers
+    return found, kinds if set(kinds) - {layers.ATTENTION} else ()
 
 
 def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:

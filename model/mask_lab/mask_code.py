@@ -41,7 +41,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     outside = (spec.layers and layer not in spec.layers) or (spec.heads and head not in spec.heads)
     blockers, openings = (list(some) for some in place.undrawn(spec, head))
     strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
-    steps = list(_steps(ruling, blockers, openings, strokes, keep, place.window))
+    steps = list(_steps(ruling, blockers, openings, strokes, keep, place))
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     lines = {KINDS[0]: _sdpa, KINDS[1]: _multihead, KINDS[2]: _flex}[kind](
         [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k",
@@ -62,11 +62,12 @@ def _steps(
     openings: Sequence[str],
     strokes: list[tuple],
     keep: Tensor,
-    window: int | None,
+    place: MaskContext,
 ) -> Iterator[Step]:
     """What blocks, then what opens again, then the drawing: the order of masks.build."""
     padded, total = not keep.all(), len(keep)
     apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
+    query, key = ("place[q_idx]", "place[k_idx]") if padded else ("q_idx", "k_idx")
     if "causal" in blockers:
         yield "&", "k_idx <= q_idx", "causal: no token sees a later one"
     if "padding" in blockers and padded:
@@ -74,14 +75,17 @@ def _steps(
         if ruling.padding_queries:
             yield "&", "keep[q_idx]", "and it looks at nobody"
     if "window" in blockers:
-        yield "&", f"{apart} < {window}", "window: the model's own sliding window"
+        yield "&", f"{apart} < {place.window}", "window: the model's own sliding window"
+    if "chunk" in blockers:
+        alike = " & (keep[q_idx] == keep[k_idx])" if padded else ""
+        same = f"{query} // {place.chunk} == {key} // {place.chunk}"
+        yield "&", f"({same}){alike}" if padded else same, "chunk: the model attends within chunks of its own"
     if "sliding" in blockers:
         yield "&", f"{apart} < {ruling.sliding}", "sliding window: near tokens only"
     if "stride" in blockers:
         yield "&", f"(q_idx - k_idx) % {ruling.stride} == 0", "stride: only so many positions apart"
     if "documents" in blockers:
         yield "&", "document[q_idx] == document[k_idx]", "documents: nobody looks across"
-    query, key = ("place[q_idx]", "place[k_idx]") if padded else ("q_idx", "k_idx")
     if "prefix" in openings:
         size = min(ruling.prefix, total)  # padding's place is T
         yield "|", f"({query} < {size}) & ({key} < {size})", "prefix: the first tokens see each other"

@@ -110,3 +110,12 @@ class TestMaskContext:
             "documents",
             "drawn",
         }
+
+
+def test_a_chunk_counts_real_tokens_and_sees_itself_alone() -> None:
+    keep = torch.tensor([[False, True, True, True, True, True, True, True]])
+    allowed = masks.chunk(masks.places(keep), 8, 3)[0, 0]
+    chunks = [-1, 0, 0, 0, 1, 1, 1, 2]
+    assert allowed.tolist() == [[one == other for other in chunks] for one in chunks]
+    with pytest.raises(ValueError, match="expected chunks of at least 1 position, got 0"):
+        masks.chunk(masks.places(keep), 8, 0)

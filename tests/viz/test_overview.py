@@ -26,8 +26,13 @@ class TestPacket:
         packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
         header, palette, _ = read(packet)
         assert header.pop("hatch")["lines"] == ink("causal")["lines"]
-        assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2}
+        assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2, "numbers": [0, 1]}
         assert palette.tobytes() == table(255)
+
+    def test_layers_are_named_by_their_numbers_in_the_network(self) -> None:
+        none = np.zeros((2, 5, 7), bool)
+        header, _, _ = read(overview_packet(np.zeros((2, 3, 5, 7)), none, layer=1, head=2, numbers=(3, 7)))
+        assert header["numbers"] == [3, 7]
 
     def test_a_pixels_square_is_its_weight_to_within_half_a_step(self) -> None:
         weights = np.random.default_rng(1).random((2, 3, 5, 7), np.float32)

@@ -14,9 +14,9 @@ from viz.numbers import Leak, percent
 from viz.sentence import Scene, sentence
 
 STANDARD = Scene(
-    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, standard_causal=True,
-    layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0), previous=0.1,
-    itself=0.1, first=0.1, induction=0.1, spread=5.7,
+    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, chunk=True,
+    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0),
+    previous=0.1, itself=0.1, first=0.1, induction=0.1, spread=5.7,
 )  # fmt: skip
 SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
@@ -120,6 +120,8 @@ class TestLiftedMasks:
 
     def test_a_window_that_is_off(self) -> None:
         assert "window" in sentence(replace(STANDARD, window=False))
+        assert "chunk" in sentence(replace(STANDARD, chunk=False))
+        assert "chunk" not in sentence(STANDARD)
         assert "window" not in sentence(STANDARD)
 
     def test_this_layer_only_is_said(self) -> None:

@@ -111,9 +111,9 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
-    native = [name for name in NATIVE if name != "window" or "window" in model.describe().masks]
+    native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
     with st.container(gap="xsmall"):
-        places = iter([place for _ in range(3) for place in st.columns(WIDTHS, gap="small")])
+        places = iter([place for _ in range(4) for place in st.columns(WIDTHS, gap="small")])
     for name in native:
         with next(places):
             _choose_native(model, name)

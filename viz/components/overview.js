@@ -56,7 +56,7 @@ function picture(canvas, packet) {
   pen.textBaseline = "middle";
   const skip = (size) => Math.max(1, Math.ceil(16 / size));
   for (let head = 0; head < packet.heads; head += skip(cell)) pen.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
-  for (let layer = 0; layer < packet.layers; layer += skip(tall)) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * tall);
+  for (let layer = 0; layer < packet.layers; layer += skip(tall)) pen.fillText(`L${packet.numbers[layer]}`, LABEL / 2, LABEL + (layer + 0.5) * tall);
   return all;
 }
 
@@ -106,7 +106,7 @@ export default function (component) {
   const say = () => {
     const at = cursor || packet;
     const chosen = at.layer === packet.layer && at.head === packet.head;
-    name.textContent = `Layer ${at.layer}, head ${at.head}${chosen ? " (shown large)" : ""}`;
+    name.textContent = `Layer ${packet.numbers[at.layer]}, head ${at.head}${chosen ? " (shown large)" : ""}`;
   };
   const point = (at) => {
     if (at?.layer === cursor?.layer && at?.head === cursor?.head) return;

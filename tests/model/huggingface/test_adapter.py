@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from model.errors import NotSupported
-from model.huggingface import attention_hook
+from model.huggingface import recording
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
@@ -322,9 +322,9 @@ def test_a_run_attends_as_its_trace_shows_it(
         outputs.append(attend(*given, **options))
         return outputs[-1]
 
-    attend = attention_hook.attend
+    attend = recording.attend
     batch = family.batch("left")
-    monkeypatch.setattr(attention_hook, "attend", recorded)
+    monkeypatch.setattr(recording, "attend", recorded)
     trace = family.ours.run(batch, spec)
     assert len(outputs) == len(family.ours._findings.sites)
     layers: Counter[str] = Counter()

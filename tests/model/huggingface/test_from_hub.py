@@ -5,6 +5,8 @@
 A hub on this machine answers. No test reaches further.
 """
 
+import json
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -91,12 +93,35 @@ def test_a_model_in_several_files(fake: ListingHub, tmp_path: Path) -> None:
 
 def test_too_many_weights_are_refused_before_anything_is_downloaded(fake: ListingHub) -> None:
     fake.larger_than_life["model.safetensors"] = 7_500_000_000
-    with pytest.raises(TooLarge, match=r"7\.5 GB of weights, and the limit is 3\.0 GB.*UNMASK_MAX_WEIGHTS_GB"):
+    with pytest.raises(TooLarge, match=r"needs 7\.5 GB of memory .*, and the limit is 3\.0 GB.*UNMASK_MAX_WEIGHTS_GB"):
         catalog.load(REPO, settings=SETTINGS)
     fake.larger_than_life["model.safetensors"] = 10**15
     with pytest.raises(TooLarge, match=r"needs 1000000\.0 GB of memory for its weights, and \d+\.\d GB are free"):
         catalog.load(REPO, settings=Settings(max_weights_gb=10**9))
     assert not downloads(fake)
+
+
+def test_what_a_config_shows_is_said_before_the_weights_are_fetched(fake: ListingHub, files: dict[str, bytes]) -> None:
+    config = json.loads(files["config.json"])
+    for change, sentence in (
+        ({"model_type": "mamba"}, "its layers are a state space, which looks at no tokens"),
+        ({"quantization_config": {"quant_method": "gptq"}}, r"stored quantised \(GPTQ\)"),
+        ({"vocab_size": 7}, "ids up to 19 and its weights know 7 entries"),
+    ):
+        fake.repos = {REPO: files | {"config.json": json.dumps(config | change).encode()}}
+        with pytest.raises(CheckpointError, match=sentence):
+            catalog.load(REPO, settings=SETTINGS)
+        assert "model.safetensors" not in downloads(fake)
+        shutil.rmtree(constants.HF_HUB_CACHE)
+
+
+def test_the_size_that_counts_is_that_in_memory(fake: ListingHub, files: dict[str, bytes]) -> None:
+    """A bfloat16 file doubles once it is float32."""
+    half = len(files["model.safetensors"]) // 2
+    fake.larger_than_life["model.safetensors"] = half
+    with pytest.raises(TooLarge, match="of memory for its weights, and the limit is"):
+        catalog.load(REPO, settings=Settings(max_weights_gb=1.2 * half / 1e9))
+    assert "model.safetensors" not in downloads(fake)
 
 
 def test_a_repository_with_nothing_but_pickles_is_refused_before_anything_is_downloaded(fake: ListingHub) -> None:
@@ -113,7 +138,7 @@ def test_a_repository_without_a_tokenizer_or_a_config(fake: ListingHub, files: d
     fake.repos = {REPO: {name: content for name, content in files.items() if name != "config.json"}}
     with pytest.raises(CheckpointError, match=f"{REPO} has no config.json"):
         catalog.load(REPO, settings=SETTINGS)
-    assert not downloads(fake)
+    assert downloads(fake) == {"config.json"}
 
 
 def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:

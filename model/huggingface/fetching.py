@@ -1,0 +1,93 @@
+"""A model's files, from a folder or the hub: judged by config, tokenizer and size before any weights are fetched."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from transformers import AutoConfig, PreTrainedModel
+
+from model.errors import CheckpointError, NotSupported, first_line
+from model.huggingface import checkpoint_files, formats, hub
+from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
+from model.huggingface.refusals import check_type, refusal
+from model.huggingface.weights import class_for
+from model.settings import Settings
+
+
+def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
+    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
+
+    Small files first: no weights are downloaded of a model that these show cannot be used, or that takes more memory
+    than is allowed. progress may raise to stop. Raises NotAvailable when the files cannot be had, CheckpointError for a
+    name that means nothing or files that make no model, TooLarge for too many weights.
+    """
+    if checkpoint_files.is_path(name):
+        return checkpoint_files.allowed_folder(name, settings)
+    return _cached(name) or hub.download(name, tuple(_judged(name, settings, progress)), progress)
+
+
+def download_size(name: str, settings: Settings) -> int:
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises: a model that
+    cannot be used is not asked for, and its config.json and tokenizer are fetched to know."""
+    if checkpoint_files.is_path(name):
+        checkpoint_files.allowed_folder(name, settings)
+        return 0
+    return 0 if _cached(name) else sum(_judged(name, settings).values())
+
+
+def _cached(name: str) -> Path | None:
+    """The folder of the local cache that holds all of a repository's model. Uses no network."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise CheckpointError(
+            f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
+        ) from None
+    folder = hub.cached_folder(name)
+    return folder if folder is not None and checkpoint_files.is_complete(folder) else None
+
+
+def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
+    """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
+    files = hub.listing(name)
+    formats.check_files(name, files, lambda file: _json(name, file))
+    checkpoint_files.check_config_is_there(name, files)
+    checkpoint_files.check_size(name, files, settings)
+    config = checkpoint_files.read_config(name, hub.download(name, (checkpoint_files.CONFIG,)))
+    check_type(name, config)
+    wanted = checkpoint_files.needed(name, files)
+    weights = checkpoint_files.weight_files(name, files)
+    small = tuple(file for file in wanted if file not in weights)
+    judge(name, hub.download(name, small, progress), config, settings)
+    return {file: files[file] for file in wanted}
+
+
+def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -> None:
+    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds."""
+    tokenizers = read_tokenizers(name, folder, config["model_type"])
+    try:
+        network = without_weights(folder)
+        check_vocabulary(name, network, tokenizers[0])
+    except NotSupported as error:
+        raise refusal(name, config["model_type"], str(error)) from None
+    size = sum(parameter.numel() for parameter in network.parameters()) * torch.float32.itemsize
+    checkpoint_files.check_loaded_size(name, size, settings)
+
+
+def without_weights(folder: Path) -> PreTrainedModel:
+    """The network that a folder's configuration describes, taking no memory. Raises NotSupported for none we can show,
+    CheckpointError for sizes that do not fit together."""
+    config = AutoConfig.from_pretrained(folder, **SAFE)
+    model_class = class_for(config)
+    try:
+        own = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
+        with torch.device("meta"):
+            return model_class._from_config(config) if own else model_class.from_config(config)
+    except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
+        raise CheckpointError(f"{folder.name}: its configuration makes no network ({first_line(error)}).") from None
+
+
+def _json(name: str, file: str) -> dict[str, Any]:
+    return checkpoint_files.read_json(name, hub.download(name, (file,)) / file)

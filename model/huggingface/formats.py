@@ -1,0 +1,75 @@
+"""Ways in which models are stored that are not one folder of safetensors with a config.json: each named for what it is.
+
+Judged by file names and small JSON files alone, before any weights are fetched.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from model.errors import CheckpointError
+
+ADAPTER = "adapter_config.json"
+MODULES = "modules.json"  # sentence-transformers' list of what a text passes through
+QUANTISED_AS = {
+    "gptq": "GPTQ",
+    "awq": "AWQ",
+    "bitsandbytes": "bitsandbytes (4 or 8 bits)",
+    "fp8": "8-bit floats",
+    "compressed-tensors": "compressed tensors",
+    "mxfp4": "MXFP4 (4-bit floats)",
+}
+
+
+def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
+    """Raises CheckpointError for a format that is none of ours. read: a small JSON file's content, by its name."""
+    if ADAPTER in files:
+        base = str(read(ADAPTER).get("base_model_name_or_path") or "its base model")[:200]
+        if "config.json" in files:
+            raise CheckpointError(
+                f"{name} holds an adapter (LoRA) for {base} beside weights, and this program would show the weights "
+                "without it. Merge the two (peft's merge_and_unload), save the result, and choose that."
+            )
+        raise CheckpointError(
+            f"{name} is an adapter (LoRA) for {base}, no model by itself. Choose {base}, or merge the two (peft's "
+            "merge_and_unload) and choose the result."
+        )
+    if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
+        raise CheckpointError(
+            f"{name} has its weights in GGUF, llama.cpp's format, and this program reads safetensors. Choose the "
+            "repository that it was made from."
+        )
+
+
+def check_config(name: str, config: Mapping[str, Any]) -> None:
+    """Raises CheckpointError for weights that are stored quantised."""
+    found = config.get("quantization_config")
+    if isinstance(config.get("quantization"), dict) and not found:
+        how = "MLX's quantisation, for Apple's chips"
+    elif found:
+        method = str(found.get("quant_method") if isinstance(found, dict) else found)
+        how = QUANTISED_AS.get(method.lower(), method[:40])
+    else:
+        return
+    raise CheckpointError(
+        f"{name} is stored quantised ({how}), which this program cannot read. Choose the repository with the whole "
+        "weights."
+    )
+
+
+def other_weights(files: Collection[str]) -> str | None:
+    """A file of weights under a name that is not model.safetensors, such as model.fp16.safetensors."""
+    found = sorted(file for file in files if file.endswith(".safetensors") and not re.match(r"model-\d", file))
+    return found[0] if found else None
+
+
+def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
+    """The folder with the transformer: its first module's, of a sentence-transformers' folder; else itself."""
+    if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
+        return folder
+    modules = read(folder / MODULES)
+    paths = [module.get("path") for module in modules if isinstance(module, dict)] if isinstance(modules, list) else []
+    first = paths[0] if paths and isinstance(paths[0], str) else ""
+    inside = (folder / first).resolve()
+    return inside if inside.is_relative_to(folder) and (inside / "config.json").is_file() else folder

@@ -1,0 +1,117 @@
+"""Which layer of a network an attention stands in, and what the layers are that have none."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+from model.errors import NotSupported
+
+ATTENTION = "attention"
+KINDS = (  # by the names of a layer's parts, the first that fits
+    (r"cross.?att", "cross-attention to pictures"),
+    (r"attention|attn", None),  # one that we have not seen: not to be passed over
+    (r"mamba|ssm|statespace", "state space"),
+    (r"delta|lightning|retention|linearatt", "linear attention"),
+    (r"recurrent|rglru|rwkv|lstm", "recurrence"),
+    (r"conv", "convolution"),
+    (r"mlp|moe|expert|feedforward|ffn", "feed-forward"),
+)
+LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """path: of the list of layers that an attention stands in; number: which of them; serial: of the call."""
+
+    path: str
+    number: int
+    serial: int
+    module: nn.Module
+
+
+class Whereabouts:
+    """Within `watch`, which of a stack's modules are running."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[str, nn.Module, int]] = []
+        self._calls = 0
+
+    @contextmanager
+    def watch(self, stack: nn.Module) -> Iterator[None]:
+        hooks = []
+        for name, module in stack.named_modules():
+
+            def enter(module: nn.Module, _: object, name: str = name) -> None:
+                self._calls += 1
+                self._running.append((name, module, self._calls))
+
+            def leave(*_: object) -> None:
+                self._running.pop()
+
+            hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            self._running.clear()
+            for hook in hooks:
+                hook.remove()
+
+    def module(self) -> nn.Module | None:
+        """The innermost that is running."""
+        return self._running[-1][1] if self._running else None
+
+    def place(self) -> Place | None:
+        """The outermost that is one of a list of layers."""
+        for name, module, serial in self._running:
+            path, _, number = name.rpartition(".")
+            if number.isdigit():
+                return Place(path, int(number), serial, module)
+        return None
+
+
+def numbers(places: list[Place | None]) -> tuple[int, ...] | None:
+    """The number of each attention's layer; None where they have none of their own: shared weights, nested blocks."""
+    found = [place for place in places if place is not None]
+    calls = {(place.path, place.number): place.serial for place in found}
+    if len(found) < len(places) or len({place.path for place in found}) > 1:
+        return None
+    if any(calls[place.path, place.number] != place.serial for place in found):
+        return None
+    return tuple(place.number for place in found)
+
+
+def kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) -> tuple[str, ...]:
+    """What each layer of the stack is: "attention", or what it has instead.
+
+    Raises NotSupported for a layer that may have an attention which did not show.
+    """
+    path = next(place.path for place in places if place is not None)
+    layers = list(stack.get_submodule(path).children())
+    return tuple(ATTENTION if number in shown else _kind(number, layer) for number, layer in enumerate(layers))
+
+
+def unseen(stack: nn.Module) -> str:
+    """Why a stack without any attention that showed may have none."""
+    own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
+    parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
+    kind = next((kind for words, kind in KINDS if kind is not None and re.search(words, parts)), None)
+    if kind in ("state space", "recurrence", "linear attention"):
+        return f"it has no attention from token to token: its layers are a {kind}"
+    if own:
+        return f"its attention ({own[0]}) is no softmax over all tokens that this program could follow"
+    return "it has no attention"
+
+
+def _kind(number: int, layer: nn.Module) -> str:
+    parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
+    parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
+    if any(LINEAR.search(part) for part in parts):
+        return "linear attention"
+    names = " ".join(parts).lower()
+    kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
+    if kind is None:
+        raise NotSupported(f"its layer {number} ({type(layer).__name__}) is of a kind that this program does not know")
+    return kind

@@ -1,0 +1,128 @@
+"""Which masks a network has of its own: read from transformers' mask functions, or from what is added to the scores.
+
+Sizes: B rows, H heads, Q queries, K keys.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from model.errors import NotSupported
+from model.masks import MaskContext
+from model.spec import MaskSpec
+
+FAR_POSITIONS = 64
+AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is this or less; no bias is
+EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
+OWN_MASK = "it masks cells in a way of its own, neither causal nor a sliding window nor chunks"
+
+
+@dataclass(frozen=True)
+class NativeMask:
+    """What a network has at one attention, padding apart. window and chunk in positions, None where it has none."""
+
+    causal: bool
+    window: int | None = None
+    chunk: int | None = None
+
+    def cells(self, positions: Tensor) -> Tensor:
+        """bool [S,S], True = may attend, at these positions of a text without padding."""
+        distance = positions[:, None] - positions[None, :]
+        allowed = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
+        if self.window is not None:
+            allowed = allowed & (distance.abs() < self.window)
+        if self.chunk is not None:
+            allowed = allowed & (positions[:, None] // self.chunk == positions[None, :] // self.chunk)
+        return allowed
+
+    def over(self, keep: Tensor, queries: int) -> Tensor:
+        """bool, broadcastable to [B,1,Q,K]: with padding, keep [B,K]."""
+        context = MaskContext(keep, queries, 1, window=self.window, chunk=self.chunk)
+        allowed = context.allowed(MaskSpec(causal=self.causal))
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
+
+
+def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
+    """The lengths at which its configuration says that something begins or ends: windows, chunks, blocks."""
+    return tuple(sorted(set(_edges(config.get_text_config().to_dict()))))
+
+
+def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
+    """Positions from 0 to the end of the context, close together at the start and on both sides of every edge."""
+    near = [edge + step for edge in (4, *_sizes(edges)) for step in range(-4, 4)]
+    spread = torch.linspace(0, context - 1, FAR_POSITIONS).long().tolist()
+    return torch.tensor(sorted({position for position in (*near, *spread) if 0 <= position < context}))
+
+
+def of_function(
+    mask_function: Callable[..., Any], tokens: int, edges: tuple[int, ...], far: Tensor
+) -> NativeMask | None:
+    """The mask that transformers would build by a function of (row, head, query, key), compared at the far positions,
+    so that a window of thousands of positions shows in a pass over a few tokens. None for one of no kind we know.
+    """
+    for positions in (far, torch.arange(tokens)):
+        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+        try:
+            native = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
+        except IndexError:  # it looks something up at each token of the text: what holds there is all there is
+            continue
+        native = torch.as_tensor(native).expand(1, 1, len(positions), len(positions))[0, 0]
+        for candidate in _candidates(edges):
+            if torch.equal(native, candidate.cells(positions)):
+                return candidate
+    return None
+
+
+def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:
+    """The mask that blocks these cells [B,1 or H,Q,K] of a batch with keep [B,K], at its real queries [B,Q].
+
+    Raises NotSupported for one that is of no kind we know.
+    """
+    for candidate in _candidates(edges):
+        if not differs(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
+            return candidate
+    raise NotSupported(OWN_MASK)
+
+
+def differs(one: Tensor, other: Tensor, real: Tensor) -> bool:
+    """Whether two masks [B,1 or H,Q,K] say different things at the real queries [B,Q]."""
+    return bool(((one ^ other) & real[:, None, :, None]).any())
+
+
+def split(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What is added to the scores -> the cells it blocks (bool) and the bias that is left; None for none."""
+    if added.dtype == torch.bool:
+        return (None, None) if bool(added.all()) else (~added, None)
+    blocked = added <= AS_GOOD_AS_BLOCKED
+    masks = bool(blocked.any())
+    bias = added.masked_fill(blocked, 0.0) if masks else added
+    return blocked if masks else None, bias if bool(bias.any()) else None
+
+
+def _candidates(edges: tuple[int, ...]) -> Iterator[NativeMask]:
+    for causal in (True, False):
+        yield NativeMask(causal)
+        for size in _sizes(edges):
+            yield NativeMask(causal, window=size)
+            yield NativeMask(causal, chunk=size)
+
+
+def _sizes(edges: tuple[int, ...]) -> list[int]:
+    """The edges, and what comes of "at a distance of at most" one, or of a half on each side."""
+    return sorted({size for edge in edges for size in (edge, edge + 1, edge // 2, edge // 2 + 1) if size > 0})
+
+
+def _edges(data: Any, name: str = "") -> Iterator[int]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _edges(value, str(key))
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from _edges(value, name)
+    elif type(data) is int and 1 < data < 10**6 and EDGES.search(name):
+        yield data

@@ -1,0 +1,219 @@
+"""Attention that a network computes by code of its own, recognised while it runs and sent through our core.
+
+Whatever its code looks like, attention is q·k, then scaling, biases and masks, then a softmax over the keys, then the
+sum of values. A `TorchFunctionMode` sees each of these calls: the product of two tensors may be scores; what is done to
+scores is noted; a softmax of scores gives weights; and in the place of weights times values stands our own attention.
+Sizes: B rows, H heads, Q queries, K keys, D head width.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from model.attention import ScoreTerms
+from model.huggingface.attention_hook import Call, attend_in_run, current
+
+REMEMBERED = 16  # the products that may still become attention
+PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
+SAME = {"to", "float", "half", "bfloat16", "type", "type_as", "contiguous", "clone", "detach", "dropout", "clamp",
+        "clip", "max", "maximum", "nan_to_num", "view", "reshape", "alpha_dropout", "masked_fill"}  # fmt: skip
+SUMS, DIFFERENCES = {"add", "radd", "iadd"}, {"sub", "isub", "subtract"}
+FACTORS = {"mul", "rmul", "imul", "multiply"}
+QUOTIENTS = {"truediv", "itruediv", "div", "true_divide", "divide"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """What is known of a tensor of scores, or once `weights` is set of their softmax.
+
+    q [B,H,Q,D], k [B,H,K,D]. added: each broadcastable to [B,H,Q,K]. tensor: kept, so that its id is nobody else's.
+    """
+
+    tensor: Tensor
+    q: Tensor
+    k: Tensor
+    scale: float = 1.0
+    added: tuple[Tensor, ...] = ()
+    weights: bool = False
+
+    def times(self, factor: float) -> "_Scores":
+        added = tuple(one if one.dtype == torch.bool else one * factor for one in self.added)
+        return replace(self, scale=self.scale * factor, added=added)
+
+    def plus(self, term: Tensor) -> "_Scores":
+        return replace(self, added=(*self.added, self.as_heads(term)))
+
+    def as_heads(self, term: Tensor) -> Tensor:
+        """Something that broadcasts to the scores as the network shapes them -> to [B,H,Q,K]."""
+        if term.ndim == 3 and self.tensor.ndim == 3 and len(term) == len(self.tensor) > 1:
+            return term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K]
+        return term
+
+
+class OwnAttention(TorchFunctionMode):
+    """While it is entered, the attentions of a batch of so many rows are asked of the run that is going on."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self._rows = rows
+        self._known: OrderedDict[int, _Scores] = OrderedDict()
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "").strip("_")
+        if name in PRODUCTS:
+            weights = next((known for known in map(self._of, args) if known is not None and known.weights), None)
+            if weights is not None and current().concerns(weights.q.shape[2], weights.k.shape[2]):
+                return self._output(weights, name, args)
+            result = function(*args, **kwargs)
+            self._note(_product(name, args, kwargs, result, self._rows))
+            return result
+        if name == "scaled_dot_product_attention":
+            query, key = (*args, kwargs.get("query"), kwargs.get("key"))[:2]
+            concerns = current().concerns(query.shape[-2], key.shape[-2])
+            return self._fused(*args, **kwargs) if concerns else function(*args, **kwargs)
+        if name == "softmax":
+            return self._softmax(function, args, kwargs)
+        known = next((known for known in map(self._of, args) if known is not None), None)
+        result = function(*args, **kwargs)
+        if known is not None and isinstance(result, Tensor):
+            self._note(_after(known, name, args, kwargs, result))
+        return result
+
+    def _of(self, value: Any) -> _Scores | None:
+        return self._known.get(id(value)) if isinstance(value, Tensor) else None
+
+    def _note(self, scores: _Scores | None) -> None:
+        if scores is not None:
+            self._known[id(scores.tensor)] = scores
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+    def _softmax(self, function: Any, args: tuple, kwargs: dict) -> Tensor:
+        known = self._of(args[0] if args else kwargs.get("input"))
+        result = function(*args, **kwargs)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if known is not None and dim in (-1, result.ndim - 1):
+            self._known.clear()
+            self._note(replace(known, tensor=result, weights=True))
+        return result
+
+    def _output(self, weights: _Scores, name: str, args: tuple) -> Tensor:
+        """What the network's own product of weights and values would be, by our attention."""
+        self._known.clear()
+        if name == "einsum":
+            equation, _, values = args
+            (_, right), out = _letters(equation)
+            batch = [letter for letter in out if letter in right and letter in _letters(equation)[0][0]]
+            width = next(letter for letter in right if letter in out and letter not in batch)
+            key = next(letter for letter in right if letter not in out)
+            query = next(letter for letter in out if letter not in batch and letter != width)
+            v = values.permute([right.index(letter) for letter in (*batch, key, width)])
+            result = self._attend(weights, v)
+            return result.permute([(*batch, query, width).index(letter) for letter in out])
+        values = args[1]
+        result = self._attend(weights, _by_head(values, self._rows))
+        return result if values.ndim == 4 else result.flatten(0, 1)
+
+    def _attend(self, scores: _Scores, v: Tensor) -> Tensor:
+        call = Call(None, scores.q, scores.k, v, scores.added, scores.scale, ScoreTerms())
+        return attend_in_run(call)
+
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+               is_causal: bool = False, scale: float | None = None, **_: Any) -> Tensor:  # fmt: skip
+        added = () if attn_mask is None else (attn_mask,)
+        if is_causal:
+            added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
+        return attend_in_run(Call(None, query, key, value, added, scale, ScoreTerms()))
+
+
+def _product(name: str, args: tuple, kwargs: dict, result: Tensor, rows: int) -> _Scores | None:
+    """The scores that a product may be; None where its operands are no q and k of this batch."""
+    if name == "einsum":
+        return _einsum_product(args, result)
+    if name == "baddbmm":
+        bias, left, right = (*args, kwargs.get("batch1"), kwargs.get("batch2"))[:3]
+        scores = _matrix_product(left, right, result, rows)
+        if scores is None:
+            return None
+        return replace(scores.times(kwargs.get("alpha", 1)), tensor=result).plus(bias * kwargs.get("beta", 1))
+    return _matrix_product(args[0], args[1], result, rows)
+
+
+def _matrix_product(left: Tensor, right: Tensor, result: Tensor, rows: int) -> _Scores | None:
+    if left.ndim != right.ndim or left.ndim not in (3, 4) or len(left) % rows or len(left) != len(right):
+        return None
+    if left.ndim == 4 and right.shape[1] not in (1, left.shape[1]):  # one key head may be shared by all
+        return None
+    return _Scores(result, _by_head(left, rows), _by_head(right, rows).transpose(-1, -2))
+
+
+def _einsum_product(args: tuple, result: Tensor) -> _Scores | None:
+    """As in "ibnd,jbnd->bnij": two letters that all three have, then queries, then keys."""
+    if len(args) != 3 or not isinstance(args[0], str) or "." in args[0]:
+        return None
+    (left, right), out = _letters(args[0])
+    batch = [letter for letter in out if letter in left and letter in right]
+    rest = [letter for letter in out if letter not in batch]
+    summed = [letter for letter in left if letter in right and letter not in out]
+    if len(batch) != 2 or len(rest) != 2 or len(summed) != 1 or out != (*batch, *rest) or rest[0] not in left:
+        return None
+    q = args[1].permute([left.index(letter) for letter in (*batch, rest[0], *summed)])
+    k = args[2].permute([right.index(letter) for letter in (*batch, rest[1], *summed)])
+    return _Scores(result, q, k)
+
+
+def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    inputs, _, out = equation.replace(" ", "").partition("->")
+    return [tuple(operand) for operand in inputs.split(",")], tuple(out)
+
+
+def _after(known: _Scores, name: str, args: tuple, kwargs: dict, result: Tensor) -> _Scores | None:
+    """What is known of the result of one more step; None where the step is none that attention has."""
+    if result.numel() != known.tensor.numel() or result.shape[-2:] != known.tensor.shape[-2:]:
+        return None
+    done = _step(known, name, args, kwargs)
+    return None if done is None else replace(done, tensor=result)
+
+
+def _step(known: _Scores, name: str, args: tuple, kwargs: dict) -> _Scores | None:
+    first = args[0] is known.tensor
+    if not known.weights and name == "masked_fill":
+        return known.plus(~args[1].bool())
+    if not known.weights and name == "where":
+        allowed = args[0].bool()
+        return known.plus(allowed if args[1] is known.tensor else ~allowed)
+    if name in SAME:
+        return known
+    if known.weights or len(args) < 2:
+        return None
+    other = args[1] if first else args[0]
+    number = _number(other)
+    if name in FACTORS:
+        if number is None:
+            return known.plus(other.bool()) if bool(((other == 0) | (other == 1)).all()) else None
+        return known.times(number)
+    if name in QUOTIENTS:
+        return None if number is None or not first else known.times(1 / number)
+    if name in SUMS and number == 0:
+        return known
+    if name in SUMS and isinstance(other, Tensor):
+        return known.plus(other)
+    if name in DIFFERENCES and isinstance(other, Tensor) and first:
+        return known.plus(-other)
+    return None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Tensor):
+        return float(value) if value.numel() == 1 else None
+    return float(value)
+
+
+def _by_head(tensor: Tensor, rows: int) -> Tensor:
+    """[B,H,Q,D], or [B·H,Q,D] -> [B,H,Q,D]."""
+    return tensor if tensor.ndim == 4 else tensor.unflatten(0, (rows, -1))

@@ -1,0 +1,117 @@
+"""One run of a network: every attention computed under the masks of a spec, and what of it a trace keeps.
+
+Sizes: B rows, H query heads, Q queries, K keys.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from model.attention import ScoreTerms, attend
+from model.errors import NotSupported
+from model.huggingface import native_masks
+from model.huggingface.attention_hook import Call, blank
+from model.huggingface.probe import Site, is_part_of
+from model.masks import MaskContext, MaskSpec
+from model.spec import STANDARD
+from model.trace import LayerRecord
+
+
+class Recording:
+    """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
+
+    def __init__(
+        self,
+        sites: tuple[Site, ...],
+        spec: MaskSpec,
+        keeps: dict[str, Tensor],
+        *,
+        standard: MaskSpec = STANDARD,
+        documents: Mapping[str, Callable[[str], Tensor]] | None = None,
+    ) -> None:
+        """keeps: for each part, which of its keys are real: bool [B,K]; documents: for a part, see masks.build."""
+        self.records: list[LayerRecord] = []
+        self.positions: Tensor | None = None
+        self.own_code = any(site.own_code for site in sites)
+        self._sites, self._spec, self._keeps = sites, spec, keeps
+        self._standard, self._documents = standard, documents or {}
+        self._layers: Counter[str] = Counter()
+        self._made: dict[str, dict] = defaultdict(dict)  # of each part, the masks that its layers share
+        self._given: list[Tensor] = []
+
+    def mask(self, arguments: dict[str, Any]) -> Tensor | None:
+        """One that changes nothing: the masks are built where they are used, from what the reader chose."""
+        self._given.append(blank(arguments))
+        return self._given[-1]
+
+    def concerns(self, queries: int, keys: int) -> bool:
+        """Whether either number is that of a text's tokens."""
+        lengths = {keep.shape[1] for keep in self._keeps.values()}
+        return queries in lengths or keys in lengths
+
+    def attend(self, call: Call) -> Tensor:
+        site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
+        if site is None or call.module not in (None, site.module):
+            raise NotSupported("its attentions do not come in the order in which they came when it was loaded")
+        terms = self._terms(site, call)
+        place = self._place(site, call)
+        self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=terms))
+        allowed = place.allowed(self._spec, self._made[site.part])
+        return attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
+
+    def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
+        """The records of each part. Raises NotSupported unless every attention of the network came through here."""
+        if len(self.records) != len(self._sites):
+            raise NotSupported(
+                f"only {len(self.records)} of its {len(self._sites)} attention layers used the attention interface"
+            )
+        parts = dict.fromkeys(site.part for site in self._sites)
+        pairs = list(zip(self._sites, self.records, strict=True))
+        return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
+
+    def _place(self, site: Site, call: Call) -> MaskContext:
+        layer = self._layers[site.part]
+        self._layers[site.part] += 1
+        return MaskContext(
+            self._keeps[site.part],
+            call.q.shape[2],
+            call.q.shape[1],
+            layer,
+            window=site.native.window,
+            chunk=site.native.chunk,
+            available=site.available,
+            standard=self._standard,
+            documents=self._documents.get(site.part),
+        )
+
+    def _terms(self, site: Site, call: Call) -> ScoreTerms:
+        """The call's terms, and what the network adds to the scores besides its masks, which are left out.
+
+        Raises NotSupported where those are not the masks it showed when it was loaded.
+        """
+        blocked = None
+        terms = call.terms
+        for added in call.added:
+            if any(is_part_of(added, given) for given in self._given):
+                continue
+            cells, bias = native_masks.split(added)
+            if cells is not None:
+                blocked = cells if blocked is None else blocked | cells
+            if bias is not None:
+                terms = replace(terms, bias=bias if terms.bias is None else terms.bias + bias)
+        if blocked is not None or site.masks_itself:
+            self._check_masks(site, call, blocked)
+        return terms
+
+    def _check_masks(self, site: Site, call: Call, blocked: Tensor | None) -> None:
+        keep = self._keeps[site.part]
+        real = self._keeps["decoder" if site.part == "cross" else site.part]
+        queries = real[:, real.shape[1] - call.q.shape[2] :]
+        expected = ~site.native.over(keep, call.q.shape[2])
+        blocked = expected.new_zeros(1, 1, 1, 1) if blocked is None else blocked
+        wanted = blocked | expected if not site.masks_itself else blocked
+        if native_masks.differs(wanted, expected, queries):
+            raise NotSupported(f"on {call.k.shape[2]} tokens {native_masks.OWN_MASK}")

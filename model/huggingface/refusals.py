@@ -1,0 +1,73 @@
+"""What can be said of a model from its config.json alone: which architectures cannot be shown, and why.
+
+The proof at loading (verify.py) would refuse each of these too, after its weights were fetched.
+"""
+
+from typing import Any
+
+from transformers import CONFIG_MAPPING
+from transformers.models.auto import modeling_auto
+
+from model.errors import NotSupported
+from model.huggingface import formats
+
+SUPPORTED = (
+    "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, gptj, bloom, falcon, opt, phi3, olmo2, gpt_oss, "
+    "bert, roberta, deberta, distilbert, t5, bart, marian and most others"
+)
+WITHOUT_ATTENTION = {
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), "its layers are a state space, which looks at no tokens"),
+    **dict.fromkeys(("rwkv", "xlstm"), "its layers are a recurrence, which looks at no tokens"),
+    "fnet": "it mixes its tokens by Fourier transforms, without attention",
+    "perceiver": "its attention is from latent vectors to a text, not from token to token",
+    **dict.fromkeys(
+        ("longformer", "led", "longt5", "pegasus_x", "reformer", "mra", "yoso"),
+        "its attention is sparse, computed in blocks or by hashes by code of its own, not as scores of all tokens",
+    ),
+    "funnel": "its layers pool the tokens, so that queries and keys are no tokens of the text any more",
+    "deepseek_v4": "its attention looks at compressed groups of tokens beside the tokens",
+    "t5gemma2": "its decoder looks at its source and its target in one attention, not in two",
+    "prophetnet": "its decoder predicts several tokens at once, with an attention of its own for each",
+    **dict.fromkeys(("blip", "blip-2", "instructblip", "instructblipvideo", "kosmos-2", "idefics"),
+                    "it runs on a picture with a text, never on a text alone"),
+}  # fmt: skip
+OTHER_SENSES = (
+    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "it is a speech model: what it reads is sound, no text"),
+    ("MODEL_FOR_CTC_MAPPING_NAMES", "it is a speech model: what it reads is sound, no text"),
+    ("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES", "it is a sound model: what it reads is sound, no text"),
+    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "it is an image model: what it reads is pictures, no text"),
+    ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", "it is an image model: what it reads is pictures, no text"),
+    ("MODEL_FOR_TEXT_TO_WAVEFORM_MAPPING_NAMES", "it writes sound, no text"),
+)
+READS_TEXT = (
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+)
+
+
+def refusal(name: str, model_type: str, why: str) -> NotSupported:
+    return NotSupported(f"{name} ({model_type}) cannot be shown: {why}. Supported are {SUPPORTED}.")
+
+
+def check_type(name: str, config: dict[str, Any]) -> None:
+    """Raises NotSupported for an architecture that transformers lacks or that is known not to be shown, CheckpointError
+    for weights that are stored quantised."""
+    model_type = config["model_type"]
+    formats.check_config(name, config)
+    if model_type not in CONFIG_MAPPING and "auto_map" in config:
+        raise refusal(name, model_type, "it needs code of its own, which this program never runs")
+    if model_type not in CONFIG_MAPPING:
+        raise refusal(name, model_type, "the installed transformers does not know its architecture")
+    why = WITHOUT_ATTENTION.get(model_type) or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
+    if why is not None:
+        raise refusal(name, model_type, why)
+
+
+def _reads_no_text(model_type: str, encoder_decoder: bool) -> str | None:
+    """An encoder-decoder of speech is among the causal models too, as its decoder alone."""
+    text = READS_TEXT[2:] if encoder_decoder else READS_TEXT
+    if any(model_type in getattr(modeling_auto, names) for names in text):
+        return None
+    return next((why for names, why in OTHER_SENSES if model_type in getattr(modeling_auto, names)), None)

@@ -1,0 +1,98 @@
+"""Which class of transformers a configuration is loaded as, and whether every weight of the files found its place."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForSeq2SeqLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from model.errors import CheckpointError, NotSupported
+from model.huggingface.stacks import stack_names
+
+LANGUAGE_MODELS = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM, AutoModelForImageTextToText)
+PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
+NOT_NEEDED = {  # weights of a file that a network has no place for, and why nothing shown depends on them
+    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$": "computed from the configuration",
+    r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$": "the causal mask, stored",
+    r"(position_ids|token_type_ids)$": "counted anew for each text",
+    r"num_batches_tracked$": "of training",
+    r"(^|\.)pooler\.": "makes one vector of a whole text, after all attention",
+    r"(^|\.)(mtp|nextn)\b": "predicts tokens further ahead, after all attention",
+    r"(^|\.)((pre_|sop_)?classifier|classification_head|score|qa_outputs|seq_relationship|discriminator_predictions"
+    r"|sequence_summary|logits_proj)\.": "the head of another task",
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """predicts: whether the files hold a language-model head; architecture: the class that they were saved from."""
+
+    predicts: bool
+    architecture: str | None
+
+
+def class_for(config: PreTrainedConfig) -> Any:
+    """The auto class that gives the language model of a configuration. Raises NotSupported where there is none."""
+    known = [auto for auto in LANGUAGE_MODELS if type(config) in auto._model_mapping]
+    saved_as = set(config.architectures or ())
+    for auto in known:
+        if saved_as & _names(auto._model_mapping[type(config)]):
+            return auto
+    if config.is_encoder_decoder:  # never its decoder alone
+        known = [auto for auto in known if auto in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)]
+        if not known:
+            raise NotSupported("it is an encoder-decoder whose source is no text (speech, for example)")
+    elif getattr(config, "is_decoder", False):
+        known = [auto for auto in known if auto is not AutoModelForMaskedLM]
+    if not known and (own := _saved_class(config)) is not None:
+        return own
+    if not known:
+        raise NotSupported("transformers has no language model of this kind")
+    return known[0]
+
+
+def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+    """The causal language model that it was saved from, where no auto class lists it: the text part of a larger one."""
+    for name in config.architectures or ():
+        found = getattr(transformers, name, None) if name.endswith("ForCausalLM") else None
+        if found is not None and found.config_class is type(config):
+            return found
+    return None
+
+
+def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> Head:
+    """What the files hold of a head. Raises CheckpointError for weights that lack, or that found no place."""
+    lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
+    if lost:
+        raise CheckpointError(f"{name} lacks {len(lost)} of the weights that its configuration promises ({lost[0]}).")
+    over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
+    if over:
+        more = f" and {len(over) - 2} more" if len(over) > 2 else ""
+        raise CheckpointError(
+            f"{name} holds weights that the network of its configuration has no place for ({', '.join(over[:2])}{more})"
+            ". What would be shown without them is another model: its config.json and its weights are not of one model."
+        )
+    saved_as = next(iter(network.config.architectures or ()), None)
+    return Head(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)), saved_as)
+
+
+def _is_language_model(architecture: str) -> bool:
+    if PREDICTS.search(architecture):
+        return True
+    autos = (*LANGUAGE_MODELS, AutoModelForPreTraining)
+    return any(architecture in _names(names) for auto in autos for names in auto._model_mapping._model_mapping.values())
+
+
+def _names(classes: Any) -> set[str]:
+    """The names of a class, of several, or a name itself."""
+    some = classes if isinstance(classes, tuple | list) else (classes,)
+    return {one if isinstance(one, str) else one.__name__ for one in some}

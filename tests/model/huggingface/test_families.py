@@ -1,0 +1,208 @@
+"""Families beyond the plain ones: attention by code of its own, hybrids, language parts of larger models, wrappers.
+
+    python -m pytest tests/model/huggingface/test_families.py
+
+Each tiny random checkpoint is saved, loaded as a reader's folder, and held against transformers' own eager attention:
+logits to 1e-3 of the largest, weights to 1e-5, on texts longer than its windows, chunks and blocks, without padding and
+padded on either side; then its causal mask is lifted and put back.
+"""
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from model.huggingface import adapter
+from model.huggingface.adapter import HuggingFaceModel
+from model.masks import MaskSpec
+from model.settings import Settings
+from model.text import TokenBatch
+from model.transformer import positions_of
+from tests.model.huggingface import families
+from tests.model.huggingface.more_families import ALL, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
+from tests.near import largest_difference
+
+TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"]
+TARGETS = ["a big cat and a ball it saw", "one old mat"]
+ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm"}
+READS_PADDING = {"recurrent_gemma"}  # its recurrence does, in transformers too
+LAYERS = {  # the numbers of the layers that have attention, and what the others are
+    "qwen3_next": ((2,), "linear attention"),
+    "qwen3_5": ((2,), "linear attention"),
+    "qwen3_5_moe": ((2,), "linear attention"),
+    "lfm2": ((1,), "convolution"),
+    "granitemoehybrid": ((1,), "state space"),
+    "jamba": ((1,), "state space"),
+    "bamba": ((1,), "state space"),
+    "nemotron_h": ((1,), "state space"),
+    "zamba": ((2, 4), "state space"),
+    "recurrent_gemma": ((2,), "recurrence"),
+    "olmo_hybrid": ((2,), "linear attention"),
+    "minimax": ((1,), "linear attention"),
+}
+
+
+def network_class(name: str) -> type:
+    if name in PAIRS or name == "voxtral":
+        return hf.AutoModelForSeq2SeqLM
+    if name in MULTIMODAL and name != "llama4":
+        return hf.AutoModelForImageTextToText
+    return hf.AutoModelForMaskedLM if name in ENCODERS else hf.AutoModelForCausalLM
+
+
+def saved(name: str, folder: Path) -> Path:
+    """Weights large enough that attention is far from uniform; norms and what a state space is driven by stay."""
+    torch.manual_seed(5)
+    network = network_class(name).from_config(ALL[name], attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for weight_name, parameter in network.named_parameters():
+            if parameter.ndim == 2 and "mamba" not in weight_name and "rg_lru" not in weight_name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    network.save_pretrained(folder)
+    families.save_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=ALL)
+def family(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, HuggingFaceModel, PreTrainedModel]:
+    """Its name, as we load it, and as transformers does."""
+    name = request.param
+    folder = saved(name, tmp_path_factory.mktemp(name))
+    theirs = network_class(name).from_pretrained(folder, attn_implementation="eager").eval()
+    return name, adapter.load(str(folder), settings=Settings()), theirs
+
+
+@torch.inference_mode()
+def eager(name: str, network: PreTrainedModel, batch: TokenBatch, row: int) -> tuple[Tensor, dict[str, tuple]]:
+    """What transformers computes of a row alone: logits [T,V], and by name the weights [H,Q,K] of each layer."""
+    here = batch.real(row)
+    ids = batch.ids[row : row + 1, here]
+    if batch.source is None and name in READS_PADDING:
+        given = {"position_ids": positions_of(batch.keep), "use_cache": False}
+        out = network(batch.ids, attention_mask=batch.keep.long(), **given)
+        return out.logits[row, here], {}
+    if batch.source is None:
+        given = {"use_cache": False} if "use_cache" in inspect.signature(network.forward).parameters else {}
+        out = network(ids, attention_mask=torch.ones_like(ids), output_attentions=True, **given)
+        weights = {"self": out.attentions}
+    else:
+        source = batch.source.ids[row : row + 1, batch.source.real(row)]
+        out = network(source, decoder_input_ids=ids, output_attentions=True)
+        weights = {"encoder": out.encoder_attentions, "decoder": out.decoder_attentions, "cross": out.cross_attentions}
+    found = {part: [one[0] for one in some or () if one is not None] for part, some in weights.items()}
+    return out.logits[0], {part: tuple(some) for part, some in found.items() if some}
+
+
+def batch_of(model: HuggingFaceModel, padding: str) -> TokenBatch:
+    count = 1 if padding == "none" else len(TEXTS)
+    side = "left" if padding == "none" else padding
+    targets = TARGETS[:count] if model.kind == "encoder-decoder" else None
+    return model.encode(TEXTS[:count], side, targets)
+
+
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+def test_weights_and_logits_are_those_of_each_text_alone(
+    family: tuple[str, HuggingFaceModel, PreTrainedModel], padding: str
+) -> None:
+    name, ours, theirs = family
+    trace = ours.run(batch_of(ours, padding))
+    compared = 0
+    for row in range(len(trace.batch.ids)):
+        logits, attentions = eager(name, theirs, trace.batch, row)
+        off = largest_difference(trace.logits[row, trace.batch.real(row)], logits)
+        assert off <= 1e-3 * float(logits.abs().max()), f"{name}, {padding}, row {row}: logits off by {off:.2g}"
+        for part, expected in attentions.items():
+            shown = trace.select(part)
+            if len(expected) == len(ours.describe().layer_kinds):  # MiniMax gives what its linear attention has, too
+                expected = tuple(expected[layer] for layer in ours.describe().layer_numbers[part])
+            if len(expected) != shown.num_layers:
+                assert name == "diffllama"  # two attentions in each layer, of which it gives one tensor
+                continue
+            for layer, weights in enumerate(expected):
+                here = torch.stack([shown.weights(layer, head, row) for head in range(shown.num_heads)])
+                here = here[:, shown.queries.real(row), shown.keys.real(row)]
+                off = largest_difference(here, weights)
+                assert off <= 1e-5, f"{name}, {padding}, row {row}: {part}, layer {layer} off by {off:.2g}"
+                compared += 1
+    assert compared or name == "diffllama" or name in READS_PADDING
+
+
+def test_the_causal_mask_is_lifted_and_put_back(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
+    name, ours, _ = family
+    batch = batch_of(ours, "left")
+    part = "decoder" if ours.kind == "encoder-decoder" else "self"
+    for causal in (True, False, True):
+        trace = ours.run(batch, MaskSpec(causal=causal, window=False, chunk=False)).select(part)
+        for layer in range(trace.num_layers):
+            later = float(trace.weights(layer, 0, 1).triu(1).sum())
+            assert (later == 0) == causal, f"{name}, layer {layer}: {later:.2g} on later tokens, causal {causal}"
+            assert float(trace.weights(layer, 0, 1)[:, ~batch.keep[1]].sum()) == 0
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_without_attention_is_named_and_never_drawn(name: str, tmp_path: Path) -> None:
+    model = adapter.load(str(saved(name, tmp_path)), settings=Settings())
+    numbers, kind = LAYERS[name]
+    found = model.describe()
+    assert found.layer_numbers == {"self": numbers}
+    assert [place for place, what in enumerate(found.layer_kinds) if what == "attention"] == list(numbers)
+    assert found.layer_kinds[0] == kind
+    assert found.layers == {"self": len(numbers)}
+    assert model.run(model.encode(TEXTS[:1])).num_layers == len(numbers)
+    assert [found.layer_number("self", layer) for layer in range(len(numbers))] == list(numbers)
+
+
+def test_a_feed_forward_layer_of_its_own_is_no_state_space(tmp_path: Path) -> None:
+    model = adapter.load(str(saved("nemotron_h", tmp_path)), settings=Settings())
+    assert model.describe().layer_kinds == ("state space", "attention", "feed-forward", "state space")
+
+
+def test_chunks_are_a_mask_with_a_name_of_its_own(tmp_path: Path) -> None:
+    model = adapter.load(str(saved("llama4", tmp_path)), settings=Settings())
+    assert model.describe().masks == ("causal", "padding", "chunk")
+    batch = model.encode(TEXTS, "left")
+    trace = model.run(batch)
+    assert ["chunk" in trace.blocked_by(layer, 1) for layer in range(3)] == [True, False, True]
+    places = batch.keep[1].cumsum(0) - 1
+    real = batch.real(1)
+    chunks = (places // 4)[real]
+    assert torch.equal(trace.blocked_by(0, 1)["chunk"][real, real], chunks[:, None] != chunks[None, :])
+    whole = model.run(batch, MaskSpec(chunk=False))
+    assert "chunk" not in whole.blocked_by(0, 1)
+    assert largest_difference(whole.logits[batch.keep], trace.logits[batch.keep]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["bloom", "falcon", "mpt", "deberta-v2"])
+def test_what_a_model_adds_to_its_scores_is_a_term_of_its_own(name: str, tmp_path: Path) -> None:
+    model = adapter.load(str(saved(name, tmp_path)), settings=Settings())
+    trace = model.run(model.encode(TEXTS, "left"))
+    stages, record = trace.stages(1, 1, 0), trace.layers[1]
+    added = stages.scaled - stages.raw * record.scale
+    assert record.terms.bias is not None
+    assert float(added.abs().max()) > 1e-2
+    whole = record.terms.bias.expand(len(TEXTS), record.q.shape[1], *added.shape)
+    assert largest_difference(added, whole[0, 1]) <= 1e-4
+
+
+def test_a_model_of_own_code_takes_a_readers_masks_too(tmp_path: Path) -> None:
+    model = adapter.load(str(saved("gptj", tmp_path)), settings=Settings())
+    batch = model.encode(TEXTS, "left")
+    trace = model.run(batch, MaskSpec(sliding=2, sinks=1, layers=(1,), heads=(0, 2)))
+    assert ["sliding" in trace.blocked_by(1, 0, head=head) for head in range(4)] == [True, False, True, False]
+    usual = model.run(batch)
+    assert largest_difference(trace.logits[batch.keep], usual.logits[batch.keep]) > 1e-3
+    packed = model.run(batch, replace(MaskSpec(), documents="mat", positions="documents"))
+    assert "documents" in packed.blocked_by(0, 0)
+
+
+def test_every_cause_has_its_families() -> None:
+    assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS)
+    assert set(LAYERS) | {"diffllama", "falcon_h1"} == set(HYBRIDS)

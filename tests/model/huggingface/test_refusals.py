@@ -1,0 +1,204 @@
+"""What is refused, or said, of a model that would otherwise be shown wrong: each by its sentence, before its weights.
+
+python -m pytest tests/model/huggingface/test_refusals.py
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+from model import catalog
+from model.errors import CheckpointError, NotSupported
+from model.huggingface import attention_hook, refusals
+from model.huggingface.adapter import HuggingFaceModel
+from model.masks import MaskSpec
+from model.settings import Settings
+from tests.model.huggingface import families
+
+WEIGHTS = "model.safetensors"
+
+
+def load(folder: Path) -> HuggingFaceModel:
+    return catalog.load(str(folder), settings=Settings())  # type: ignore[return-value]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A llama that can be loaded."""
+    return families.save("llama", tmp_path / "llama")
+
+
+def add_tensors(folder: Path, **tensors: torch.Tensor) -> None:
+    save_file(load_file(folder / WEIGHTS) | tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def edit(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize("name", ["indices_of_pages", "block_table"])
+def test_an_argument_that_is_not_understood_is_refused_by_its_name(name: str) -> None:
+    q = torch.ones(1, 2, 3, 4)
+    with pytest.raises(NotSupported, match=f"its attention depends on {name}, which this program does not know"):
+        attention_hook._attention(torch.nn.Identity(), q, q, q, None, **{name: torch.ones(1)})
+
+
+@pytest.mark.parametrize("name", ["model.layers.3.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight_scale"])
+def test_weights_without_a_place_are_refused_by_name(folder: Path, name: str) -> None:
+    add_tensors(folder, **{name: torch.ones(3)})
+    with pytest.raises(CheckpointError, match=f"holds weights that the network .* no place for \\({name}"):
+        load(folder)
+
+
+def test_weights_that_nothing_shown_depends_on_are_passed_over(folder: Path) -> None:
+    add_tensors(folder, **{"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(5)})
+    assert load(folder).predicts
+
+
+def test_a_body_without_a_head_claims_no_predictions(tmp_path: Path) -> None:
+    """Its embedding would serve as the head of a tied model, and nothing would be missing."""
+    hf.LlamaModel(hf.LlamaConfig(**families.WIDE, tie_word_embeddings=True)).save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path)
+    assert not load(tmp_path).predicts
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert", "gpt2"])
+def test_a_classifier_claims_no_predictions(tmp_path: Path, kind: str) -> None:
+    config = families.ALL[kind]
+    hf.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path)
+    model = load(tmp_path)
+    assert not model.predicts
+    assert model.run(model.encode(["the cat"])).weights(0, 0).shape[0] >= 2
+
+
+def test_an_encoder_decoder_made_a_classifier_keeps_its_encoder_and_reads_its_text_twice(tmp_path: Path) -> None:
+    hf.BartForSequenceClassification(families.PAIRS["bart"]).save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path, families.TEMPLATES["bart"])
+    model = load(tmp_path)
+    batch = model.encode(["the cat sat"])
+    assert (model.kind, model.predicts) == ("encoder-decoder", False)
+    assert batch.source is not None
+    assert [piece for piece in batch.pieces[0] if piece in families.WORDS] == ["the", "cat", "sat"]
+    assert model.run(batch).attentions == ("encoder", "decoder", "cross")
+
+
+def test_a_speech_model_never_loses_its_encoder(tmp_path: Path) -> None:
+    config = hf.WhisperConfig(
+        vocab_size=61, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=20, decoder_ffn_dim=20, max_source_positions=20,
+        max_target_positions=20, num_mel_bins=8, **families.IDS,
+    )  # fmt: skip
+    hf.WhisperForConditionalGeneration(config).save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path)
+    with pytest.raises(NotSupported, match="it is a speech model: what it reads is sound, no text"):
+        load(tmp_path)
+
+
+def test_whatever_a_network_raises_on_a_text_becomes_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(folder)
+
+    def broken(*_: object, **__: object) -> None:
+        raise AttributeError("no attribute 'surprise'")
+
+    monkeypatch.setattr(model._stacks.stack, "forward", broken)
+    with pytest.raises(NotSupported, match=r"failed on this text \(AttributeError: no attribute 'surprise'\)"):
+        model.run(model.encode(["the cat"]), MaskSpec())
+
+
+@pytest.mark.parametrize("model_type", refusals.WITHOUT_ATTENTION)
+def test_an_architecture_without_attention_is_refused_by_its_config_alone(folder: Path, model_type: str) -> None:
+    (folder / WEIGHTS).write_bytes(load_and_save_nothing())
+    edit(folder / "config.json", model_type=model_type)
+    with pytest.raises(NotSupported) as caught:
+        load(folder)
+    assert refusals.WITHOUT_ATTENTION[model_type] in str(caught.value)
+
+
+def load_and_save_nothing() -> bytes:
+    """A safetensors file of one number."""
+    from safetensors.torch import save
+
+    return save({"nothing": torch.ones(1)})
+
+
+SMALL = families.PLAIN | {"num_hidden_layers": 2}
+BY_PROOF = {  # each is refused without the list too, once it is run
+    "mamba": (hf.MambaConfig(vocab_size=61, hidden_size=16, state_size=4, num_hidden_layers=2), "a state space"),
+    "fnet": (hf.FNetConfig(**SMALL), "it has no attention"),
+    "yoso": (hf.YosoConfig(**SMALL), "is no softmax over all tokens"),
+}
+
+
+@pytest.mark.parametrize("model_type", BY_PROOF)
+def test_the_proof_refuses_them_without_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
+) -> None:
+    monkeypatch.setattr(refusals, "WITHOUT_ATTENTION", {})
+    config, why = BY_PROOF[model_type]
+    auto = hf.AutoModelForCausalLM if model_type == "mamba" else hf.AutoModelForMaskedLM
+    auto.from_config(config).save_pretrained(tmp_path)
+    families.save_tokenizer(tmp_path)
+    with pytest.raises(NotSupported, match=why):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "why"),
+    [("vit", "an image model: what it reads is pictures"), ("wav2vec2", "a speech model: what it reads is sound")],
+)
+def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: str) -> None:
+    edit(folder / "config.json", model_type=model_type)
+    with pytest.raises(NotSupported, match=why):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("gptq", "GPTQ"), ("awq", "AWQ"), ("bitsandbytes", r"bitsandbytes \(4 or 8 bits"), ("fp8", "8-bit floats")],
+)
+def test_quantised_weights_are_named(folder: Path, method: str, said: str) -> None:
+    edit(folder / "config.json", quantization_config={"quant_method": method})
+    with pytest.raises(CheckpointError, match=rf"stored quantised \({said}"):
+        load(folder)
+
+
+def test_mlx_weights_are_named(folder: Path) -> None:
+    edit(folder / "config.json", quantization={"group_size": 64, "bits": 4})
+    with pytest.raises(CheckpointError, match="MLX's quantisation"):
+        load(folder)
+
+
+def test_an_adapter_is_named_with_its_base(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
+    with pytest.raises(CheckpointError, match=r"holds an adapter .* for someone/base beside weights"):
+        load(folder)
+    (folder / "config.json").unlink()
+    (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, no model by itself"):
+        load(folder)
+
+
+def test_gguf_and_weights_of_another_name(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "model.fp16.safetensors")
+    with pytest.raises(CheckpointError, match=r"has its weights as model\.fp16\.safetensors"):
+        load(folder)
+    (folder / "model.fp16.safetensors").rename(folder / "llama-q4.gguf")
+    with pytest.raises(CheckpointError, match=r"in GGUF, llama\.cpp's format"):
+        load(folder)
+
+
+def test_the_transformer_inside_a_sentence_transformers_folder(tmp_path: Path) -> None:
+    families.save("bert", tmp_path / "0_Transformer")
+    modules = [{"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert load(tmp_path).kind == "encoder"
+    modules[0]["path"] = "../elsewhere"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
+        load(tmp_path)
