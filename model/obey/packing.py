@@ -1,18 +1,20 @@
-"""Law 3: documents packed into one row, by the module's own convention, are each as it is alone.
+"""Law 3: documents packed into one row, by each of the module's own conventions, are each as it is alone.
 
 Conventions: positions that start again (transformers' own, where its masks are made from position ids), a document
-number for each token, cumulative lengths.
+number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in which each document sees itself alone.
 """
 
 import ast
 import inspect
 import sys
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from model.obey.findings import BROKEN, Finding
+from model.obey.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
 from model.obey.subject import apart
 from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
 
@@ -24,12 +26,70 @@ LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 def judge(trial: Trial) -> Finding:
     """Two documents in one row: each as alone, and no token of the first moves the second."""
     first = trial.length * 2 // 5
-    how = convention(trial, first)
-    if how is None:
-        return skipped(LAW, NAME, "it has no convention for packed documents that this check knows.")
-    words, arguments = how
     if first < 1:
         return skipped(LAW, NAME, "the text is too short for two documents.")
+    findings = [_judge(trial, first, *how) for how in conventions(trial, first)]
+    if not findings:
+        return skipped(LAW, NAME, "it has no convention for packed documents that this check knows.")
+    by_verdict = {finding.verdict: finding for finding in reversed(findings)}
+    if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
+        return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
+    most = max(findings, key=lambda finding: finding.amount or 0.0)
+    return replace(most, words=" ".join(finding.words for finding in findings))
+
+
+def conventions(trial: Trial, first: int) -> list[tuple[str, dict[str, Any]]]:
+    """Each in words, and as arguments for a row whose first document has so many tokens."""
+    subject, length = trial.subject, trial.length
+    row = torch.arange(length, device=trial.ids.device)
+    restarted = torch.where(row < first, row, row - first)[None]
+    too = {"position_ids": restarted} if subject.takes("position_ids") else {}
+    lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
+    known: list[tuple[str, dict[str, Any]]] = []
+    known += [(name, {name: (row >= first).long()[None]}) for name in DOCUMENT_ARGUMENTS if subject.takes(name)][:1]
+    known += [(name, {name: lengths}) for name in LENGTH_ARGUMENTS if subject.takes(name)][:1]
+    found = [(f"by {name}", arguments | too) for name, arguments in known[:1]]
+    positions = packs_by_positions(subject.module) or _says(subject.config, "position_ids")
+    if not found and too and positions and not _has_state(subject.config):
+        found.append(("by positions that start again", too))
+    mask = explicit_mask(trial, first)
+    if mask is not None:
+        found.append(("by a mask [1,1,T,T] of its documents", {"attention_mask": mask, "position_ids": restarted}))
+    return found
+
+
+def explicit_mask(trial: Trial, first: int) -> Tensor | None:
+    """The declared mask within each of two documents, [1,1,T,T], in the form that the module takes.
+
+    Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
+    explicitly, changes nothing. None where neither does, where its layers' masks differ (one mask cannot say two) or
+    where positions cannot be told to it. A module that nothing says takes such masks is asked only if one moves it.
+    """
+    subject = trial.subject
+    layers = trial.declared.layers
+    alike = all(torch.equal(layer, layers[0]) for layer in layers)
+    if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
+        return None
+    if subject.kind == "encoder-decoder" or (subject.is_transformers and not _makes_masks(subject.module)):
+        return None
+    whole = layers[0].to(trial.ids.device)
+    documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
+    packed = torch.block_diag(*documents).bool()
+    plain = subject.outputs(trial.ids[None])
+    for form in (_added, _as_bool):
+        given = _try(trial, form(whole, subject.dtype))
+        if given is None or difference_of(given, plain)[0] > trial.tolerance:
+            continue
+        mask = form(packed, subject.dtype)
+        said = subject.is_transformers or _says(subject.config, "attention_mask")
+        moved = _try(trial, mask)
+        if said or (moved is not None and difference_of(moved, plain)[0] > trial.tolerance):
+            return mask
+    return None
+
+
+def _judge(trial: Trial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
+    """One convention."""
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
     amount, each = difference_of(found, torch.cat(alone))
@@ -50,40 +110,22 @@ def judge(trial: Trial) -> Finding:
     return finding
 
 
-def convention(trial: Trial, first: int) -> tuple[str, dict[str, Any]] | None:
-    """In words, and as arguments for a row whose first document has so many tokens."""
-    subject, length = trial.subject, trial.length
-    row = torch.arange(length, device=trial.ids.device)
-    restarted = torch.where(row < first, row, row - first)[None]
-    too = {"position_ids": restarted} if subject.takes("position_ids") else {}
-    for name in DOCUMENT_ARGUMENTS:
-        if subject.takes(name):
-            return f"by {name}", {name: (row >= first).long()[None]} | too
-    for name in LENGTH_ARGUMENTS:
-        if subject.takes(name):
-            lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
-            return f"by {name}", {name: lengths} | (
-                {"position_ids": restarted} if subject.takes("position_ids") else {}
-            )
-    if (
-        subject.takes("position_ids")
-        and not _has_state(subject.config)
-        and (packs_by_positions(subject.module) or _says_so(subject.config))
-    ):
-        return "by positions that start again", {"position_ids": restarted}
-    return None
-
-
 def packs_by_positions(module: Any) -> bool:
     """Whether a model of transformers' makes its causal mask from its position ids too, read from its source."""
-    source = sys.modules.get(type(module).__module__)
-    if source is None or not source.__name__.startswith("transformers.models."):
+    source = _source(module)
+    if source is None:
         return False
     try:
         tree = ast.parse(inspect.getsource(source))
     except OSError:
         return False
     return any(_gives_positions(node) for node in ast.walk(tree))
+
+
+def _source(module: Any) -> ModuleType | None:
+    """The module of transformers' that its class, or the one it is derived from, stands in."""
+    names = (one.__module__ for one in type(module).__mro__)
+    return next((sys.modules.get(name) for name in names if name.startswith("transformers.models.")), None)
 
 
 def _gives_positions(node: ast.AST) -> bool:
@@ -102,8 +144,34 @@ def _has_state(config: Any) -> bool:
     return any("attention" not in str(one) or "linear" in str(one) for one in types)
 
 
-def _says_so(config: Any) -> bool:
-    return getattr(config, "packs_by", None) == "position_ids"
+def _says(config: Any, how: str) -> bool:
+    return getattr(config, "packs_by", None) == how
+
+
+def _makes_masks(module: Any) -> bool:
+    """Whether a model of transformers' leaves its masks to the functions that hand one of four axes on as it is."""
+    source = _source(module)
+    return hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
+
+
+def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """bool [T,T] -> [1,1,T,T], 0 or the number type's least, to be added to the scores."""
+    return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[None, None]
+
+
+def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
+    """bool [T,T] -> bool [1,1,T,T]."""
+    return allowed[None, None]
+
+
+def _try(trial: Trial, mask: Tensor) -> Tensor | None:
+    """[1,T,V] under an explicit mask; None where the module refuses it."""
+    try:
+        return trial.subject.outputs(trial.ids[None], attention_mask=mask)
+    except (CannotCheck, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
+        return None
 
 
 def _seen_across(trial: Trial, first: int, arguments: dict[str, Any]) -> tuple[int, int] | None:

@@ -42,6 +42,16 @@ class PacksTogether(SmallDecoder):
         return None
 
 
+class IgnoresTheDocumentMask(SmallDecoder):
+    """A mask of the documents is taken, and the causal one used in its place."""
+
+    def __init__(self) -> None:
+        super().__init__(SmallConfig(packs_by="attention_mask"))
+
+    def explicit(self, mask: Tensor) -> Tensor | None:
+        return None
+
+
 class CountsPads(SmallDecoder):
     """The padding mask is obeyed, but positions are counted over pads too."""
 
@@ -237,6 +247,12 @@ PATIENTS = (
         law="packing",
         make=PacksTogether,
         reported="transformers#46634, axolotl#3796",
+    ),
+    Patient(
+        key="document-mask",
+        title="The mask of the documents is ignored",
+        law="packing",
+        make=IgnoresTheDocumentMask,
     ),
     Patient(
         key="counts-pads",

@@ -21,7 +21,10 @@ Stages = Callable[..., AttentionStages]  # called as model.attention.attention_s
 
 @dataclass(kw_only=True)
 class SmallConfig:
-    """Sizes and masks, by transformers' names. packs_by: "position_ids" where positions that restart are documents."""
+    """Sizes and masks, by transformers' names.
+
+    packs_by: how documents are packed, "position_ids" (those that restart) or "attention_mask" ([B,1,T,T]).
+    """
 
     vocab_size: int = 53
     hidden_size: int = 24
@@ -60,6 +63,7 @@ class Places:
     """What a mask may depend on. queries [B,Q], keys [B,K]: positions in their own text. keep bool [B,K].
 
     documents [B,K]: which of a packed row's documents; None where there is one. step: whether earlier keys are cached.
+    explicit bool [B,1,Q,K]: a mask that was given whole, and stands for all of these.
     """
 
     queries: Tensor
@@ -67,6 +71,7 @@ class Places:
     keep: Tensor
     documents: Tensor | None = None
     step: bool = False
+    explicit: Tensor | None = None
 
 
 class SmallDecoder(nn.Module):
@@ -112,10 +117,17 @@ class SmallDecoder(nn.Module):
         past_key_values: SmallCache | None = None,
         use_cache: bool = False,
     ) -> SmallOutput:
-        """input_ids [B,Q]; attention_mask [B,K], 1 = a real token, cached ones included; position_ids [B,Q]."""
+        """input_ids [B,Q]; position_ids [B,Q]; attention_mask [B,K], 1 = a real token, cached ones included.
+
+        Or all of the mask, [B,1,Q,K]: bool, True = may attend, or what is added to the scores.
+        """
         rows, many = input_ids.shape
         past = 0 if past_key_values is None else past_key_values.length
-        keep = torch.ones(rows, past + many, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        whole = attention_mask is not None and attention_mask.ndim == 4
+        explicit = self.explicit(attention_mask) if whole and attention_mask is not None else None
+        keep = torch.ones(rows, past + many, dtype=torch.bool)
+        if attention_mask is not None and not whole:
+            keep = attention_mask.bool()
         documents = None
         if position_ids is not None and attention_mask is None and not use_cache:
             documents = self.documents_of(position_ids)
@@ -129,7 +141,7 @@ class SmallDecoder(nn.Module):
                 old_k, old_v = past_key_values.layers[layer]
                 k, v = torch.cat([old_k, k], dim=-2), torch.cat([old_v, v], dim=-2)
             seen = slice(past + many - k.shape[-2], None)
-            places = Places(counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0)
+            places = Places(counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0, explicit)
             made.layers.append(self.cached(layer, k, v))
             allowed = self.allowed(layer, places)
             x = x + self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
@@ -139,6 +151,10 @@ class SmallDecoder(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         """[B,Q] -> [B,Q,W]."""
         return self.embedding(ids)
+
+    def explicit(self, mask: Tensor) -> Tensor | None:
+        """[B,1,Q,K], bool or added to the scores -> bool, True = may attend."""
+        return mask if mask.dtype == torch.bool else mask == 0
 
     def positions_of(self, keep: Tensor) -> Tensor:
         """[B,K]: counted over real tokens, -1 before the first."""
@@ -157,6 +173,8 @@ class SmallDecoder(nn.Module):
 
     def allowed(self, layer: int, places: Places) -> Tensor:
         """bool [B,1,Q,K], True = may attend."""
+        if places.explicit is not None:
+            return places.explicit
         allowed = self.order(self.masks[layer], places)[:, None] & places.keep[:, None, None, :]
         if places.documents is not None:
             allowed = allowed & (places.documents[:, None, :, None] == places.documents[:, None, None, :])

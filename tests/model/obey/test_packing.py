@@ -1,0 +1,126 @@
+"""Packed documents: which conventions a module is held to, and that each is.
+
+python -m pytest tests/model/obey/test_packing.py
+"""
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from model.obey.check import check
+from model.obey.findings import BROKEN, DOES_NOT_APPLY, OBEYS, Finding
+from model.obey.packing import explicit_mask
+from model.obey.prepare import prepare
+from model.obey.small import SmallConfig, SmallDecoder, SmallOutput
+from model.obey.subject import Subject
+from tests.model.huggingface.families import random_network
+
+POSITIONS, MASK = "by positions that start again", "by a mask [1,1,T,T] of its documents"
+
+
+def packing_of(module: nn.Module) -> Finding:
+    return check(module).finding("packing")
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_transformers_own_decoders_are_held_to_both(name: str, kernel: str) -> None:
+    network = random_network(name)
+    network.set_attn_implementation(kernel)
+    finding = packing_of(network)
+    assert finding.verdict == OBEYS
+    assert POSITIONS in finding.words
+    assert MASK in finding.words
+
+
+def test_an_encoder_and_a_window_too() -> None:
+    for name in ("bert", "mistral"):
+        finding = packing_of(random_network(name))
+        assert finding.verdict == OBEYS
+        assert MASK in finding.words
+
+
+def test_layers_of_two_masks_cannot_be_told_by_one() -> None:
+    assert MASK not in packing_of(random_network("gemma2")).words
+
+
+class LlamaThatForgets(hf.LlamaForCausalLM):
+    """A mask of four axes is dropped on the way, so that the causal one is made in its place."""
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
+    ):
+        if attention_mask is not None and attention_mask.ndim == 4:
+            attention_mask = torch.ones_like(input_ids)  # with none, positions would tell of the documents
+        return super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False)
+
+
+def test_a_llama_that_ignores_the_mask_is_caught() -> None:
+    torch.manual_seed(5)
+    network = LlamaThatForgets(random_network("llama").config).eval()
+    for parameter in network.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.3)
+    finding = packing_of(network)
+    assert finding.verdict == BROKEN
+    assert finding.words.startswith(MASK)
+    assert finding.pair == (9, 0)  # of 24 tokens, 9 are the first document's
+
+
+class OnlyBool(SmallDecoder):
+    """What is added to the scores is taken for a mask: its 0 closes."""
+
+    def explicit(self, mask: Tensor) -> Tensor | None:
+        return mask.bool()
+
+
+class Refuses(SmallDecoder):
+    def explicit(self, mask: Tensor) -> Tensor | None:
+        raise ValueError(f"expected a mask of two axes, got {mask.ndim}")
+
+
+class TakesNoPositions(SmallDecoder):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
+        return super().forward(input_ids, attention_mask)
+
+
+class FirstLayerAlone(SmallDecoder):
+    """The mask of the documents is heeded in the first layer, and forgotten after it."""
+
+    def allowed(self, layer: int, places):
+        found = super().allowed(layer, places)
+        return found if layer == 0 or places.explicit is None else torch.ones_like(found).tril()
+
+
+@pytest.mark.parametrize(("module", "kind"), [(SmallDecoder, torch.float32), (OnlyBool, torch.bool)])
+def test_the_mask_is_the_declared_one_within_each_document(module: type[SmallDecoder], kind: torch.dtype) -> None:
+    trial = prepare(Subject(module(SmallConfig(packs_by=None)).eval()), [3, 4, 7, 1, 2])
+    mask = explicit_mask(trial, 2)
+    assert mask is not None
+    assert (mask.shape, mask.dtype) == ((1, 1, 5, 5), kind)
+    open_cells = mask[0, 0] if kind == torch.bool else mask[0, 0] == 0
+    drawn = ["".join("x" if cell else "." for cell in row) for row in open_cells.tolist()]
+    assert drawn == ["x....", "xx...", "..x..", "..xx.", "..xxx"]
+
+
+@pytest.mark.parametrize("config", [SmallConfig(attention_chunk_size=5), SmallConfig(prefix_length=6)])
+def test_chunks_and_prefixes_begin_anew_with_each_document(config: SmallConfig) -> None:
+    finding = packing_of(SmallDecoder(config))
+    assert finding.verdict == OBEYS
+    assert MASK in finding.words
+
+
+def test_a_form_that_the_module_takes_is_found() -> None:
+    assert packing_of(OnlyBool(SmallConfig(packs_by=None))).verdict == OBEYS
+
+
+@pytest.mark.parametrize("module", [Refuses, TakesNoPositions])
+def test_a_module_that_takes_no_such_mask_is_not_held_to_it(module: type[SmallDecoder]) -> None:
+    assert packing_of(module(SmallConfig(packs_by=None))).verdict == DOES_NOT_APPLY
+
+
+def test_a_mask_that_one_layer_heeds_is_no_document_mask() -> None:
+    finding = packing_of(FirstLayerAlone(SmallConfig(packs_by=None)))
+    assert finding.verdict == BROKEN
+    assert "of the second document moves" in finding.words
