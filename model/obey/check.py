@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from model.obey import cache, cross, gradients, kernels, packing, padding, reach, training
+from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, training
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
 from model.obey.prepare import prepare
@@ -57,6 +57,7 @@ def check(
             (kernels.LAW, kernels.NAME): partial(kernels.judge, trial),
             (kernels.BATCH, kernels.BATCH_NAME): partial(kernels.judge_batch, trial),
             (cross.LAW, cross.NAME): partial(cross.judge, trial),
+            (source.LAW, source.NAME): partial(source.judge, trial),
             (training.LAW, training.NAME): partial(training.judge, trial),
         }
         findings = [_timed(law, title, judge) for (law, title), judge in laws.items()]

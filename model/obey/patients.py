@@ -148,6 +148,21 @@ class LooksAtSourcePads(SmallPair):
         return torch.ones_like(source_keep)[:, None, None, :]
 
 
+class EncodesPads(SmallPair):
+    """The encoder has no padding mask, though cross-attention has one."""
+
+    def source_reach(self, source_keep: Tensor) -> Tensor:
+        return torch.ones_like(source_keep)[:, None, None, :]
+
+
+class EncodesCausally(SmallPair):
+    """The encoder is given the decoder's causal mask: a source token never sees a later one."""
+
+    def source_reach(self, source_keep: Tensor) -> Tensor:
+        length = source_keep.shape[1]
+        return super().source_reach(source_keep) & torch.ones(length, length, dtype=torch.bool).tril()
+
+
 class LeaksWhatFewTokensHave(SmallDecoder):
     """Reads one number of every later embedding, and that number is the same for all tokens: no substitute shows it."""
 
@@ -275,6 +290,8 @@ PATIENTS = (
     Patient(key="narrow", title="Window one too narrow", law="gradients", make=WindowTooNarrow),
     Patient(key="training", title="No mask in training mode", law="training", make=TrainsWithoutMask),
     Patient(key="source", title="Looks at the source's pads", law="cross", make=LooksAtSourcePads),
+    Patient(key="encoder-pads", title="The encoder looks at pads", law="encoder", make=EncodesPads),
+    Patient(key="encoder-causal", title="A causal encoder", law="encoder", make=EncodesCausally),
     Patient(key="hidden", title="A leak that no token shows", law="gradients", make=LeaksWhatFewTokensHave),
     Patient(key="rows", title="Rows of a batch mix", law="batch", make=MixesItsRows),
 )

@@ -52,10 +52,11 @@ class SmallCache:
 
 @dataclass
 class SmallOutput:
-    """logits [B,Q,V]; the cache where one was asked for."""
+    """logits [B,Q,V]; the cache where one was asked for; an encoder-decoder's states of its source [B,S,W]."""
 
     logits: Tensor
     past_key_values: SmallCache | None = None
+    encoder_last_hidden_state: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,13 +245,17 @@ class SmallPair(SmallDecoder):
         keep = torch.ones_like(ids).bool() if decoder_attention_mask is None else decoder_attention_mask.bool()
         source = self.embedding(input_ids) + self.position_embedding(self.positions_of(source_keep).clamp(min=0))
         for block in self.encoder:
-            source, _ = block(source, source_keep[:, None, None, :])
+            source, _ = block(source, self.source_reach(source_keep))
         x = self.dropout(self.embedding(ids) + self.position_embedding(self.positions_of(keep).clamp(min=0)))
         row = torch.arange(ids.shape[1])[None]
         for layer, block in enumerate(self.blocks):
             allowed = self.allowed(layer, Places(row, row, keep))
             x, _, _ = block(x, source, allowed, self.source_allowed(source_keep))
-        return SmallOutput(self.unembedding(self.norm(x)))
+        return SmallOutput(self.unembedding(self.norm(x)), encoder_last_hidden_state=source)
+
+    def source_reach(self, source_keep: Tensor) -> Tensor:
+        """bool, broadcast to [B,1,S,S]: what of the source its own tokens may look at."""
+        return source_keep[:, None, None, :]
 
     def source_allowed(self, source_keep: Tensor) -> Tensor:
         """bool [B,1,1,S]: what of the source may be looked at."""

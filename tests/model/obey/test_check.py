@@ -120,7 +120,16 @@ def test_a_plain_module_needs_no_configuration() -> None:
     assert report.obeys
     assert report.declared == "causal"
     skipped = {finding.law for finding in report.findings if finding.verdict == DOES_NOT_APPLY}
-    assert skipped == {"padding-right", "padding-left", "pad-content", "packing", "cache", "kernels", "cross"}
+    assert skipped == {
+        "padding-right",
+        "padding-left",
+        "pad-content",
+        "packing",
+        "cache",
+        "kernels",
+        "cross",
+        "encoder",
+    }
 
 
 def test_noise_of_the_module_itself_is_tolerated() -> None:

@@ -1,0 +1,71 @@
+"""The encoder inside an encoder-decoder, measured on its own.
+
+python -m pytest tests/model/obey/test_source.py
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.obey import reach, source
+from model.obey.check import check
+from model.obey.findings import BROKEN, DOES_NOT_APPLY, OBEYS
+from model.obey.patients import EncodesCausally, EncodesPads, LooksAtSourcePads
+from model.obey.prepare import prepare
+from model.obey.small import SmallDecoder, SmallPair
+from model.obey.subject import Subject
+from tests.model.huggingface.families import random_network
+
+PAIRS = ["t5", "bart", "marian"]
+
+
+@pytest.mark.parametrize("number_type", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", PAIRS)
+def test_transformers_own_encoders_obey(name: str, number_type: torch.dtype) -> None:
+    finding = check(random_network(name).to(number_type)).finding("encoder")
+    assert finding.verdict == OBEYS
+    assert "42 of 42 open pairs" in finding.words  # 7 tokens of the source, each by the 6 others
+    assert "Pads after its source" in finding.words
+
+
+def encoder_of(pair: SmallPair) -> torch.Tensor:
+    """bool [7,7]: which state moves with which token of the source."""
+    trial = prepare(Subject(pair.eval()), [3, 4, 7, 1, 2])
+    own = source.of_encoder(trial, source.Encoder(trial.subject, trial.ids[:1]), trial.subject.source)
+    return torch.from_numpy(reach.measure(own).reaches)
+
+
+def test_what_reaches_what_in_the_source() -> None:
+    assert encoder_of(SmallPair()).all()
+    assert torch.equal(encoder_of(EncodesCausally()), torch.ones(7, 7).tril().bool())
+
+
+def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:
+    report = check(EncodesCausally())
+    assert [finding.law for finding in report.broken] == ["encoder"]
+    assert "declared open 1 ahead" in report.finding("encoder").words
+
+
+def test_an_encoder_that_looks_at_pads_is_caught() -> None:
+    finding = check(EncodesPads()).finding("encoder")
+    assert finding.verdict == BROKEN
+    assert finding.words.startswith("padding on the right: with 3 pads")
+
+
+def test_pads_that_only_cross_attention_sees_are_not_the_encoders() -> None:
+    report = check(LooksAtSourcePads())
+    assert report.finding("cross").verdict == BROKEN
+    assert report.finding("encoder").verdict == OBEYS
+
+
+def test_one_without_states_or_without_an_encoder_is_not_asked() -> None:
+    class Silent(SmallPair):
+        def forward(  # type: ignore[override]
+            self, input_ids: Tensor, attention_mask: Tensor | None = None, decoder_input_ids: Tensor | None = None
+        ):
+            return super().forward(input_ids, attention_mask, decoder_input_ids).logits
+
+    finding = check(Silent()).finding("encoder")
+    assert finding.verdict == DOES_NOT_APPLY
+    assert "encoder_last_hidden_state" in finding.words
+    assert check(SmallDecoder()).finding("encoder").verdict == DOES_NOT_APPLY
