@@ -1,5 +1,7 @@
 """The page Obey: what is checked, the check itself, and the words around it."""
 
+import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +12,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.bug_clinic.bugs import BUGS
-from model.obey.check import check
+from model.obey.check import Progress, check
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
 from model.obey.patients import Patient
@@ -26,6 +28,7 @@ TYPES = ("float32", "bfloat16")
 MOST_TOKENS = 48  # of the text that is read
 MOST_MEGABYTES = 600  # of weights: more would take minutes here
 SECONDS = 90.0
+BETWEEN = 0.1  # seconds from one look at the progress to the next
 HOW = """
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
@@ -123,23 +126,52 @@ def of_model(name: str, reading: Reading, number_type: str) -> Report:
             f"{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check {name}"
         )
 
-    def make() -> Report:
+    def make(show: Progress) -> Report:
         network = own_network.load(name, folder, settings, getattr(torch, number_type))  # of this check alone
         title = f"{Path(name).name} ({type(network).__name__})"
-        return check(network, name=title, ids=reading.ids, pieces=reading.pieces, seconds=SECONDS)
+        return check(network, name=title, ids=reading.ids, pieces=reading.pieces, seconds=SECONDS, progress=show)
 
-    key = ("obey", catalog.files_key(name, folder), reading, number_type)
-    return results.shared().get(key, make)
+    return _with_progress(("obey", catalog.files_key(name, folder), reading, number_type), make)
 
 
 def of_patient(patient: Patient, number_type: str) -> Report:
     """The check of a patient on random ids."""
 
-    def make() -> Report:
+    def make(show: Progress) -> Report:
         module = patient.make().to(getattr(torch, number_type))
-        return check(module, name=patient.title, seconds=SECONDS)
+        return check(module, name=patient.title, seconds=SECONDS, progress=show)
 
-    return results.shared().get(("obey", patient.key, number_type), make)
+    return _with_progress(("obey", patient.key, number_type), make)
+
+
+def _with_progress(key: tuple[Hashable, ...], make: Callable[[Progress], Report]) -> Report:
+    """The report of this key. While it is made: how far it is, and a button that ends it before its next forward."""
+    kept = results.shared().find(key)
+    if kept is not None:
+        return kept
+    place, name = st.empty(), repr(key)
+    if st.session_state.get("obey_stopped") == name:
+        place.button("Stopped. Check it after all", on_click=_stop, args=("",), icon=":material/play_arrow:")
+        st.stop()
+    with place.container(horizontal=True, vertical_alignment="center"):
+        bar = st.progress(0.0, "Loading …")
+        st.button("Stop", on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
+    shown = 0.0
+
+    def show(law: str, share: float) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > BETWEEN:
+            bar.progress(share, law)  # where Streamlit leaves this run if the reader has asked for another
+            shown = time.monotonic()
+
+    try:
+        return results.shared().get(key, lambda: make(show))
+    finally:
+        place.empty()
+
+
+def _stop(name: str) -> None:
+    st.session_state.obey_stopped = name
 
 
 def of_what(patient: Patient) -> str:

@@ -22,7 +22,6 @@ from model.settings import Settings
 ALL = everyone(BUGS)
 PATIENT = "patient:"
 COULD_NOT = 2
-FEW = 10_000_000  # parameters; on tensors this small more threads only wait for each other
 GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
 
 
@@ -32,8 +31,6 @@ def check(asked: argparse.Namespace) -> int:
     with stopped_after(asked.seconds + GRACE):
         try:
             module = load(asked.model, asked.dtype, download=asked.download)
-            if sum(one.numel() for one in module.parameters()) < FEW:
-                torch.set_num_threads(1)
             kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
             report = measure(
                 module,

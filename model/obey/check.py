@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from torch import Tensor, nn
 
-from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, training
+from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, threads, training
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
 from model.obey.prepare import prepare
@@ -14,6 +15,7 @@ from model.obey.subject import Subject, evaluating
 from model.obey.trial import unknown
 
 SECONDS = 120.0
+Progress = Callable[[str, float], None]  # called with the law in hand and the share of the laws that is done
 
 
 def check(
@@ -27,19 +29,25 @@ def check(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernel_names: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Measure what really reaches what in a module, and hold it to the masks it declares.
 
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
     returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
     should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
-    seconds: the most that all may take. kernel_names: the attention kernels to compare.
+    seconds: the most that all may take. kernel_names: the attention kernels to compare. progress: called before each
+    forward; what it raises, if no Exception, ends the check.
 
-    The module is left as it was. Raises CannotCheck where it cannot be called, or gives no numbers.
+    The module is left as it was. A small one is run by the calling thread alone, see `threads`.
+    Raises CannotCheck where it cannot be called, or gives no numbers.
     """
     started = time.monotonic()
     subject = Subject(module, seconds=seconds)
-    with evaluating(module):
+    small = subject.parameters < threads.FEW
+    with evaluating(module), threads.one_thread() if small else nullcontext():
+        told = progress or (lambda _law, _share: None)
+        subject.before_forward = partial(told, "What rounding moves", 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
         measured: list[MeasuredMask] = []
 
@@ -60,7 +68,10 @@ def check(
             (source.LAW, source.NAME): partial(source.judge, trial),
             (training.LAW, training.NAME): partial(training.judge, trial),
         }
-        findings = [_timed(law, title, judge) for (law, title), judge in laws.items()]
+        findings: list[Finding] = []
+        for (law, title), judge in laws.items():
+            subject.before_forward = partial(told, title, (1 + len(findings)) / (1 + len(laws)))
+            findings.append(_timed(law, title, judge))
     return Report(
         name=name or type(module).__name__,
         kind=subject.kind,

@@ -5,7 +5,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,13 +26,14 @@ class Subject:
     """A module that reads ids [B,T] and gives outputs [B,T,V].
 
     kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
-    its encoder. forwards counts the calls.
+    its encoder. forwards counts the calls; before_forward is called before each, and may raise to end them.
     """
 
     def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
         self.module = module
         self.config: Any = getattr(module, "config", None)
         self.forwards = 0
+        self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
         self._until = None if seconds is None else time.monotonic() + seconds
         self._seconds = seconds
@@ -89,6 +90,7 @@ class Subject:
     def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
         """What the module itself returns. more: arguments by their own names; a None among them is left out."""
         self._check_time()
+        self.before_forward()
         self.forwards += 1
         arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
         if self.kind == "encoder-decoder":

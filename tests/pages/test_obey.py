@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from model.obey.check import check
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
-from ui import obey
+from ui import obey, results
 from ui.obey import ALL
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +125,32 @@ def test_a_text_of_nothing_is_asked_for() -> None:
     page.app.text_area(key="text").set_value("  \n ")
     page.run()
     assert "Type a text" in page.app.info[0].value
+
+
+def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def counted(module, **more):
+        made.append(more["name"])
+        return check(module, **more)
+
+    monkeypatch.setattr(obey, "check", counted)
+    results.shared().forget(lambda _: True)
+    page = Obey(what="patient", patient="pads")
+    assert made == ["Looks at pads"]
+    results.shared().forget(lambda _: True)
+    page.app.session_state["obey_stopped"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
+    page.run()
+    assert made == ["Looks at pads"]
+    assert not page.app.get("plotly_chart")
+    page.patient("wide")
+    assert made == ["Looks at pads", "Window one too wide"]
+    page.patient("pads")
+    (again,) = [button for button in page.app.button if button.label.startswith("Stopped")]
+    again.click()
+    page.run()
+    assert made == ["Looks at pads", "Window one too wide", "Looks at pads"]
+    assert page.app.get("plotly_chart")
 
 
 def test_choices_outlive_another_page() -> None:

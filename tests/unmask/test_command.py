@@ -21,11 +21,6 @@ from unmask.__main__ import main
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
     assert main(["check", "story"]) == 0
     said = capsys.readouterr().out

@@ -4,6 +4,7 @@ python -m pytest tests/model/obey/test_check.py
 """
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -100,6 +101,34 @@ def test_the_module_is_left_as_it_was() -> None:
     assert module.config._attn_implementation == "eager"
     assert all(parameter.grad is None for parameter in module.parameters())
     assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_progress_names_every_law_before_its_forwards() -> None:
+    told: list[tuple[str, float]] = []
+    report = check(SmallDecoder(), progress=lambda law, share: told.append((law, share)))
+    asked = [finding.name for finding in report.findings if finding.verdict != DOES_NOT_APPLY]
+    assert list(dict.fromkeys(law for law, _ in told)) == ["What rounding moves", *asked]
+    assert [share for _, share in told] == sorted(share for _, share in told)
+    assert len(told) == report.forwards
+    assert (told[0][1], told[-1][1] < 1) == (0.0, True)
+
+
+def test_a_reader_may_end_it_at_any_forward() -> None:
+    module = SmallDecoder()
+    module.train()
+    for last in (0, 30, 90):
+        forwards = iter(range(last))
+
+        def show(_law: str, _share: float, left: Iterator[int] = forwards) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt  # no Exception, as Streamlit's own way out of a script is none
+
+        with pytest.raises(KeyboardInterrupt):
+            check(module, progress=show)
+        assert module.training
+        assert module.dropout.p == 0.1
+        assert module.config._attn_implementation == "eager"
+        assert not any(part._forward_hooks for part in module.modules())
 
 
 def test_batch_statistics_are_no_eval_mode() -> None:

@@ -1,0 +1,78 @@
+"""A small module is checked by one thread, and everybody else keeps theirs.
+
+python -m pytest tests/model/obey/test_threads.py
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.obey import threads
+from model.obey.check import check
+from model.obey.small import SmallDecoder, SmallOutput
+
+MANY = 3
+
+
+class Counts(SmallDecoder):
+    """Notes how many threads each forward may use."""
+
+    def forward(self, input_ids: Tensor, **more) -> SmallOutput:  # type: ignore[override]
+        self.counted = {*getattr(self, "counted", ()), torch.get_num_threads()}
+        return super().forward(input_ids)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable]:
+    """Runs a call in a thread of its own, in a process whose threads begin with MANY."""
+
+    def run(call: Callable):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(call).result()
+
+    own = torch.get_num_threads()
+    run(lambda: torch.set_num_threads(MANY))
+    yield run
+    torch.set_num_threads(own)
+
+
+def test_the_calling_thread_alone_and_only_for_a_while(elsewhere: Callable) -> None:
+    def counts() -> list[int]:
+        before = torch.get_num_threads()
+        with threads.one_thread():
+            inside, beside = torch.get_num_threads(), elsewhere(torch.get_num_threads)
+        return [before, inside, beside, torch.get_num_threads(), elsewhere(torch.get_num_threads)]
+
+    assert elsewhere(counts) == [MANY, 1, MANY, MANY, MANY]
+
+
+def test_many_at_once_leave_what_they_found(elsewhere: Callable) -> None:
+    together = threading.Barrier(8)
+
+    def use(_: int) -> int:
+        torch.get_num_threads()
+        together.wait()
+        with threads.one_thread():
+            together.wait()
+            return torch.get_num_threads()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(use, range(8))) == [1] * 8
+    assert elsewhere(torch.get_num_threads) == MANY
+
+
+def test_a_check_of_a_small_module(elsewhere: Callable) -> None:
+    module = Counts()
+    assert elsewhere(lambda: check(module, length=5) and torch.get_num_threads()) == MANY
+    assert module.counted == {1}
+
+
+def test_a_large_one_has_all(elsewhere: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "FEW", 1)
+    module = Counts()
+    elsewhere(lambda: check(module, length=5))
+    assert module.counted == {MANY}
