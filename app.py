@@ -45,12 +45,15 @@ with right:
         with below:
             keep = now.trace.keys.keep[row].numpy()
             part = head_picture.without_padding(part, keep, masked=spec.padding)
-    views = [cropped(view, *part) for view in views]
+    size = views[0].weights.shape
+    with below:
+        rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
+    views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
     query.mark(figure, views[0])
     with picture_place:
-        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
+        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)

@@ -175,7 +175,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
     masks = " and ".join(view.blocked) or "no mask"
     beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
-    largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first + key} ({view.keys[key]})"
+    largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first_key + key} ({view.keys[key]})"
     return (
         f"Attention of {name}, {view.weights.shape[0]} queries by {view.weights.shape[1]} keys. The largest weight, "
         f"{view.weights.max():.2f}, is that of {largest}. "
