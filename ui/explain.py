@@ -34,7 +34,11 @@ The head's output for a token is the sum of all tokens' values, each times its w
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)
 """
 NOT_MEASURED = float("nan")
-WHY_CAUSAL = "What a model learns that is trained without the mask: Why causal"
+WHY_CAUSAL = "Why causal: a model trained without the mask"
+MISLED = (
+    "This model was trained under its standard masks and met no others: what a lifted mask lets in is new to it, and "
+    "can mislead it."
+)
 OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
 
 
@@ -111,7 +115,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
 
 def losses_moved(now: RunView, losses: np.ndarray, standard: np.ndarray) -> str:
     """What the changed masks did to the losses of the row."""
-    return loss_words(losses, standard, list(now.trace.batch.pieces[now.row]), trained_otherwise=now.model.predicts)
+    return loss_words(losses, standard, list(now.trace.batch.pieces[now.row]))
 
 
 def lifts_the_causal_mask(now: RunView) -> bool:
