@@ -28,14 +28,15 @@ def judge(trial: Trial) -> Finding:
     first = trial.length * 2 // 5
     if first < 1:
         return skipped(LAW, NAME, "the text is too short for two documents.")
-    findings = [_judge(trial, first, *how) for how in conventions(trial, first)]
+    known = conventions(trial, first)
+    findings = [_judge(trial, first, *how) for how in known]
     if not findings:
         return skipped(LAW, NAME, "it has no convention for packed documents that this check knows.")
     by_verdict = {finding.verdict: finding for finding in reversed(findings)}
     if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
         return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
     most = max(findings, key=lambda finding: finding.amount or 0.0)
-    return replace(most, words=" ".join(finding.words for finding in findings))
+    return replace(most, words=f"{' and '.join(words for words, _ in known)}: both documents are as they are alone.")
 
 
 def conventions(trial: Trial, first: int) -> list[tuple[str, dict[str, Any]]]:
@@ -99,7 +100,7 @@ def _judge(trial: Trial, first: int, words: str, arguments: dict[str, Any]) -> F
         NAME,
         amount=amount,
         broken=f"{words}: output {where} differs by {say(amount)} from its document alone.",
-        kept=f"{words}: both documents are as they are alone.",
+        kept="",
     )
     pair = _seen_across(trial, first, arguments)
     if finding.verdict == BROKEN and pair is not None:
