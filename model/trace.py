@@ -35,7 +35,15 @@ class LayerRecord:
     def weights(self, spec: MaskSpec, row: int, queries: slice) -> Tensor:
         """The weights [H, queries, K] of every head, float32."""
         q, k, _, allowed = self._inputs(spec, row, slice(None), queries)
-        return attention_weights(q, k, allowed, scale=self.scale, terms=self._terms(row, slice(None), queries))
+        terms, keys = self._terms(row, slice(None), queries), k.shape[-2]
+        seen = keys if allowed is None else _last(allowed) + 1
+        if seen == keys:
+            return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
+        # under a causal mask the first queries of a text see little of it: what no query of these sees is not computed
+        if terms.bias is not None:
+            terms = replace(terms, bias=terms.bias[..., :seen])
+        allowed = None if allowed is None else allowed[..., :seen]
+        return F.pad(attention_weights(q, k[:, :seen], allowed, scale=self.scale, terms=terms), (0, keys - seen))
 
     def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
         """Part of this attention step by step: [heads, queries, K], in float32."""
@@ -228,6 +236,12 @@ class Trace:
         ):
             if not 0 <= value < count:
                 raise ValueError(f"expected a {name} from 0 to {count - 1}, got {value}")
+
+
+def _last(allowed: Tensor) -> int:
+    """The last key that any query may attend to, 0 where there is none: bool [1 or H, Q, K]."""
+    seen = allowed.any(0).any(0).nonzero()
+    return int(seen[-1]) if len(seen) else 0
 
 
 class Thumbnails:
