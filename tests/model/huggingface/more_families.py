@@ -236,4 +236,23 @@ PAIRS: dict[str, PreTrainedConfig] = {
         **IDS,
     ),
 }
-ALL = OWN_CODE | HYBRIDS | MULTIMODAL | PAIRS
+CHOOSING: dict[str, PreTrainedConfig] = {  # each query looks at four of the tokens that the causal mask allows
+    "deepseek_v32": hf.DeepseekV32Config(
+        **GROUPED | {"num_key_value_heads": 4},
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        n_group=1,
+        topk_group=1,
+        num_experts_per_tok=2,
+        first_k_dense_replace=1,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=16,
+        v_head_dim=16,
+        index_n_heads=16,  # with few of them two tokens may score the same, 0, and which is chosen is chance
+        index_head_dim=16,
+        index_topk=4,
+    ),
+}
+ALL = OWN_CODE | HYBRIDS | MULTIMODAL | PAIRS | CHOOSING

@@ -206,3 +206,17 @@ def test_a_model_of_own_code_takes_a_readers_masks_too(tmp_path: Path) -> None:
 def test_every_cause_has_its_families() -> None:
     assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS)
     assert set(LAYERS) | {"diffllama", "falcon_h1"} == set(HYBRIDS)
+
+
+def test_a_query_of_a_network_that_chooses_looks_at_so_many_tokens_and_at_all_that_a_lifted_mask_adds(
+    tmp_path: Path,
+) -> None:
+    model = adapter.load(str(saved("deepseek_v32", tmp_path)), settings=Settings())
+    batch = model.encode(TEXTS[:1])
+    tokens = batch.ids.shape[1]
+    assert tokens > 6
+    usual, lifted = model.run(batch).weights(1, 2), model.run(batch, MaskSpec(causal=False)).weights(1, 2)
+    later = [tokens - 1 - query for query in range(tokens)]
+    looked_at = [min(query + 1, 4) for query in range(tokens)]
+    assert (usual > 0).sum(-1).tolist() == looked_at
+    assert (lifted > 0).sum(-1).tolist() == [now + more for now, more in zip(looked_at, later, strict=True)]
