@@ -67,6 +67,8 @@ OWN_CODE: dict[str, PreTrainedConfig] = {
         **PLAIN, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, type_vocab_size=0
     ),
     "layoutlm": hf.LayoutLMConfig(**PLAIN),
+    "nystromformer": hf.NystromformerConfig(**PLAIN, num_landmarks=47, segment_means_seq_len=47, conv_kernel_size=1),
+    "squeezebert": hf.SqueezeBertConfig(**PLAIN | {"intermediate_size": 40}, embedding_size=24),
 }
 HYBRIDS: dict[str, PreTrainedConfig] = {
     "qwen3_next": hf.Qwen3NextConfig(

@@ -29,7 +29,7 @@ from tests.near import largest_difference
 
 TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"]
 TARGETS = ["a big cat and a ball it saw", "one old mat"]
-ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm"}
+ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm", "nystromformer", "squeezebert"}
 READS_PADDING = {"recurrent_gemma"}  # its recurrence does, in transformers too
 LAYERS = {  # the numbers of the layers that have attention, and what the others are
     "qwen3_next": ((2,), "linear attention"),
@@ -93,6 +93,8 @@ def eager(name: str, network: PreTrainedModel, batch: TokenBatch, row: int) -> t
         given = {"use_cache": False} if "use_cache" in inspect.signature(network.forward).parameters else {}
         out = network(ids, attention_mask=torch.ones_like(ids), output_attentions=True, **given)
         weights = {"self": out.attentions}
+        if name == "squeezebert":  # what it gives back are scores before the softmax, not weights
+            weights = {"self": tuple(scores.softmax(-1) for scores in out.attentions)}
     else:
         source = batch.source.ids[row : row + 1, batch.source.real(row)]
         out = network(source, decoder_input_ids=ids, output_attentions=True)
