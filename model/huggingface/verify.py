@@ -94,7 +94,10 @@ def _switch(stacks: Stacks) -> None:
 
 def _first_position(stack: OneStack, batch: _Batch) -> int | None:
     """The number of a text's first token, where a network that takes positions is left to number them by itself; None
-    where it does not count on from there."""
+    where it does not count on from there.
+
+    What it does by itself is what it was trained with: positions from 0, passed to it, would give other logits.
+    """
     alone = replace(batch, ids=batch.ids[:1], keep=batch.keep[:1])  # without padding
     stack.takes_positions = False
     by_itself = _reference(stack, alone)
