@@ -83,8 +83,15 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """The safetensors files among these, the index that lists them where there are several, and an adapter's."""
-    adapter = {formats.ADAPTER_WEIGHTS} & set(files) if formats.is_beside_its_base(files) else set()
-    return (*_base_weight_files(name, files), *adapter)
+    base = _base_weight_files(name, files)
+    if not formats.is_beside_its_base(files):
+        return base
+    if formats.ADAPTER_WEIGHTS not in files:
+        raise CheckpointError(
+            f"{name} holds an adapter (LoRA) without {formats.ADAPTER_WEIGHTS}. Fetch that file, or merge the two "
+            "(peft's merge_and_unload) and choose the result."
+        )
+    return (*base, formats.ADAPTER_WEIGHTS)
 
 
 def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:

@@ -127,3 +127,10 @@ def test_an_adapter_that_does_not_fit_its_base_is_refused(folder: Path, target: 
     add_adapter(folder, {target: (24, 24)})
     with pytest.raises(CheckpointError, match=said):
         logits(folder)
+
+
+def test_an_adapter_without_its_weights_is_no_model(folder: Path) -> None:
+    add_adapter(folder, {QUERY: (40, 24)})
+    (folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"without adapter_model\.safetensors"):
+        logits(folder)
