@@ -24,7 +24,7 @@ from model.settings import Settings
 from model.text import TokenBatch
 from model.transformer import positions_of
 from tests.model.huggingface import families
-from tests.model.huggingface.more_families import ALL, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
+from tests.model.huggingface.more_families import ALL, CHOOSING, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
 from tests.near import largest_difference
 
 TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"]
@@ -206,7 +206,7 @@ def test_a_model_of_own_code_takes_a_readers_masks_too(tmp_path: Path) -> None:
 
 
 def test_every_cause_has_its_families() -> None:
-    assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS)
+    assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS) + len(CHOOSING)
     assert set(LAYERS) | {"diffllama", "falcon_h1"} == set(HYBRIDS)
 
 
