@@ -10,6 +10,7 @@ from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
 from ui.guard import guarded
 from viz.head import comparison_figure, head_figure, head_range
+from viz.loss_words import misled
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
 from viz.room import WIDE
@@ -23,7 +24,7 @@ batch = reading.batch
 title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
-sentence_place, lesson_place = st.empty(), st.container()
+sentence_place = st.empty()
 left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
@@ -45,12 +46,15 @@ with right:
         with below:
             keep = now.trace.keys.keep[row].numpy()
             part = head_picture.without_padding(part, keep, masked=spec.padding)
-    views = [cropped(view, *part) for view in views]
+    size = views[0].weights.shape
+    with below:
+        rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
+    views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
     query.mark(figure, views[0])
     with picture_place:
-        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair")
+        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
@@ -75,8 +79,10 @@ else:
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
     if now.masks != standard.masks and scope == "model":
         sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
+        if misled(*curves):
+            losses.caption(explain.MISLED)
         if explain.lifts_the_causal_mask(now):
-            lesson_place.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
+            losses.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(leak_table(one, every, name, changed=changed))
 controls.share(link.View, model, masks=None)

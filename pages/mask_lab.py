@@ -43,7 +43,7 @@ with left:
     canvas.show(mask, *part, compose.text_key(reading.batch))
 with right:
     shown = sections.choose_shown()
-    now_view, standard_view = (cropped(view, *part) for view in views)
+    now_view, standard_view = (cropped(view, part, part) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = sections.alt(name, shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one")

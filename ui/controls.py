@@ -233,7 +233,7 @@ def _take_positions() -> None:
 
 
 def _show_all_positions() -> None:
-    st.session_state.begin = st.session_state.end = None
+    st.session_state.begin = st.session_state.end = st.session_state.zoom = None
 
 
 def _take_example() -> None:

@@ -34,7 +34,11 @@ The head's output for a token is the sum of all tokens' values, each times its w
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)
 """
 NOT_MEASURED = float("nan")
-WHY_CAUSAL = "What a model learns that is trained without the mask: Why causal"
+WHY_CAUSAL = "Why causal: a model trained without the mask"
+MISLED = (
+    "This model was trained under its standard masks and met no others: what a lifted mask lets in is new to it, and "
+    "can mislead it."
+)
 OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
 
 
@@ -111,7 +115,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
 
 def losses_moved(now: RunView, losses: np.ndarray, standard: np.ndarray) -> str:
     """What the changed masks did to the losses of the row."""
-    return loss_words(losses, standard, list(now.trace.batch.pieces[now.row]), trained_otherwise=now.model.predicts)
+    return loss_words(losses, standard, list(now.trace.batch.pieces[now.row]))
 
 
 def lifts_the_causal_mask(now: RunView) -> bool:
@@ -175,7 +179,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
     masks = " and ".join(view.blocked) or "no mask"
     beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
-    largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first + key} ({view.keys[key]})"
+    largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first_key + key} ({view.keys[key]})"
     return (
         f"Attention of {name}, {view.weights.shape[0]} queries by {view.weights.shape[1]} keys. The largest weight, "
         f"{view.weights.max():.2f}, is that of {largest}. "

@@ -1,10 +1,13 @@
 """The large picture of a head on a page: as large as its column and the window let it be, with or without padding."""
 
+import re
+
 import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
 from ui import page
+from ui.link import ZOOM
 from viz.components import source
 
 _listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("pick.js"))
@@ -12,21 +15,46 @@ _listener = st.components.v2.component("unmask_pick", html="<span></span>", js=s
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 
-def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure") -> None:
+def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure", zooms: bool = False) -> None:
     """Draw one of viz.head's figures; a click on a cell chooses its query, the choice "query".
 
-    room: "pair" for a figure that a comparison may take the place of, else "one".
+    room: "pair" for a figure that a comparison may take the place of, else "one". zooms: zooming in is the choice
+    "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
     """
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
 
-    def picked() -> None:
-        query = st.session_state[f"{key}_pick"].get("pick")
-        if isinstance(query, int):
-            st.session_state.query = query
+    def heard() -> None:
+        picked = st.session_state[f"{key}_pick"]
+        if isinstance(picked.get("pick"), int):
+            st.session_state.query = picked["pick"]
+        zoom = picked.get("zoom")
+        if zoom == "":
+            st.session_state.zoom = None
+        elif isinstance(zoom, str) and re.fullmatch(ZOOM, zoom):
+            st.session_state.zoom = zoom
 
     with st.container(key=f"listening_{key}"):
-        _listener(data={"chart": f"st-key-{room}_{key}"}, key=f"{key}_pick", on_pick_change=picked)
+        _listener(data={"chart": f"st-key-{room}_{key}", "zooms": zooms}, key=f"{key}_pick", on_pick_change=heard,
+                  on_zoom_change=heard)  # fmt: skip
+
+
+def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The rows and columns to show of those given, each from a position up to, without, another: the choice "zoom".
+
+    Draws the way back to the whole where the reader has zoomed in.
+    """
+    found = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
+    if found is None:
+        return rows, columns
+    top, bottom, left, right = map(int, found.groups())
+    part = (max(top, rows[0]), min(bottom + 1, rows[1])), (max(left, columns[0]), min(right + 1, columns[1]))
+    if any(begin >= end for begin, end in part) or part == (rows, columns):
+        return rows, columns
+    (top, bottom), (left, right) = part
+    st.button(f"Show all: these are queries {top}–{bottom - 1} and keys {left}–{right - 1}", key="zoom_out",
+              icon=":material/zoom_out_map:", on_click=lambda: st.session_state.update(zoom=None))  # fmt: skip
+    return part
 
 
 def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) -> tuple[int, int]:

@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
 import streamlit as st
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from ui import choices
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
+ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
 LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
 
@@ -118,6 +119,7 @@ class View(TextLink):
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
     show_padding: bool | None = None  # None: unless there is much of it
+    zoom: Annotated[str, StringConstraints(pattern=ZOOM)] | None = None  # rows and columns shown large: "5-12,0-9"
     section: str | None = None  # of the Mask Lab
     query: Whole | None = None  # the query that is looked at
 

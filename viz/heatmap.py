@@ -129,7 +129,7 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
 
     Names of their own keep a repeated token's columns apart, and the tooltip shows them whole.
     """
-    return {"x": _names(view.keys, view.first, view.step), "y": _names(view.queries, view.first, view.step)}
+    return {"x": _names(view.keys, view.first_key, view.step), "y": _names(view.queries, view.first, view.step)}
 
 
 def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, Part]:
@@ -138,21 +138,19 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
     y = AXIS | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"}
     if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
         square = {"constrain": "domain", "scaleanchor": "x" + place}
-        x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, KEY_TITLE, view)
-        y |= square | _ticks(view.queries, QUERY_TITLE, view)
+        x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, KEY_TITLE, view.first_key, view.step)
+        y |= square | _ticks(view.queries, QUERY_TITLE, view.first, view.step)
     else:
         x["showticklabels"] = y["showticklabels"] = False
     return {f"xaxis{place}": x, f"yaxis{place}": y}
 
 
-def _ticks(labels: list[str], name: str, view: HeadView) -> Part:
+def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
     """A label for every token; where that is too many, for every so many with its position."""
-    every = math.ceil(len(labels) / (MOST_TICKS if view.step == 1 else MOST_TICKS // 3))
+    every = math.ceil(len(labels) / (MOST_TICKS if step == 1 else MOST_TICKS // 3))
     places = range(0, len(labels), every)
-    alone = every == 1 and view.step == 1
-    texts = [
-        _short(labels[place]) if alone else _placed(place * view.step + view.first, labels[place]) for place in places
-    ]
+    alone = every == 1 and step == 1
+    texts = [_short(labels[place]) if alone else _placed(place * step + first, labels[place]) for place in places]
     return {
         "tickmode": "array",
         "tickvals": list(places),

@@ -6,11 +6,8 @@ from markupsafe import escape
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
 
 
-def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str], *, trained_otherwise: bool) -> str:
-    """now, standard: losses [T] in nats, NaN where there is none. HTML; "" where there is nothing to compare.
-
-    trained_otherwise: the model was trained under the mask that is lifted now, or without the one that is on.
-    """
+def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
+    """now, standard: losses [T] in nats, NaN where there is none. HTML; "" where there is nothing to compare."""
     change = now - standard
     if np.isnan(change).all():
         return ""
@@ -28,10 +25,12 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str], *, trai
         ("worse", change > NOTICED, int(np.nanargmax(change))),
     )
     parts = [_side(how, int(which.sum()), place, now, standard, tokens) for how, which, place in sides]
-    words = f"{mean}: {', '.join(parts)}."
-    if trained_otherwise and (change > NOTICED).any():
-        words += " It was trained under its standard masks and met no others: what is new to it can mislead it."
-    return words
+    return f"{mean}: {', '.join(parts)}."
+
+
+def misled(now: np.ndarray, standard: np.ndarray) -> bool:
+    """Whether some token is predicted noticeably worse than under the masks that the model was trained with."""
+    return bool(np.nanmax(now - standard, initial=-np.inf) > NOTICED)
 
 
 def _side(how: str, count: int, most: int, now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:

@@ -13,8 +13,8 @@ class HeadView:
 
     weights: float32 [Q,K], 0 to 1, blocked cells 0. scaled: float32 [Q,K], the scores before masking.
     blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
-    queries, keys: a label for each position. first: the position of the first row and column. step: how many positions
-    each row and column stands for.
+    queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
+    step: how many positions each row and column stands for.
     """
 
     weights: np.ndarray
@@ -23,6 +23,7 @@ class HeadView:
     queries: list[str]
     keys: list[str]
     first: int = 0
+    first_key: int = 0
     step: int = 1
 
     def any_blocked(self) -> np.ndarray:
@@ -33,16 +34,17 @@ class HeadView:
         return union
 
 
-def cropped(view: HeadView, begin: int, end: int) -> HeadView:
-    """Rows and columns from position begin up to, without, end. The weights stay what they are."""
-    part = slice(begin, end)
+def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> HeadView:
+    """A whole view's rows and columns, each from a position up to, without, another. The weights stay what they are."""
+    part = slice(*rows), slice(*columns)
     return HeadView(
-        view.weights[part, part],
-        view.scaled[part, part],
-        {name: mask[part, part] for name, mask in view.blocked.items()},
-        view.queries[part],
-        view.keys[part],
-        first=begin,
+        view.weights[part],
+        view.scaled[part],
+        {name: mask[part] for name, mask in view.blocked.items()},
+        view.queries[part[0]],
+        view.keys[part[1]],
+        first=rows[0],
+        first_key=columns[0],
     )
 
 
@@ -62,6 +64,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
         queries=_joined(view.queries, step),
         keys=_joined(view.keys, step),
         first=view.first,
+        first_key=view.first_key,
         step=step,
     )
 

@@ -68,3 +68,33 @@ def click(page: Explore, row: int, column: int) -> None:
         [row, column],
     )
     page.chart.click(position=place)
+
+
+def test_zooming_in_shows_that_part_alone_and_stays_when_a_mask_is_flipped(visit: Visit) -> None:
+    page = visit(OPENED)
+    whole = page.weights()
+    page.after(lambda: drag(page, (3, 1), (5, 3)))
+    part = page.weights()
+    np.testing.assert_array_equal(part, whole[3:6, 1:4])
+    assert "zoom=3-5%2C1-3" in page.page.url
+    lifted = page.toggle("Causal").weights()
+    assert lifted.shape == part.shape
+    assert not np.isnan(lifted).any()
+    page.after(lambda: page.page.get_by_role("button", name="Show all").click())
+    assert page.weights().shape == whole.shape
+
+
+def drag(page: Explore, begin: tuple[int, int], end: tuple[int, int]) -> None:
+    """From within one cell (row, column) of the large heatmap to within another."""
+    box = page.chart.bounding_box()
+    assert box is not None
+    corners = page.chart.evaluate(
+        "(chart, cells) => cells.map(([row, column]) => { const { xaxis, yaxis } = chart._fullLayout;"
+        " return [xaxis._offset + xaxis.l2p(column), yaxis._offset + yaxis.l2p(row)]; })",
+        [list(begin), list(end)],
+    )
+    (left, top), (right, bottom) = corners
+    page.page.mouse.move(box["x"] + left, box["y"] + top)
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + right, box["y"] + bottom, steps=7)
+    page.page.mouse.up()

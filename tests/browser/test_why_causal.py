@@ -23,8 +23,8 @@ def started(visit: Visit, **choices: bool) -> WhyCausal:
 
 def test_the_curve_grows_a_pause_stands_still_and_without_the_mask_it_falls_to_nearly_nothing(visit: Visit) -> None:
     page = started(visit)
-    first = len(page.curve()[0])
-    page.until(lambda: len(page.curve()[0]) >= first + 3)
+    first = page.points()
+    page.until(lambda: page.points() >= first + 3)
 
     page.press("Pause")
     page.until(lambda: "Paused" in page.status())

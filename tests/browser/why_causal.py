@@ -42,6 +42,10 @@ class WhyCausal(Explore):
             return []
         return found.first.evaluate("chart => (chart._fullData ?? []).map(trace => Array.from(trace.y))")
 
+    def points(self) -> int:
+        """How many points its first curve has, 0 while the chart is being drawn anew."""
+        return max(map(len, self.curve()[:1]), default=0)
+
     def status(self) -> str:
         """The line over the curve: what the training does, and its step."""
         line = self.page.locator(".st-key-live_status")

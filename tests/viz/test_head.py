@@ -115,7 +115,7 @@ class TestOneHead:
         np.testing.assert_array_equal(trace.customdata, view.scaled)
 
     def test_a_part_of_a_text_keeps_its_positions(self) -> None:
-        part = cropped(view_of((9, 9), causal=causal(9)), 4, 8)
+        part = cropped(view_of((9, 9), causal=causal(9)), (4, 8), (4, 8))
         trace = trace_of(head_figure(part, dark=False), "weights")
         assert list(trace.x) == ["4: k4", "5: k5", "6: k6", "7: k7"]
         np.testing.assert_array_equal(np.isnan(trace.z), causal(4))

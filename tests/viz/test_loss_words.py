@@ -6,15 +6,15 @@ python -m pytest tests/viz/test_loss_words.py
 import numpy as np
 import pytest
 
-from viz.loss_words import loss_words
+from viz.loss_words import loss_words, misled
 
 NAN = float("nan")
 TOKENS = ["<start>", "the", "<b>", "sat", "on"]
 STANDARD = np.array([NAN, 3.0, 4.0, 5.0, 2.0])
 
 
-def words(now: list[float], *, trained_otherwise: bool = True) -> str:
-    return loss_words(np.array(now), STANDARD, TOKENS, trained_otherwise=trained_otherwise)
+def words(now: list[float]) -> str:
+    return loss_words(np.array(now), STANDARD, TOKENS)
 
 
 def test_tokens_that_got_better_and_worse_are_counted_and_the_extremes_named() -> None:
@@ -22,7 +22,6 @@ def test_tokens_that_got_better_and_worse_are_counted_and_the_extremes_named() -
     assert "falls from 3.50 to 3.20 nats a token" in found
     assert "2 tokens are predicted better, most of all “&lt;b&gt;” (4.00 → 1.00)" in found
     assert "1 token is predicted worse, most of all “on” (2.00 → 4.25)" in found
-    assert "can mislead it" in found
 
 
 def test_a_mean_that_stays_is_not_said_to_move() -> None:
@@ -39,10 +38,11 @@ def test_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "trained_otherwise"), [([NAN, 1.0, 2.0, 3.0, 1.0], True), ([NAN, 4.0, 5.0, 6.0, 3.0], False)]
+    ("now", "expected"),
+    [([NAN, 1.0, 2.0, 3.0, 1.0], False), ([NAN, 3.05, 4.0, 5.0, 2.0], False), ([NAN, 1.0, 2.0, 3.0, 2.2], True)],
 )
-def test_a_cause_is_named_only_where_it_holds(now: list[float], trained_otherwise: bool) -> None:
-    assert "mislead" not in words(now, trained_otherwise=trained_otherwise)
+def test_a_model_is_misled_where_a_token_got_worse(now: list[float], expected: bool) -> None:
+    assert misled(np.array(now), STANDARD) is expected
 
 
 def test_all_worse() -> None:
@@ -52,4 +52,5 @@ def test_all_worse() -> None:
 
 
 def test_no_losses() -> None:
-    assert loss_words(np.full(3, NAN), np.full(3, NAN), ["a", "b", "c"], trained_otherwise=True) == ""
+    assert loss_words(np.full(3, NAN), np.full(3, NAN), ["a", "b", "c"]) == ""
+    assert not misled(np.full(3, NAN), np.full(3, NAN))

@@ -195,7 +195,8 @@ def _heatmap(view: HeadView, row: int, name: str) -> str:
     """The head on the last tokens, the row that is looked at framed. Returns how to read it."""
     length = len(view.queries)
     begin = max(min(length - MOST_ROWS, row + 1 - MOST_ROWS // 2), 0)
-    shown = cropped(view, begin, min(begin + MOST_ROWS, length))
+    last = begin, min(begin + MOST_ROWS, length)
+    shown = cropped(view, last, last)
     alt = explain.head_alt(name, shown, False)
     _growing(data=growing_packet(shown, row - begin, alt, dark=page.is_dark()), key="head_figure")
     end = begin + len(shown.queries)

@@ -82,7 +82,7 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
     return (
         f"How the weights of {name} change from the standard masks to these. The largest change, "
         f"{change[query, key]:+.2f}, is that of query {now.first + query} ({now.queries[query]}) "
-        f"on key {now.first + key} ({now.keys[key]})."
+        f"on key {now.first_key + key} ({now.keys[key]})."
     )
 
 

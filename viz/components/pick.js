@@ -1,20 +1,43 @@
-// A click on a cell of a plotly heatmap chooses its row. Streamlit hands no clicks on heatmaps to the server, so this
-// part, which draws nothing, listens to the chart that stands in the container of class data.chart.
-// Rows are named "position: token" (viz/heatmap.py); the position goes to the trigger "pick".
+// A click on a cell of a plotly heatmap chooses its row, and zooming in chooses the part that is drawn. Streamlit hands
+// neither to the server, so this part, which draws nothing, listens to the chart in the container of class data.chart.
+// Rows and columns are named "position: token", or "first–last: tokens" for several (viz/heatmap.py). The position goes
+// to the trigger "pick"; "first row-last row,first column-last column" to "zoom", "" for the whole.
+
+function position(name, last) {
+  const found = /^(\d+)(?:–(\d+))?: /.exec(name ?? "");
+  return found ? Number((last && found[2]) || found[1]) : null;
+}
+
+function span(axis) {
+  const names = axis._categories;
+  const low = Math.floor(Math.min(...axis.range) + 0.5); // a cell reaches half a position to either side
+  const high = Math.ceil(Math.max(...axis.range) - 0.5);
+  const first = position(names[Math.max(low, 0)], false);
+  const last = position(names[Math.min(high, names.length - 1)], true);
+  return first === null || last === null ? null : `${first}-${last}`;
+}
 
 export default function ({ data, setTriggerValue }) {
   const place = document.querySelector(`.${data.chart}`);
   if (!place) return undefined;
-  const chosen = (event) => {
-    const position = parseInt(event.points?.[0]?.y, 10);
-    if (Number.isInteger(position)) setTriggerValue("pick", position);
-  };
   let heard = null; // the chart that is listened to; Streamlit may put another in its place
+  const chosen = (event) => {
+    const row = position(event.points?.[0]?.y, false);
+    if (row !== null) setTriggerValue("pick", row);
+  };
+  const zoomed = (event) => {
+    if (Object.keys(event).some((name) => name.endsWith("axis.autorange"))) setTriggerValue("zoom", "");
+    if (!Object.keys(event).some((name) => name.includes("axis.range"))) return;
+    const { xaxis, yaxis } = heard._fullLayout;
+    const [rows, columns] = [span(yaxis), span(xaxis)];
+    if (rows && columns) setTriggerValue("zoom", `${rows},${columns}`);
+  };
   const listen = () => {
     const chart = place.querySelector(".js-plotly-plot");
     if (!chart || chart === heard || !chart.on) return;
     heard = chart;
     chart.on("plotly_click", chosen);
+    if (data.zooms) chart.on("plotly_relayout", zoomed);
   };
   listen();
   const observer = new MutationObserver(listen);
@@ -22,5 +45,6 @@ export default function ({ data, setTriggerValue }) {
   return () => {
     observer.disconnect();
     heard?.removeListener?.("plotly_click", chosen);
+    heard?.removeListener?.("plotly_relayout", zoomed);
   };
 }

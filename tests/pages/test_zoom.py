@@ -1,0 +1,38 @@
+"""A zoomed part of the large heatmap: a choice of the page, in its link, exact, and undone by one press.
+
+python -m pytest tests/pages/test_zoom.py
+"""
+
+import numpy as np
+import pytest
+
+from tests.pages.explore import Explore
+
+TEXT = "the old mill by the river and " * 30  # more tokens than there are cells
+
+
+def test_it_is_exact_where_the_whole_is_reduced() -> None:
+    page, other = Explore(text=TEXT), Explore(text=TEXT, zoom="140-151,3-9", causal="false")
+    assert len(page.weights()) < 140
+    assert other.weights().shape == (12, 7)
+    assert other.names()[0].startswith("140: ")
+    assert np.isfinite(other.weights()).all()
+    other.switch("causal", True)
+    assert other.weights().shape == (12, 7)
+    assert other.url["zoom"] == "140-151,3-9"
+    other.app.button(key="zoom_out").click()
+    other.run()
+    assert other.weights().shape == page.weights().shape
+    assert "zoom" not in other.url
+
+
+@pytest.mark.parametrize("zoom", ["5-3,1-2", "900-999,1-2", "nonsense", "0-99999,0-99999", "1-2", "<b>", "-1-2,3-4"])
+def test_a_part_that_is_none_shows_the_whole(zoom: str) -> None:
+    assert Explore(zoom=zoom).weights().shape == Explore().weights().shape
+
+
+def test_another_text_is_shown_whole() -> None:
+    page = Explore(text="one two three four five six", zoom="2-3,1-2")
+    assert page.weights().shape == (2, 2)
+    page.type("another text of some length, of which nothing was chosen")
+    assert len(page.weights()) > 8
