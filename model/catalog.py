@@ -146,6 +146,8 @@ def _is_ours(folder: Path) -> bool:
     return (
         isinstance(config, dict)
         and "model_type" in config
+        and (folder / "model.safetensors").is_file()
+        and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
         and "GPT2LMHeadModel" in (config.get("architectures") or ["GPT2LMHeadModel"])  # not its body, no classifier
         and all(config.get(name, value) == value for name, value in AS_WE_DO.items())
     )

@@ -24,6 +24,7 @@ from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
 from model.huggingface.verify import Findings, examine
+from model.huggingface.weights import Head
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch
@@ -51,7 +52,7 @@ class HuggingFaceModel(Model):
         findings: Findings,
         tokenizers: tuple[Tokenizer, Tokenizer],
         *,
-        predicts: bool,
+        head: Head,
     ) -> None:
         """tokenizers: of the texts, and of an encoder-decoder's targets."""
         shown = "decoder" if isinstance(stacks, TwoStacks) else "self"
@@ -66,7 +67,7 @@ class HuggingFaceModel(Model):
             bytes_per_token=findings.bytes_per_token,
             key_value_heads=tuple(head * shared // heads for head in range(heads)),
         )
-        self.predicts = predicts
+        self.predicts, self._adapted = head.predicts, head.adapted
         self._stacks, self._findings = stacks, findings
         self._device = device_of(stacks.network)
         self.attentions = tuple(dict.fromkeys(site.part for site in findings.sites))
@@ -136,7 +137,7 @@ class HuggingFaceModel(Model):
         chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
-            architecture=type(network).__name__,
+            architecture=type(network).__name__ + (", its adapter merged" if self._adapted else ""),
             kind=self.kind,
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
@@ -238,7 +239,7 @@ def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel
         check_vocabulary(name, network, tokenizers[0])
         stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
         findings = examine(stacks)
-        return HuggingFaceModel(name, stacks, findings, tokenizers, predicts=head.predicts)
+        return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
     except CheckpointError:

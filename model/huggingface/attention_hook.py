@@ -27,6 +27,7 @@ UNDERSTOOD = {
     "s_aux",
     "sinks",
     "sliding_window",
+    "indices",
 }  # the window: known from the mask, more exactly
 HARMLESS = {  # what architectures hand on without a change to what is computed
     "is_causal": "the mask says it",
@@ -133,6 +134,8 @@ def _attention(
         raise NotSupported(f"its attention depends on {', '.join(unknown)}, which this program does not know")
     terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux", extra.get("sinks")))
     added = () if attention_mask is None else (attention_mask,)
+    if extra.get("indices") is not None:
+        added = (*added, _chosen(extra["indices"], key.shape[2]))
     call = Call(module, query, key, value, added, scaling, terms)
     return attend_in_run(call).transpose(1, 2).contiguous(), None
 
@@ -140,6 +143,14 @@ def _attention(
 def _bias(bias: Tensor | None) -> Tensor | None:
     """None for a bias of zeros, which is what T5's cross-attention gets."""
     return bias if bias is not None and bool(bias.any()) else None
+
+
+def _chosen(indices: Tensor, keys: int) -> Tensor:
+    """The keys that an indexer chose for each query, [B,Q,n], as a mask: bool [B,1,Q,K], True = may attend."""
+    if indices.ndim != 3 or bool((indices < 0).any()):
+        raise NotSupported("it chooses the tokens it looks at in a way that this program does not know")
+    none = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+    return none.scatter(-1, indices.long(), True)[:, None]
 
 
 def _mask(**arguments: Any) -> Tensor | None:

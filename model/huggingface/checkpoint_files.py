@@ -45,11 +45,18 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     check_config_is_there(name, files)
     weights = weight_files(name, files)
     wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
+    if formats.is_beside_its_base(files):
+        wanted.add(formats.ADAPTER)
     return (*sorted(wanted & set(files)), *weights)
 
 
 def check_config_is_there(name: str, files: Collection[str]) -> None:
     """Raises CheckpointError where there is no config.json."""
+    if CONFIG not in files and formats.MODULES in files and not is_path(name):
+        raise CheckpointError(
+            f"{name} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all of it "
+            f"(hf download {name} --local-dir FOLDER), and choose that folder."
+        )
     if CONFIG not in files:
         raise CheckpointError(
             f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout. "
@@ -75,12 +82,27 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """The safetensors files among these, and the index that lists them where there are several."""
+    """The safetensors files among these, the index that lists them where there are several, and an adapter's."""
+    base = _base_weight_files(name, files)
+    if not formats.is_beside_its_base(files):
+        return base
+    if formats.ADAPTER_WEIGHTS not in files:
+        raise CheckpointError(
+            f"{name} holds an adapter (LoRA) without {formats.ADAPTER_WEIGHTS}. Fetch that file, or merge the two "
+            "(peft's merge_and_unload) and choose the result."
+        )
+    return (*base, formats.ADAPTER_WEIGHTS)
+
+
+def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if WEIGHTS in files:
         return (WEIGHTS,)
     shards = sorted(file for file in files if file.startswith("model-") and file.endswith(".safetensors"))
     if INDEX in files and shards:
         return (INDEX, *shards)
+    variant = formats.variant(files)
+    if variant is not None:
+        return (f"model.{variant}.safetensors",)
     if any(file.endswith(PICKLES) for file in files):
         raise CheckpointError(
             f"{name} has its weights only as pickle files, which can run any code when they are opened; this program "

@@ -10,8 +10,9 @@ from typing import Any
 
 from model.errors import CheckpointError
 
-ADAPTER = "adapter_config.json"
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # sentence-transformers' list of what a text passes through
+VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safetensors$")
 QUANTISED_AS = {
     "gptq": "GPTQ",
     "awq": "AWQ",
@@ -24,13 +25,8 @@ QUANTISED_AS = {
 
 def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
     """Raises CheckpointError for a format that is none of ours. read: a small JSON file's content, by its name."""
-    if ADAPTER in files:
+    if ADAPTER in files and not is_beside_its_base(files):
         base = str(read(ADAPTER).get("base_model_name_or_path") or "its base model")[:200]
-        if "config.json" in files:
-            raise CheckpointError(
-                f"{name} holds an adapter (LoRA) for {base} beside weights, and this program would show the weights "
-                "without it. Merge the two (peft's merge_and_unload), save the result, and choose that."
-            )
         raise CheckpointError(
             f"{name} is an adapter (LoRA) for {base}, no model by itself. Choose {base}, or merge the two (peft's "
             "merge_and_unload) and choose the result."
@@ -40,6 +36,12 @@ def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping
             f"{name} has its weights in GGUF, llama.cpp's format, and this program reads safetensors. Choose the "
             "repository that it was made from."
         )
+
+
+def is_beside_its_base(files: Collection[str]) -> bool:
+    """Whether an adapter lies in a folder with the whole weights of the model that it was made for."""
+    whole = any(re.match(r"model\b.*\.safetensors$", file) for file in files)
+    return ADAPTER in files and "config.json" in files and whole
 
 
 def check_config(name: str, config: Mapping[str, Any]) -> None:
@@ -58,8 +60,15 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
     )
 
 
+def variant(files: Collection[str]) -> str | None:
+    """What stands in the name of the weights beside model and safetensors: "fp16" of model.fp16.safetensors. None where
+    they are called model.safetensors, or where it is not clear which of several files they are."""
+    found = {match[1] for match in map(VARIANT.match, files) if match is not None}
+    return found.pop() if len(found) == 1 and "model.safetensors" not in files else None
+
+
 def other_weights(files: Collection[str]) -> str | None:
-    """A file of weights under a name that is not model.safetensors, such as model.fp16.safetensors."""
+    """A file of weights under a name that this program does not read."""
     found = sorted(file for file in files if file.endswith(".safetensors") and not re.match(r"model-\d", file))
     return found[0] if found else None
 

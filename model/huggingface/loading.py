@@ -1,6 +1,6 @@
 """A checked folder to a network and a tokenizer, by transformers: safetensors alone, never a repository's own code."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers import (
 from transformers.utils import logging
 
 from model.errors import CheckpointError, NotSupported, first_line
-from model.huggingface import checkpoint_files
+from model.huggingface import checkpoint_files, formats, lora
 from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
@@ -43,6 +43,7 @@ class Tokens:
 def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, Head]:
     """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
+    An adapter that lies beside it is merged into it.
     float32 on a CPU, the checkpoint's own type on a GPU. Raises CheckpointError for weights that do not fit.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,6 +56,8 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, Head]:
             use_safetensors=True,
             attn_implementation="eager",
             output_loading_info=True,
+            variant=formats.variant(checkpoint_files.local_files(folder)),
+            adapter_kwargs=lora.UNSEEN,
             **SAFE,
         )
     except NotSupported as error:
@@ -62,6 +65,7 @@ def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, Head]:
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)}).") from None
     head = check_report(name, network, report)
+    head = replace(head, adapted=lora.merge(name, network, folder))
     return network.eval().requires_grad_(False).to(device), head
 
 

@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
-from model.huggingface import checkpoint_files, hub
+from model.huggingface import checkpoint_files, formats, hub, lora
 from model.huggingface.loading import SAFE
 from model.huggingface.weights import class_for
 from model.settings import Settings
@@ -59,9 +59,12 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         raise CheckpointError(f"{name}: its configuration cannot be read ({first_line(error)})") from None
     try:
-        network = made.from_pretrained(folder, config=settled, dtype=dtype, use_safetensors=True, **SAFE)
+        variant = formats.variant(checkpoint_files.local_files(folder))
+        given: dict[str, Any] = {"use_safetensors": True, "variant": variant, "adapter_kwargs": lora.UNSEEN, **SAFE}
+        network = made.from_pretrained(folder, config=settled, dtype=dtype, **given)
     except Exception as error:  # noqa: BLE001 - the same
         raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)})") from None
+    lora.merge(name, network, folder)
     return network.eval().requires_grad_(False)
 
 

@@ -25,6 +25,7 @@ class Site:
     part: "self" where a model has one kind of attention, else "encoder", "decoder" or "cross". native: the masks the
     model itself has there. masks_itself: whether it adds them to the scores by itself, all of them.
     own_code: whether its attention is computed by code of its own, not by transformers' attention interface.
+    selects: whether it looks only at some of the tokens that its masks allow, chosen by the network for each text.
     place: the layer, None where the network has no list of them.
     """
 
@@ -34,6 +35,7 @@ class Site:
     masks_itself: bool = False
     own_code: bool = False
     place: Place | None = None
+    selects: bool = False
 
     @property
     def causal(self) -> bool:
@@ -94,16 +96,17 @@ class Probe:
                 f"it has an attention of {call.q.shape[2]} queries to {call.k.shape[2]} keys on {keep.shape[1]} "
                 "tokens: they are not the tokens of the text"
             )
-        native, masks_itself = self._native(call, keep, real)
+        native, masks_itself, selects = self._native(call, keep, real)
         own_code = call.module is None
         module = self.whereabouts.module() if own_code else call.module
-        self.sites.append(Site(module, part, native, masks_itself, own_code, self.whereabouts.place()))
+        self.sites.append(Site(module, part, native, masks_itself, own_code, self.whereabouts.place(), selects))
         self.heads.append((call.q.shape[1], call.k.shape[1]))
         self.bytes_per_token += sum(t[0, :, 0].numel() * t.element_size() for t in (call.q, call.k, call.v))
         allowed = native.over(keep, call.q.shape[2])
         return attend(call.q, call.k, call.v, allowed, scale=call.scale)
 
-    def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool]:
+    def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:
+        """Its masks; whether it adds them by itself; whether it blocks more, of no kind we know."""
         asked = None
         blocked = torch.zeros(1, 1, call.q.shape[2], call.k.shape[2], dtype=torch.bool, device=keep.device)
         for added in call.added:
@@ -122,11 +125,16 @@ class Probe:
         if asked is None and len(kinds) == 1 and not blocked.any():
             asked = next(iter(kinds))  # it made something of its own of the mask that it was given
         if asked is None:
-            return native_masks.of_cells(blocked, keep, real, self.edges), True
+            return native_masks.of_cells(blocked, keep, real, self.edges), True, False
         known = ~asked.over(keep, call.q.shape[2])
         if not native_masks.differs(known | blocked, known, real):
-            return asked, False
-        return native_masks.of_cells(known | blocked, keep, real, self.edges), False
+            return asked, False, False
+        try:
+            return native_masks.of_cells(known | blocked, keep, real, self.edges), False, False
+        except NotSupported:
+            if len(kinds) > 1:  # which mask it then chooses by is not known
+                raise
+            return asked, False, True
 
 
 def is_part_of(added: Tensor, given: Tensor) -> bool:

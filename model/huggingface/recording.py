@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from model.attention import ScoreTerms, attend
@@ -36,6 +37,7 @@ class Recording:
         self.records: list[LayerRecord] = []
         self.positions: Tensor | None = None
         self.own_code = any(site.own_code for site in sites)
+        self._chooser = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
         self._standard, self._documents = standard, documents or {}
         self._layers: Counter[str] = Counter()
@@ -43,9 +45,16 @@ class Recording:
         self._given: list[Tensor] = []
 
     def mask(self, arguments: dict[str, Any]) -> Tensor | None:
-        """One that changes nothing: the masks are built where they are used, from what the reader chose."""
-        self._given.append(blank(arguments))
-        return self._given[-1]
+        """One that changes nothing: the masks are built where they are used, from what the reader chose.
+
+        A network that chooses among the tokens its masks allow gets its own, so that it chooses as it was trained to.
+        """
+        given = blank(arguments)
+        if self._chooser is not None:
+            allowed = self._chooser.native.over(self._keeps[self._chooser.part], arguments["q_length"])
+            given = given.masked_fill(~allowed, torch.finfo(given.dtype).min)
+        self._given.append(given)
+        return given
 
     def concerns(self, queries: int, keys: int) -> bool:
         """Whether either number is that of a text's tokens."""
@@ -102,6 +111,8 @@ class Recording:
                 blocked = cells if blocked is None else blocked | cells
             if bias is not None:
                 terms = replace(terms, bias=bias if terms.bias is None else terms.bias + bias)
+        if site.selects:
+            return _without_unchosen(terms, site, blocked, self._keeps[site.part])
         if blocked is not None or site.masks_itself:
             self._check_masks(site, call, blocked)
         return terms
@@ -115,3 +126,15 @@ class Recording:
         wanted = blocked | expected if not site.masks_itself else blocked
         if native_masks.differs(wanted, expected, queries):
             raise NotSupported(f"on {call.k.shape[2]} tokens {native_masks.OWN_MASK}")
+
+
+def _without_unchosen(terms: ScoreTerms, site: Site, blocked: Tensor | None, keep: Tensor) -> ScoreTerms:
+    """With -inf added to the scores of the tokens that the network's masks allow and that it did not choose.
+
+    Cells that its masks block were never chosen from: once the reader lifts the mask, all of them are looked at.
+    """
+    if blocked is None:
+        return terms
+    unchosen = blocked & site.native.over(keep, blocked.shape[-2])
+    bias = torch.zeros((), device=keep.device) if terms.bias is None else terms.bias
+    return replace(terms, bias=torch.where(unchosen, float("-inf"), bias))

@@ -74,7 +74,10 @@ def _replaced(network: nn.Module, path: str, stand_in: nn.Module) -> nn.Module:
 
 
 class OneStack:
-    """A decoder or an encoder with its language-model head."""
+    """A decoder or an encoder with its language-model head.
+
+    takes_positions: whether it is told where each token stands; first_position: the number of a text's first one then.
+    """
 
     def __init__(self, network: PreTrainedModel) -> None:
         self.network = network
@@ -84,11 +87,12 @@ class OneStack:
         # RoBERTa's kind works positions out by itself, from which ids are padding
         self._counts_by_ids = next(filter(_counts_by_ids, self.stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
+        self.first_position = 0
 
     def states(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
         """ids and keep [B,T] -> states [B,T,W]. Positions are the run's, or else counted over real tokens."""
         positions = positions_of(keep) if run.positions is None else run.positions
-        options: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
+        options: dict[str, Any] = self._numbered(positions)
         if _takes(self.stack, "use_cache"):
             options["use_cache"] = False
         with _through(run, self.stack, len(ids)):
@@ -103,10 +107,13 @@ class OneStack:
 
     def reference(self, ids: Tensor, keep: Tensor) -> Tensor:
         """The logits [B,T,V] of the network as transformers runs it."""
-        options: dict[str, Any] = {"position_ids": positions_of(keep)} if self.takes_positions else {}
+        options: dict[str, Any] = self._numbered(positions_of(keep))
         if _takes(self.network, "use_cache"):
             options["use_cache"] = False
         return logits_of(self.network(input_ids=ids, attention_mask=keep.long(), **options))
+
+    def _numbered(self, positions: Tensor) -> dict[str, Tensor]:
+        return {"position_ids": positions + self.first_position} if self.takes_positions else {}
 
     def context(self) -> int:
         """The most positions it was made for, and that it takes without changing itself."""

@@ -25,6 +25,7 @@ TOKENS = 6  # of each row, where nothing in the configuration asks for more; a s
 SOURCE_MORE = 3  # so that cross-attention shows by its shape
 MOST_TOKENS = 600
 MOST_WORK = 7e10  # parameters times tokens: a few seconds
+FIRST_POSITIONS = (1, 2)  # where it is not 0: 2 in the embeddings of RoBERTa's kind, where 1 is padding
 TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a layer left out or a mask ignored changes them by about 1
 COARSE = 0.1  # for float16 and bfloat16
 
@@ -62,10 +63,13 @@ def examine(stacks: Stacks) -> Findings:
     Raises NotSupported for a network that does not send all of its attention through us, or gives other logits then.
     """
     batch = _batch(stacks)
-    if isinstance(stacks, OneStack) and stacks.takes_positions:
-        stacks.takes_positions = not _counts_by_itself(stacks, batch)
-        batch = batch if stacks.takes_positions else _batch(stacks)
     expected = _reference(stacks, batch)
+    if isinstance(stacks, OneStack) and stacks.takes_positions:
+        first = _first_position(stacks, batch, expected)
+        stacks.takes_positions, stacks.first_position = first is not None, first or 0
+        if first != 0:
+            batch = _batch(stacks)
+            expected = _reference(stacks, batch)
     _switch(stacks)
     edges = edges_of(stacks.network.config)
     probe = Probe(_keeps(batch), edges, far_positions(edges, stacks.context()))
@@ -90,13 +94,22 @@ def _switch(stacks: Stacks) -> None:
             config._attn_implementation_internal = attention_hook.NAME
 
 
-def _counts_by_itself(stack: OneStack, batch: _Batch) -> bool:
-    """Whether a network that takes positions gives other logits when it is left to number a text itself."""
-    ids, keep = batch.ids[:1], batch.keep[:1]  # without padding
-    told = _reference(stack, replace(batch, ids=ids, keep=keep))
+def _first_position(stack: OneStack, batch: _Batch, from_zero: Tensor) -> int | None:
+    """The number of a text's first token, where a network that takes positions is left to number them by itself; None
+    where it does not count on from there. from_zero: the batch's logits [2,T,V] with positions from 0.
+
+    What it does by itself is what it was trained with: positions from 0, passed to it, may give other logits.
+    """
+    alone = replace(batch, ids=batch.ids[:1], keep=batch.keep[:1])  # without padding
     stack.takes_positions = False
-    by_itself = _reference(stack, replace(batch, ids=ids, keep=keep))
-    return not torch.allclose(told, by_itself, rtol=1e-3, atol=1e-3)
+    by_itself = _reference(stack, alone)
+    stack.takes_positions = True
+    if torch.allclose(from_zero[:1], by_itself, rtol=1e-3, atol=1e-3):
+        return 0
+    for stack.first_position in FIRST_POSITIONS:
+        if torch.allclose(_reference(stack, alone), by_itself, rtol=1e-3, atol=1e-3):
+            return stack.first_position
+    return None
 
 
 def _proof_tokens(stacks: Stacks) -> int:

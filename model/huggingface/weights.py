@@ -34,10 +34,14 @@ NOT_NEEDED = {  # weights of a file that a network has no place for, and why not
 
 @dataclass(frozen=True)
 class Head:
-    """predicts: whether the files hold a language-model head; architecture: the class that they were saved from."""
+    """predicts: whether the files hold a language-model head; architecture: the class that they were saved from.
+
+    adapted: whether an adapter that lies beside them was merged into the network.
+    """
 
     predicts: bool
     architecture: str | None
+    adapted: bool = False
 
 
 def class_for(config: PreTrainedConfig) -> Any:

@@ -103,8 +103,9 @@ class _Case:
 
 
 def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Comparison:
-    """scores: one head's before masking, [Q,K] and finite; allowed: bool [Q,K], True = may attend.
+    """scores: one head's before masking, [Q,K]; allowed: bool [Q,K], True = may attend.
 
+    A score of -inf is a cell that the network itself closed, and counts as blocked; all others must be finite.
     sink: a score of the head's that is in every row's denominator alone, for architectures that have one.
     Raises ValueError for anything else.
     """
@@ -113,9 +114,10 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Compa
             f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "
             f"{allowed.dtype} {list(allowed.shape)}"
         )
-    if not scores.isfinite().all():
+    closed = scores == float("-inf")
+    if not scores[~closed].isfinite().all():
         raise ValueError("expected finite scores, got some that are infinite or NaN")
-    case, empty_row = _case(scores.float(), allowed, sink)
+    case, empty_row = _case(scores.float(), allowed & ~closed, sink)
     ordinary = case.allowed[:-1]
     return Comparison(
         rows=len(ordinary),
@@ -175,7 +177,8 @@ def _ours(case: _Case) -> Tensor:
 
 def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
     """The scores in a precision, and what is wrong where they do not fit."""
-    largest, most = float(scores.abs().max()), torch.finfo(dtype).max
+    finite = scores[scores.isfinite()].abs()
+    largest, most = float(finite.max()) if finite.numel() else 0.0, torch.finfo(dtype).max
     cast = scores.to(dtype)
     if torch.tensor(largest).to(dtype).isinf():
         return cast, f"a score of ±{largest:.3g} is more than the largest number, {most:.3g}"

@@ -24,6 +24,7 @@ CAUSES = {
     "hybrids: their attention layers": more_families.HYBRIDS,
     "language parts of larger models, on text": more_families.MULTIMODAL,
     "encoder-decoders that wrap it": more_families.PAIRS,
+    "those that choose which tokens to look at": more_families.CHOOSING,
 }
 
 

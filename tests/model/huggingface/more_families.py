@@ -67,6 +67,8 @@ OWN_CODE: dict[str, PreTrainedConfig] = {
         **PLAIN, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, type_vocab_size=0
     ),
     "layoutlm": hf.LayoutLMConfig(**PLAIN),
+    "nystromformer": hf.NystromformerConfig(**PLAIN, num_landmarks=47, segment_means_seq_len=47, conv_kernel_size=1),
+    "squeezebert": hf.SqueezeBertConfig(**PLAIN | {"intermediate_size": 40}, embedding_size=24),
 }
 HYBRIDS: dict[str, PreTrainedConfig] = {
     "qwen3_next": hf.Qwen3NextConfig(
@@ -236,4 +238,23 @@ PAIRS: dict[str, PreTrainedConfig] = {
         **IDS,
     ),
 }
-ALL = OWN_CODE | HYBRIDS | MULTIMODAL | PAIRS
+CHOOSING: dict[str, PreTrainedConfig] = {  # each query looks at four of the tokens that the causal mask allows
+    "deepseek_v32": hf.DeepseekV32Config(
+        **GROUPED | {"num_key_value_heads": 4},
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        n_group=1,
+        topk_group=1,
+        num_experts_per_tok=2,
+        first_k_dense_replace=1,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=16,
+        v_head_dim=16,
+        index_n_heads=16,  # with few of them two tokens may score the same, 0, and which is chosen is chance
+        index_head_dim=16,
+        index_topk=4,
+    ),
+}
+ALL = OWN_CODE | HYBRIDS | MULTIMODAL | PAIRS | CHOOSING

@@ -24,12 +24,12 @@ from model.settings import Settings
 from model.text import TokenBatch
 from model.transformer import positions_of
 from tests.model.huggingface import families
-from tests.model.huggingface.more_families import ALL, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
+from tests.model.huggingface.more_families import ALL, CHOOSING, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
 from tests.near import largest_difference
 
 TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"]
 TARGETS = ["a big cat and a ball it saw", "one old mat"]
-ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm"}
+ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm", "nystromformer", "squeezebert"}
 READS_PADDING = {"recurrent_gemma"}  # its recurrence does, in transformers too
 LAYERS = {  # the numbers of the layers that have attention, and what the others are
     "qwen3_next": ((2,), "linear attention"),
@@ -93,6 +93,8 @@ def eager(name: str, network: PreTrainedModel, batch: TokenBatch, row: int) -> t
         given = {"use_cache": False} if "use_cache" in inspect.signature(network.forward).parameters else {}
         out = network(ids, attention_mask=torch.ones_like(ids), output_attentions=True, **given)
         weights = {"self": out.attentions}
+        if name == "squeezebert":  # what it gives back are scores before the softmax, not weights
+            weights = {"self": tuple(scores.softmax(-1) for scores in out.attentions)}
     else:
         source = batch.source.ids[row : row + 1, batch.source.real(row)]
         out = network(source, decoder_input_ids=ids, output_attentions=True)
@@ -204,5 +206,19 @@ def test_a_model_of_own_code_takes_a_readers_masks_too(tmp_path: Path) -> None:
 
 
 def test_every_cause_has_its_families() -> None:
-    assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS)
+    assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS) + len(CHOOSING)
     assert set(LAYERS) | {"diffllama", "falcon_h1"} == set(HYBRIDS)
+
+
+def test_a_query_of_a_network_that_chooses_looks_at_so_many_tokens_and_at_all_that_a_lifted_mask_adds(
+    tmp_path: Path,
+) -> None:
+    model = adapter.load(str(saved("deepseek_v32", tmp_path)), settings=Settings())
+    batch = model.encode(TEXTS[:1])
+    tokens = batch.ids.shape[1]
+    assert tokens > 6
+    usual, lifted = model.run(batch).weights(1, 2), model.run(batch, MaskSpec(causal=False)).weights(1, 2)
+    later = [tokens - 1 - query for query in range(tokens)]
+    looked_at = [min(query + 1, 4) for query in range(tokens)]
+    assert (usual > 0).sum(-1).tolist() == looked_at
+    assert (lifted > 0).sum(-1).tolist() == [now + more for now, more in zip(looked_at, later, strict=True)]

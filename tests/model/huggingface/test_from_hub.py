@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub import constants
+from safetensors.torch import save
 from transformers import LlamaConfig
 
 from model import catalog
@@ -219,3 +221,19 @@ def test_nothing_but_what_a_hosted_demo_offers(fake: ListingHub, tmp_path: Path)
     for name in ("gpt2", "someone/else", str(folder)):
         with pytest.raises(CheckpointError, match=f"{name} is not offered here. Choose one of story, {REPO}."):
             catalog.load(name, settings=demo)
+
+
+def test_an_adapter_is_fetched_with_the_base_that_it_lies_beside(fake: ListingHub, files: dict[str, bytes]) -> None:
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    pair = {f"{layer}.lora_A.weight": torch.ones(2, 24), f"{layer}.lora_B.weight": torch.ones(40, 2)}
+    config = json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2}).encode()
+    fake.repos = {REPO: {**files, "adapter_config.json": config, "adapter_model.safetensors": save(pair)}}
+    model = catalog.load(REPO, settings=SETTINGS)
+    assert model.describe().architecture == "LlamaForCausalLM, its adapter merged"
+    assert downloads(fake) == {*files, "adapter_config.json", "adapter_model.safetensors"}
+
+
+def test_a_sentence_transformers_repository_says_how_to_get_the_transformer_inside(fake: ListingHub) -> None:
+    fake.repos = {REPO: {"modules.json": b"[]", "0_Transformer/config.json": b"{}"}}
+    with pytest.raises(CheckpointError, match=rf"hf download {REPO} --local-dir FOLDER"):
+        catalog.load(REPO, settings=SETTINGS)

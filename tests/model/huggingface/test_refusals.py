@@ -176,19 +176,19 @@ def test_mlx_weights_are_named(folder: Path) -> None:
 
 def test_an_adapter_is_named_with_its_base(folder: Path) -> None:
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
-    with pytest.raises(CheckpointError, match=r"holds an adapter .* for someone/base beside weights"):
+    (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, no model by itself"):
         load(folder)
     (folder / "config.json").unlink()
-    (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
     with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, no model by itself"):
         load(folder)
 
 
 def test_gguf_and_weights_of_another_name(folder: Path) -> None:
-    (folder / WEIGHTS).rename(folder / "model.fp16.safetensors")
-    with pytest.raises(CheckpointError, match=r"has its weights as model\.fp16\.safetensors"):
+    (folder / WEIGHTS).rename(folder / "weights.safetensors")
+    with pytest.raises(CheckpointError, match=r"has its weights as weights\.safetensors"):
         load(folder)
-    (folder / "model.fp16.safetensors").rename(folder / "llama-q4.gguf")
+    (folder / "weights.safetensors").rename(folder / "llama-q4.gguf")
     with pytest.raises(CheckpointError, match=r"in GGUF, llama\.cpp's format"):
         load(folder)
 

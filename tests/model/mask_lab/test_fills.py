@@ -208,6 +208,14 @@ class TestEdges:
                 assert math.isnan(one.damage.difference)
                 assert one.damage.nans == 0
 
+    def test_a_cell_that_the_network_closed_counts_as_blocked(self) -> None:
+        closed = torch.zeros(QUERIES, KEYS, dtype=torch.bool)
+        closed[2, 5:9] = True
+        found = compare(scores_of().masked_fill(closed, -math.inf), mask_of())
+        assert found.blocked == int((~mask_of() | closed).sum())
+        for one, same in zip(found.fills, compare(scores_of(), mask_of() & ~closed).fills, strict=True):
+            assert one.damage == same.damage
+
     @pytest.mark.parametrize(
         ("scores", "allowed"),
         [
@@ -216,7 +224,7 @@ class TestEdges:
             (torch.zeros(3), torch.ones(3, dtype=torch.bool)),
             (torch.zeros(0, 3), torch.ones(0, 3, dtype=torch.bool)),
             (torch.full((2, 3), math.nan), torch.ones(2, 3, dtype=torch.bool)),
-            (torch.full((2, 3), -math.inf), torch.ones(2, 3, dtype=torch.bool)),
+            (torch.full((2, 3), math.inf), torch.ones(2, 3, dtype=torch.bool)),
         ],
     )
     def test_anything_else_is_refused(self, scores: Tensor, allowed: Tensor) -> None:

@@ -1,0 +1,136 @@
+"""Weights that are stored in another way than one model.safetensors, and are read: by variants' names, with an adapter.
+
+python -m pytest tests/model/huggingface/test_formats.py
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from model import catalog
+from model.errors import CheckpointError
+from model.huggingface import own_network
+from model.settings import Settings
+from tests.model.huggingface import families
+from tests.near import largest_difference
+
+TEXTS = ["the cat sat on a mat and then it saw"]
+QUERY, DOWN = "model.layers.1.self_attn.q_proj", "model.layers.2.mlp.down_proj"
+RANK = 3
+
+
+def logits(folder: Path) -> torch.Tensor:
+    model = catalog.load(str(folder), settings=Settings())
+    return model.run(model.encode(TEXTS)).logits
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return families.save("llama", tmp_path / "llama")
+
+
+def add_adapter(folder: Path, targets: dict[str, tuple[int, int]], **config: Any) -> dict[str, torch.Tensor]:
+    """targets: of each weight, [out,in]. Returns B·A for each."""
+    generator = torch.Generator().manual_seed(3)
+    tensors, products = {}, {}
+    for target, (out, into) in targets.items():
+        a, b = torch.randn(RANK, into, generator=generator), torch.randn(out, RANK, generator=generator)
+        tensors |= {f"base_model.model.{target}.lora_{side}.weight": one for side, one in (("A", a), ("B", b))}
+        products[target] = b @ a
+    save_file(tensors, folder / "adapter_model.safetensors")
+    usual = {"peft_type": "LORA", "r": RANK, "lora_alpha": 2, "base_model_name_or_path": "someone/base"}
+    (folder / "adapter_config.json").write_text(json.dumps(usual | config))
+    return products
+
+
+def merged_by_hand(folder: Path, products: dict[str, torch.Tensor], scale: float) -> torch.Tensor:
+    """Logits of the folder's network with the products in its weights, and no adapter any more."""
+    tensors = load_file(folder / "model.safetensors")
+    for target, product in products.items():
+        change = product if tensors[f"{target}.weight"].shape == product.shape else product.T
+        tensors[f"{target}.weight"] = tensors[f"{target}.weight"] + scale * change
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        (folder / file).unlink()
+    return logits(folder)
+
+
+@pytest.mark.parametrize("variant", ["fp16", "bf16"])
+def test_weights_whose_name_says_their_precision_are_read(folder: Path, variant: str) -> None:
+    expected = logits(folder)
+    (folder / "model.safetensors").rename(folder / f"model.{variant}.safetensors")
+    assert torch.equal(logits(folder), expected)
+
+
+@pytest.mark.parametrize(("rslora", "scale"), [(False, 2 / 3), (True, 2 / 3**0.5)])
+def test_an_adapter_beside_its_base_is_merged(folder: Path, rslora: bool, scale: float) -> None:
+    base = logits(folder)
+    assert catalog.load(str(folder), settings=Settings()).describe().architecture == "LlamaForCausalLM"
+    products = add_adapter(folder, {QUERY: (40, 24), DOWN: (24, 37)}, use_rslora=rslora)
+    with_it = logits(folder)
+    said = catalog.load(str(folder), settings=Settings()).describe().architecture
+    assert said == "LlamaForCausalLM, its adapter merged"
+    network = own_network.load("llama", folder, Settings())
+    tensor = load_file(folder / "model.safetensors")[f"{DOWN}.weight"]
+    assert largest_difference(network.get_submodule(DOWN).weight, tensor + scale * products[DOWN]) <= 1e-5
+    expected = merged_by_hand(folder, products, scale)
+    assert largest_difference(with_it, expected) <= 1e-4
+    assert largest_difference(with_it, base) > 1e-2
+
+
+def test_an_adapter_of_a_gpt2_whose_weights_are_stored_the_other_way_round(tmp_path: Path) -> None:
+    folder = families.save("gpt2", tmp_path)
+    base = logits(folder)
+    products = add_adapter(folder, {"transformer.h.1.attn.c_attn": (72, 24)}, fan_in_fan_out=True)
+    with_it = logits(folder)
+    assert largest_difference(with_it, merged_by_hand(folder, products, 2 / 3)) <= 1e-3
+    assert largest_difference(with_it, base) > 1e-2
+
+
+def test_peft_puts_no_adapter_in_a_second_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_adapter(folder, {QUERY: (40, 24)})
+    expected = logits(folder)
+    for place in ("models.auto.auto_factory", "integrations.peft"):
+        monkeypatch.setattr(f"transformers.{place}.is_peft_available", lambda: True)
+    assert torch.equal(logits(folder), expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"use_dora": True}, "use_dora"),
+        ({"rank_pattern": {"q_proj": 8}}, "rank_pattern"),
+        ({"bias": "all"}, "bias"),
+        ({"peft_type": "IA3"}, "the kind IA3"),
+        ({"r": 0}, "no rank and alpha"),
+    ],
+)
+def test_an_adapter_of_another_kind_is_refused_by_what_it_is(folder: Path, config: dict[str, Any], said: str) -> None:
+    add_adapter(folder, {QUERY: (24, 24)}, **config)
+    with pytest.raises(CheckpointError, match=rf"cannot merge \({said}\)"):
+        logits(folder)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("model.layers.7.self_attn.q_proj", r"model\.layers\.7.* its network does not have"),
+        ("model.embed_tokens", r"model\.embed_tokens \(Embedding\)"),
+        (DOWN, r"weights of \[24, 24\] for .*, which has \[24, 37\]"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_its_base_is_refused(folder: Path, target: str, said: str) -> None:
+    add_adapter(folder, {target: (24, 24)})
+    with pytest.raises(CheckpointError, match=said):
+        logits(folder)
+
+
+def test_an_adapter_without_its_weights_is_no_model(folder: Path) -> None:
+    add_adapter(folder, {QUERY: (40, 24)})
+    (folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"without adapter_model\.safetensors"):
+        logits(folder)
