@@ -79,7 +79,9 @@ def _about_the_table(row: RowSteps) -> str:
         cap = f"{row.arithmetic.softcap:g}"
         parts.append(f"This model caps its scores: {cap}·tanh(score / {cap}).")
     if row.bias is not None:
-        parts.append("This model adds a bias to the scores, which depends on how far apart query and key are.")
+        parts.append("This model adds a bias of its own to the scores: the column beside them has it.")
+        if np.isneginf(row.bias).any():
+            parts.append("Where it is −∞ the model chose not to look, whatever the masks allow.")
     if row.sink is not None:
         parts.append("The sink takes part in the sum and has no value: the keys' weights sum to less than 1.")
     if len(row.raw) > MOST_KEYS:
