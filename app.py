@@ -9,12 +9,14 @@ page.set_up("Explore")  # first, so that the browser has something to fetch whil
 from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
 from ui.guard import guarded
+from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure, head_range
 from viz.loss_words import misled
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
 from viz.room import WIDE
 from viz.sentence import sentence
+from viz.signs import signs
 from viz.view import cropped
 
 model, text = controls.open_page()
@@ -56,6 +58,7 @@ with right:
     with picture_place:
         head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
     st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
+    st.caption(escaped(signs(views[0].queries + views[0].keys)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
 
@@ -75,7 +78,7 @@ else:
     with losses:
         curves = (predictions.losses, standard_predictions.losses)
         figure = loss_figure(*curves, batch.pieces[row], changed=changed)
-        st.caption(explain.loss_caption(*curves, changed=changed))
+        st.caption(explain.loss_caption(*curves, changed=changed), help=explain.NATS)
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
     if now.masks != standard.masks and scope == "model":
         sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')

@@ -12,7 +12,7 @@ import streamlit as st
 from model import catalog
 from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
-from ui import choices, explain, link, models, run_view
+from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
 from viz.heatmap import MOST_TICKS
@@ -64,8 +64,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         reading = run_view.tokenize(model, text, st.session_state.pad, targets)
     with st.sidebar:
         row = choose_row(reading.rows)
-    for note in explain.limits(model, reading):
-        st.warning(note)
+    notes.show(explain.limits(model, reading))
     return reading, row
 
 

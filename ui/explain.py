@@ -39,7 +39,11 @@ MISLED = (
     "This model was trained under its standard masks and met no others: what a lifted mask lets in is new to it, and "
     "can mislead it."
 )
-OVERVIEW = "Every head, colours from 0 to 1. Click one to see it large; or arrow keys and Enter."
+OVERVIEW = (
+    "Every head, colours from 0 to 1; L4 H0 is layer 4, head 0, both counted from 0. Click one to see it large; or "
+    "arrow keys and Enter."
+)
+NATS = "A token's loss is −ln of the probability that it was given, in nats: 0 is certainty, 2.3 is one in ten."
 
 
 def title_of(model: Model) -> str:
@@ -203,7 +207,11 @@ def key(views: list[HeadView], zmax: float, *, sharing: str = "") -> str:
     parts = [f"{sharing}Colours run from 0 to {zmax:.2f}{sides}; brightness is the square root of the weight."]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     swatches = [f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in names]
-    parts.append(f"Hatched cells are blocked by {', '.join(swatches)}." if names else "No cell is blocked.")
+    parts.append(
+        f"Hatched cells are blocked by {', '.join(swatches)}: no weight can be there."
+        if names
+        else "No cell is blocked."
+    )
     if any(view.any_blocked().all(1).any() for view in views):
         parts.append("A row with nothing to attend to gets weight 0 everywhere and adds nothing.")
     longest = max(views[0].weights.shape)

@@ -105,6 +105,10 @@ class Explore:
         """Every piece of HTML on the page that streamlit sanitizes."""
         return [one.proto.body for one in self.app.get("html") if not one.proto.unsafe_allow_javascript]
 
+    def notes(self) -> list[str]:
+        """What is said of what a text leaves out, one note alone."""
+        return [one.value.replace("\\", "") for one in self.app.caption if one.value.startswith(":material/info:")]
+
     def scripts(self) -> list[str]:
         """The pieces that it does not, for they are ours to run."""
         return [one.proto.body for one in self.app.get("html") if one.proto.unsafe_allow_javascript]

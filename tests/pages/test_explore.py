@@ -31,7 +31,7 @@ class TestFirstView:
         assert len(page.candidates()) == 10
         assert set(page.figures()) == {"head_figure", "loss_figure"}
         assert len(page.sentence()) > 40
-        assert not page.said("error") + page.said("warning") + page.said("info")
+        assert not page.said("error") + page.notes() + page.said("info")
 
     def test_shows_what_the_model_computes(self, story: Model) -> None:
         page = Explore(text=LINES, row="2", layer="2", head="1", causal="false", pad="right")
@@ -149,7 +149,7 @@ class TestChoices:
         page.choose(example=name)
         assert page["text"] == page.app.text_area(key="text").value == EXAMPLES[name]
         assert page["example"] is None, "the box is ready for the next"
-        assert not page.said("warning")
+        assert not page.notes()
         assert same(page.weights(), Explore(text=EXAMPLES[name]).weights())
 
     def test_part_of_a_long_text_is_shown_large_and_the_numbers_are_of_all_of_it(self) -> None:
@@ -263,7 +263,7 @@ class TestTexts:
         (cut,) = story.encode([text]).cut
         assert cut
         page = Explore().type(text)
-        (warning,) = page.said("warning")
+        (warning,) = page.notes()
         assert str(story.context) in warning
         assert f"{len(cut):,}" in warning
         assert " ".join(cut.split())[:30] in warning
@@ -276,13 +276,13 @@ class TestTexts:
         begin = time.process_time()  # of this process: others on the machine do not count
         page.type(text)
         assert time.process_time() - begin < 1
-        assert len(page.said("warning")) == 1
+        assert len(page.notes()) == 1
 
     def test_fifty_lines_show_the_first_and_say_how_many_are_left_out(self) -> None:
         page = Explore().type("\n".join(f"line {number}" for number in range(50)))
         shown = len(page.app.selectbox(key="row").options)
         assert shown == MOST_ROWS
-        (warning,) = page.said("warning")
+        (warning,) = page.notes()
         assert str(shown) in warning
         assert str(50 - shown) in warning
 

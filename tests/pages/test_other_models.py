@@ -28,7 +28,8 @@ def healthy(app: AppTest) -> AppTest:
 
 
 def said(app: AppTest) -> str:
-    return " ".join(box.value for box in [*app.error, *app.warning, *app.info])
+    notes = [one for one in app.caption if one.value.startswith(":material/info:")]
+    return " ".join(box.value for box in [*app.error, *app.warning, *app.info, *notes])
 
 
 @pytest.fixture(scope="module")

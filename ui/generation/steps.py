@@ -20,11 +20,11 @@ from viz.generation.writing import (
     chances_head,
     sentence,
     settings,
-    signs,
     text_html,
 )
 from viz.numbers import TOP
 from viz.palette import MARK
+from viz.signs import signs
 from viz.view import HeadView, cropped
 
 MOST_ROWS = 64  # of the heatmap

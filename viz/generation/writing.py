@@ -1,19 +1,12 @@
 """Writing token by token: the text so far, the candidates for a token, and the sentence about both. HTML."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
-
-SIGNS = {
-    "·": "· begins a token that has a space before its first letter",
-    "⏎": "⏎ is the end of a line",
-    "⟨": "⟨E6⟩ is a byte that is no character by itself",
-    "<start>": "<start> is put before every text, as when the model was trained",
-}
 
 
 @dataclass(frozen=True)
@@ -117,13 +110,6 @@ def chances_head(what: str) -> Markup:
         for name, colour in (("model", STANDARD), ("drawn", NOW))
     )
     return Markup('<div class="chance head"><b>{}</b>{}<span class="bars"></span></div>').format(what, swatches)
-
-
-def signs(labels: Iterable[str]) -> str:
-    """What the signs in these labels stand for; nothing where there are none."""
-    text = "".join(labels)
-    said = [meaning for sign, meaning in SIGNS.items() if sign in text]
-    return "; ".join(said) + "." if said else ""
 
 
 def _chances(scene: Scene) -> str:

@@ -19,7 +19,7 @@ from viz.generation.cache import (
     differences_table,
     old_rows_figure,
 )
-from viz.generation.writing import Chance, Scene, Token, chance_html, chances_head, sentence, settings, signs, text_html
+from viz.generation.writing import Chance, Scene, Token, chance_html, chances_head, sentence, settings, text_html
 
 NASTY = "<script>alert(1)</script>"
 
@@ -182,10 +182,3 @@ def test_a_table_of_differences_leaves_out_what_is_not_to_be_had() -> None:
     page = differences_table(("what", "on <b>"), [("rows", [2e-6]), ("logits", [float("nan")])])
     assert re.findall('<td class="number">(.*?)</td>', page) == ["2·10⁻⁶", "–"]
     assert "on &lt;b&gt;" in page
-
-
-def test_signs_are_explained_where_they_stand_and_nowhere_else() -> None:
-    assert signs(["a", "b"]) == ""
-    assert signs(["·a", "⟨E6⟩"]) == (
-        "· begins a token that has a space before its first letter; ⟨E6⟩ is a byte that is no character by itself."
-    )

@@ -1,0 +1,13 @@
+"""What labels' signs stand for.
+
+python -m pytest tests/viz/test_signs.py
+"""
+
+from viz.signs import signs
+
+
+def test_signs_are_explained_where_they_stand_and_nowhere_else() -> None:
+    assert signs(["a", "b"]) == ""
+    assert signs(["·a", "⟨E6⟩"]) == (
+        "· begins a token that has a space before its first letter; ⟨E6⟩ is a byte that is no character by itself."
+    )

@@ -1,0 +1,18 @@
+"""The signs that tokens' labels are written with."""
+
+from collections.abc import Iterable
+
+SIGNS = {
+    "·": "· begins a token that has a space before its first letter",
+    "⏎": "⏎ is the end of a line",
+    "⟨": "⟨E6⟩ is a byte that is no character by itself",
+    "<pad>": "<pad> fills up a line that is shorter than another",
+    "<start>": "<start> is put before every text, as when the model was trained",
+}
+
+
+def signs(labels: Iterable[str]) -> str:
+    """What the signs in these labels stand for; nothing where there are none."""
+    text = "".join(labels)
+    said = [meaning for sign, meaning in SIGNS.items() if sign in text]
+    return "; ".join(said) + "." if said else ""
