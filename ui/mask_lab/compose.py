@@ -162,7 +162,9 @@ def take_drawing(strokes: tuple[Stroke, ...], text: str, number: int) -> None:
     """The canvas's drawing on a text, the number-th since the page itself set one; drawn over one that is switched off,
     it switches that on and lies on top of it."""
     state = st.session_state
-    if strokes and not state.mask_drawn_on and state.mask_drawn not in ((), strokes):
+    # who draws on while an answer is under way still sends the switch as it was before: off. Their strokes go on from
+    # the drawing that is here; those drawn over one that is switched off do not.
+    if strokes and not state.mask_drawn_on and strokes[: len(state.mask_drawn)] != state.mask_drawn:
         strokes = (*state.mask_drawn, *strokes)[-MOST_STROKES:]
         _show_anew()
     state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=text if strokes else None,
