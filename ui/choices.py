@@ -42,19 +42,16 @@ def begin_page(title: str) -> None:
         return
     if state.get("written_link") in (None, st.query_params.to_dict()):
         return
-    if not any(state.get(key, value) != value for name in _here() for key, value in state[name].items()):
-        state.to_reread = set(_here())
+    if not any(state.get(key, value) != value for key, value in state.choices_of_link.items()):
+        state.to_reread = {name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit}
 
 
 def note_link(written: dict[str, str]) -> None:
-    """Call when the page is drawn and its link is written: what the choices are now is what a change is told from."""
+    """Call when the page is drawn and its link is written: what the choices are now is what a change is told from.
+
+    Not what they were when a run began: a run that was interrupted has written no link.
+    """
     state = st.session_state
-    state.written_link = written
-    for name in _here():
-        state[name] = {key: state.get(key, value) for key, value in state[name].items()}
-
-
-def _here() -> list[str]:
-    """The copies of the page that is shown."""
-    visits = st.session_state.get("visit_of_copy", {})
-    return [name for name, visit in visits.items() if visit == st.session_state.visit]
+    here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
+    keys = [key for name in here for key in state[name]]
+    state.update(written_link=written, choices_of_link={key: state[key] for key in keys if key in state})

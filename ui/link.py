@@ -56,8 +56,9 @@ class Link(BaseModel):
     @classmethod
     def of_choices(cls, **others: Any) -> Self:
         """The choices as they are now, but for others: those of them that are fields."""
-        chosen = dict(st.session_state) | others
-        return cls.model_validate({name: chosen[name] for name in cls.model_fields if name in chosen})
+        state = st.session_state
+        chosen = {name: state[name] for name in cls.model_fields if name in state}
+        return cls.model_validate(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults."""
