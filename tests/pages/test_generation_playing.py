@@ -84,7 +84,7 @@ class TestPlaying:
         shutil.copy(tiny_folder / "tokenizer.json", tmp_path)
         page = Page("abcdefgh" * 124, model=str(tmp_path)).press("play")
         model = models.get(str(tmp_path))
-        trace = results.shared().find(page.app.session_state.grown)
+        trace = results.engine().traces.find(page.app.session_state.grown)
         assert trace.nbytes() > 64 * 2**20
         steps, runs = [], []
         step, whole = kv_cache.step, type(model).run

@@ -136,7 +136,7 @@ def losses(part: Part, *, changed: bool) -> None:
         return
     curves = (now.losses, standard.losses)
     st.caption(explain.loss_caption(*curves, changed=changed))
-    figure = loss_figure(*curves, part.now.trace.batch.pieces[part.now.row], changed=changed)
+    figure = loss_figure(*curves, part.now.run.batch.pieces[part.now.row], changed=changed)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
 
 

@@ -1,0 +1,18 @@
+"""Which of the homes the operator's settings ask for."""
+
+from model import machine
+from model.jobs.engine import Engine
+from model.jobs.home import Home, InThisProcess
+from model.jobs.turns import Turns
+from model.settings import Settings
+
+
+def start(settings: Settings, engine: Engine) -> Home:
+    """engine: the one of this process, which does the jobs where no worker does."""
+    hands = [InThisProcess(engine) for _ in range(machine.cores())]
+    return Home(hands, turns_of(settings, len(hands)), seconds=settings.job_seconds, sticky=False)
+
+
+def turns_of(settings: Settings, hands: int) -> Turns:
+    """A queue for so many hands."""
+    return Turns(hands, most_waiting=settings.waiting_jobs, most_a_reader=settings.waiting_jobs_a_reader)
