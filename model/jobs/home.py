@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Literal, Protocol
 
 from model.jobs.engine import Engine
@@ -16,8 +16,10 @@ from model.jobs.job import Job
 from model.jobs.turns import Ticket, Turns
 
 LOOK = 0.05  # seconds between two looks of a reader who waits
+PAUSE = 1.0  # seconds from one try to start a hand to the next
 SPARE = 2.0  # seconds that a hand has to stop a job which is over its time
 
+TOLD = (ValueError, OSError, MemoryError)  # errors that are sentences for the reader
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 
 
@@ -41,6 +43,9 @@ class HandLost(Exception):
 
 class Hand(Protocol):
     """Does one job at a time."""
+
+    def wait_until_ready(self) -> None:
+        """Before the first job, and after HandLost. Raises HandLost where it takes another try."""
 
     def do(self, job: Job, seconds: float) -> Any:
         """The answer. Raises what the job raises; TooSlow; HandLost, after which it is ready for the next job."""
@@ -73,6 +78,7 @@ class Home:
     def __init__(self, hands: Sequence[Hand], turns: Turns, *, seconds: float, sticky: bool) -> None:
         self.observers: list[Callable[[Done], object]] = []
         self._hands, self._turns, self._seconds, self._sticky = hands, turns, seconds, sticky
+        self._closed = False
         self._threads = [
             Thread(target=self._work, args=(number, hand), name=f"hand {number}", daemon=True)
             for number, hand in enumerate(hands)
@@ -98,13 +104,21 @@ class Home:
 
     def close(self) -> None:
         """Ends every hand. Who still waits gets Busy."""
+        self._closed = True
         self._turns.close()
         for hand in self._hands:
             hand.close()
 
     def _work(self, number: int, hand: Hand) -> None:
-        while (ticket := self._turns.next(number)) is not None:
-            self._do(ticket, number, hand)
+        while not self._closed:
+            try:
+                hand.wait_until_ready()
+            except HandLost:
+                sleep(PAUSE)
+            else:
+                ticket = self._turns.next(number)
+                if ticket is not None:
+                    self._do(ticket, number, hand)
 
     def _do(self, ticket: Ticket, number: int, hand: Hand) -> None:
         began = ticket.started
@@ -119,7 +133,7 @@ class Home:
             else:
                 ticket.answer.set_exception(ValueError(LOST_TWICE))
         except BaseException as error:  # noqa: BLE001 - it is the asker's
-            outcome = "too slow" if isinstance(error, TooSlow) else "refused" if _is_told(error) else "failed"
+            outcome = "too slow" if isinstance(error, TooSlow) else "refused" if isinstance(error, TOLD) else "failed"
             ticket.answer.set_exception(error)
         took = monotonic() - began
         self._turns.done(took)
@@ -145,13 +159,11 @@ class InThisProcess:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    def wait_until_ready(self) -> None:
+        """It is."""
+
     def do(self, job: Job, seconds: float) -> Any:
         return self._engine.do(job)
 
     def close(self) -> None:
         """There is nothing to end."""
-
-
-def _is_told(error: BaseException) -> bool:
-    """Whether it is a sentence for the reader."""
-    return isinstance(error, ValueError | OSError | MemoryError)

@@ -2,15 +2,20 @@
 
 from model import machine
 from model.jobs.engine import Engine
-from model.jobs.home import Home, InThisProcess
+from model.jobs.home import Hand, Home, InThisProcess
+from model.jobs.pool import WorkerProcess
 from model.jobs.turns import Turns
 from model.settings import Settings
 
 
 def start(settings: Settings, engine: Engine) -> Home:
     """engine: the one of this process, which does the jobs where no worker does."""
-    hands = [InThisProcess(engine) for _ in range(machine.cores())]
-    return Home(hands, turns_of(settings, len(hands)), seconds=settings.job_seconds, sticky=False)
+    if settings.workers:
+        share = settings.traces_bytes // settings.workers
+        hands: list[Hand] = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]
+    else:
+        hands = [InThisProcess(engine) for _ in range(machine.cores())]
+    return Home(hands, turns_of(settings, len(hands)), seconds=settings.job_seconds, sticky=bool(settings.workers))
 
 
 def turns_of(settings: Settings, hands: int) -> Turns:

@@ -98,7 +98,7 @@ class GrownRun(Run):
 class Job:
     """function(*arguments, **options), with models and traces in place of what stands for them among the arguments.
 
-    function: of a module of model/, or a method of a class there, found by its name. Raises ValueError for any other.
+    function: of a module, or a method of a class there, found by its name. Raises ValueError for any other.
     """
 
     function: Callable[..., Any]
@@ -107,8 +107,8 @@ class Job:
 
     def __post_init__(self) -> None:
         module, name = self.function.__module__, self.function.__qualname__
-        if not module.startswith("model.") or "<" in name or _named(module, name) is not self.function:
-            raise ValueError(f"expected a function that a module of model/ has under its name, got {module}.{name}")
+        if "<" in name or module == "__main__" or _named(module, name) is not self.function:
+            raise ValueError(f"expected a function that its module has under its name, got {module}.{name}")
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from time import monotonic
 from model.jobs.job import Job
 
 MOST_REMEMBERED = 10_000  # runs, and which hand has their traces
+STOPPED = "This server is being stopped. Try again in a minute"
 FIRST_GUESS = 0.5  # seconds a job, until some were done
 
 
@@ -84,6 +85,9 @@ class Turns:
         """Its hand was lost: it is next, at any hand."""
         with self._changed:
             ticket.started, ticket.near, ticket.losses = 0.0, (), ticket.losses + 1
+            if self._closed:
+                ticket.answer.set_exception(Busy(STOPPED))
+                return
             self._readers.setdefault(ticket.reader, deque()).appendleft(ticket)
             self._readers.move_to_end(ticket.reader, last=False)
             self._changed.notify_all()
@@ -101,7 +105,7 @@ class Turns:
             self._closed = True
             for ticket in [ticket for some in self._readers.values() for ticket in some]:
                 if not ticket.answer.done():
-                    ticket.answer.set_exception(Busy("This server is being stopped. Try again in a minute"))
+                    ticket.answer.set_exception(Busy(STOPPED))
             self._readers.clear()
             self._changed.notify_all()
 

@@ -13,6 +13,7 @@ import pytest
 from model import kv_cache
 from model.base import Model
 from model.gpt2 import save_transformer
+from model.jobs.job import ModelRef
 from model.sampling import MOST_WRITTEN
 from model.transformer import Transformer, TransformerConfig
 from tests.pages.generation import Page, written_by
@@ -94,5 +95,5 @@ class TestPlaying:
             time.sleep(0.45)
             assert len(page.run().path.written) == written
         assert (len(steps), len(runs)) == (2, 0)
-        key = ("grown", model.key, page.path.ids)
+        key = (ModelRef.of(model), "grown", page.path.ids)
         assert page.app.session_state.grown == key, "a reader's session holds a key alone, no tensors"
