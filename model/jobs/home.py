@@ -102,6 +102,10 @@ class Home:
             raise
         return ticket.answer.result()
 
+    def waiting(self) -> int:
+        """How many jobs wait for their turn."""
+        return self._turns.waiting()
+
     def close(self) -> None:
         """Ends every hand. Who still waits gets Busy."""
         self._closed = True

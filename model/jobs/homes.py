@@ -1,5 +1,7 @@
 """Which of the homes the operator's settings ask for."""
 
+from collections.abc import Sequence
+
 from model import machine
 from model.jobs.engine import Engine
 from model.jobs.home import Hand, Home, InThisProcess
@@ -10,12 +12,22 @@ from model.settings import Settings
 
 def start(settings: Settings, engine: Engine) -> Home:
     """engine: the one of this process, which does the jobs where no worker does."""
-    if settings.workers:
+    hands: Sequence[Hand]
+    if settings.ray:
+        from model.jobs import cluster  # which imports ray: in requirements-ray.txt
+
+        hands = cluster.hands(settings.ray, settings.workers, settings.models_in_memory, settings.traces_bytes)
+    elif settings.workers:
         share = settings.traces_bytes // settings.workers
-        hands: list[Hand] = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]
+        hands = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]
     else:
         hands = [InThisProcess(engine) for _ in range(machine.cores())]
-    return Home(hands, turns_of(settings, len(hands)), seconds=settings.job_seconds, sticky=bool(settings.workers))
+    return Home(
+        hands,
+        turns_of(settings, len(hands)),
+        seconds=settings.job_seconds,
+        sticky=settings.workers > 0 and not settings.ray,
+    )
 
 
 def turns_of(settings: Settings, hands: int) -> Turns:
