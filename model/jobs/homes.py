@@ -22,12 +22,8 @@ def start(settings: Settings, engine: Engine) -> Home:
         hands = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]
     else:
         hands = [InThisProcess(engine) for _ in range(machine.cores())]
-    return Home(
-        hands,
-        turns_of(settings, len(hands)),
-        seconds=settings.job_seconds,
-        sticky=settings.workers > 0 and not settings.ray,
-    )
+    sticky = bool(settings.workers and not settings.ray)  # Ray finds the replica that has a trace by itself
+    return Home(hands, turns_of(settings, len(hands)), seconds=settings.job_seconds, sticky=sticky)
 
 
 def turns_of(settings: Settings, hands: int) -> Turns:

@@ -132,6 +132,20 @@ class TestEveryHome:
         assert "reader one" not in repr(told)
 
 
+@pytest.mark.parametrize("home", ["ray"], indirect=True)
+class TestRay:
+    @pytest.mark.parametrize("way", [questions.die, questions.stop])
+    def test_a_replica_that_is_lost_or_stuck_is_a_retry(self, home: Home, tmp_path: Path, way: Callable) -> None:
+        assert home.ask(Job(way, (str(tmp_path), 1))) == 2
+
+    def test_jobs_of_a_run_go_where_its_trace_is(self, home: Home, tiny: Model) -> None:
+        """But for the first ones: it takes Ray a moment to tell who has it."""
+        job = Job(questions.process_of, (run_of(tiny, MaskSpec(prefix=5)),))
+        home.ask(job)
+        sleep(3)
+        assert len({home.ask(job) for _ in range(10)}) == 1
+
+
 class TestWorkers:
     def test_jobs_of_a_run_go_to_the_worker_that_has_its_trace(
         self, their_home: Home, workers: list[WorkerProcess], tiny: Model
