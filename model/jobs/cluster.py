@@ -7,6 +7,7 @@ otherwise, and the numbers shall be the same to the bit wherever they are comput
 
 import os
 import pickle
+from asyncio import to_thread
 from hashlib import blake2b
 from pathlib import Path
 from threading import Timer
@@ -30,7 +31,9 @@ MOST_REMEMBERED = 256  # runs whose traces a replica is known to have
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # the program lies at the same place on every machine
 
 
-@serve.deployment(max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=15)
+@serve.deployment(
+    max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=5, graceful_shutdown_timeout_s=2
+)
 class Replica:
     """One engine, one thread of torch, one job at a time."""
 
@@ -45,7 +48,8 @@ class Replica:
         timer = Timer(seconds + SPARE, os._exit, (1,))
         timer.start()
         try:
-            return answered(self._engine, pickle.loads(job))  # noqa: S301 - of the server that started this one
+            found: Job = pickle.loads(job)  # noqa: S301 - of the server that started this one
+            return await to_thread(answered, self._engine, found)  # so that Ray can see that the replica lives
         finally:
             timer.cancel()
 

@@ -5,7 +5,6 @@ text's tokens; a reader's session holds its key alone. So memory is bounded howe
 """
 
 import time
-from collections.abc import Hashable
 from dataclasses import replace
 
 import streamlit as st
@@ -26,11 +25,12 @@ def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
     batch, ref = kv_cache.batch_of(model, path.ids), ModelRef.of(model)
     if not cache:
         return RunView(model, Run(ref, batch, model.standard), model.standard, 0)
-    before: Hashable = st.session_state.get("grown")
-    run = GrownRun(ref, batch, model.standard, prompt=len(path.prompt), before=before)
-    if before == run.trace_key:
-        run = replace(run, before=None)
-    st.session_state.grown = run.trace_key
+    run = GrownRun(ref, batch, model.standard, prompt=len(path.prompt))
+    newest, before = st.session_state.get("grown", (None, None))  # the traces of this reader's last two texts, by key
+    if newest != run.trace_key:
+        newest, before = run.trace_key, newest
+    st.session_state.grown = newest, before
+    run = replace(run, before=before)
     return RunView(model, run, model.standard, 0)
 
 
@@ -42,7 +42,8 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     if due and writing.path.room(model.context):
         choice = choice_of(look_at(model, writing.path, cache), writing.path, sampling, None)
         writing = writing.plus(choice.token, float(choice.before[choice.token]))
-        look_at(model, writing.path, cache)  # its row too: a token's time is over once it can be drawn
+        # its row too: a token's time is over once it can be drawn
+        choice_of(look_at(model, writing.path, cache), writing.path, sampling, None)
     writing = replace(writing, due=False, last=time.monotonic() if due else writing.last)
     st.session_state.writing = writing
     return writing
