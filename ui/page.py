@@ -17,6 +17,7 @@ PAGES = {  # in the order in which they are read
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),
+    "pages/export.py": ("Export", ":material/download:"),
     "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
     "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
