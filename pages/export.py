@@ -39,13 +39,13 @@ names = [name for name in ("causal", "padding", *model.describe().masks) if hasa
 on, lifted = ([name for name in dict.fromkeys(names) if getattr(spec, name) is state] for state in (True, False))
 lifted = [name for name in lifted if getattr(model.standard, name)]
 said = masks_said(on, lifted, only_layer=scope == "layer")
-sha256 = hash_of(reading.rows[row])
+plain, sha256 = explain.plain_title(model), hash_of(reading.rows[row])
 
 
 def exported(which: list[tuple[int, int]]) -> Export:
     """The chosen head and others of this text as they are now, whole."""
     about = About(
-        unmask=version(), model=explain.plain_title(model), attention=attention, layer=layer, head=head, text_sha256=sha256,
+        unmask=version(), model=plain, attention=attention, layer=layer, head=head, text_sha256=sha256,
         masks=asdict(now.masks), queries=tuple(whole[0].queries), keys=tuple(whole[0].keys),
     )  # fmt: skip
     return Export(about, {place: now.head(*place) for place in which})
@@ -53,11 +53,9 @@ def exported(which: list[tuple[int, int]]) -> Export:
 
 section = sections.choose()
 if section == "Picture":
-    words = caption(model=explain.plain_title(model), number=number, head=head, view=views[0], masks=said, sha256=sha256,
+    words = caption(model=plain, number=number, head=head, view=views[0], masks=said, sha256=sha256,
                     version=version())  # fmt: skip
-    sections.picture(
-        views[0], views[1] if len(views) > 1 else None, f"{explain.plain_title(model)} · L{number} H{head}", words
-    )
+    sections.picture(views[0], views[1] if len(views) > 1 else None, f"{plain} · L{number} H{head}", words)
 elif section == "Numbers":
     every = [(one, other) for one in range(layers) for other in range(heads)]
     room = fits(whole[0], len(every))

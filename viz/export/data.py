@@ -134,12 +134,12 @@ def _arrays(export: Export) -> dict[str, np.ndarray]:
         for name in names
     }
     places = np.array(list(export.heads), np.int64)
-    return {
+    return masks | {
         "weights": np.stack([view.weights for view in views]).astype(np.float32),
         "scores": np.stack([view.scaled for view in views]).astype(np.float32),
         "layers": places[:, 0],
         "heads": places[:, 1],
-    } | masks
+    }
 
 
 def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:

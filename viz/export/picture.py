@@ -8,6 +8,7 @@ import textwrap
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -142,7 +143,8 @@ def _finish(panel: Axes, view: HeadView, name: str, picture: object, measure: st
     panel.set_xlabel(KEY_TITLE, fontsize=8)
     panel.set_ylabel(QUERY_TITLE, fontsize=8)
     panel.set_title(name, fontsize=9, loc="left", weight="bold")
-    figure = panel.figure
+    figure = panel.get_figure(root=True)
+    assert figure is not None  # it was made on one
     box, (width, _) = panel.get_position(), figure.get_size_inches()
     beside = figure.add_axes((box.x1 + 0.08 / width, box.y0, 0.1 / width, box.height))
     figure.colorbar(picture, cax=beside, label=measure)  # type: ignore[arg-type]
@@ -184,7 +186,7 @@ def _runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
     return [(int(row), int(begin), int(end)) for (row, begin), (_, end) in zip(begins, ends, strict=True)]
 
 
-def _text(figure: Figure, x: float, y: float, words: str, size: float, families: list[str], **how: str) -> None:
+def _text(figure: Figure, x: float, y: float, words: str, size: float, families: list[str], **how: Any) -> None:
     figure.text(x, y, words, fontsize=size, family=families, ha="left", parse_math=False, **how)
 
 
