@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from ui import choices
+from ui import at_once, choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 from viz.room import MARGIN, WIDE
 
@@ -85,6 +85,7 @@ def _room(name: str, wide: float, above: int) -> str:
 
 def set_up(title: str) -> None:
     """Call first on every page."""
+    at_once.no_delay()
     choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
     rooms = _room("pair", WIDE, 195) + _room("one", 1, 195)
