@@ -62,7 +62,7 @@ with right:
         else drawn(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
     )
     with picture_place:
-        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
+        head_picture.show(figure, drawn(explain.head_alt, name, views[0], changed), room="pair", zooms=True)
     st.html(drawn(explain.key, views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
     with st.expander("How a cell is computed"):
@@ -85,8 +85,8 @@ else:
     with losses:
         curves = (predictions.losses, standard_predictions.losses)
         figure = drawn(loss_figure, *curves, batch.pieces[row], changed=changed)
-        st.caption(explain.loss_caption(*curves, changed=changed), help=explain.NATS)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+        st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=explain.NATS)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
         if misled(*curves):
