@@ -59,6 +59,9 @@ STYLE = """
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
+  [data-testid="stWidgetLabel"] p { color: light-dark(#1F2328, #E6E8EB) !important; }
+  [data-testid="stBaseButton-primary"] p { color: light-dark(#FFFFFF, #14171C); }
+  [data-testid="stMarkdownContainer"] h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   ROOMS
   [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
@@ -86,7 +89,7 @@ def _room(name: str, wide: float, above: int) -> str:
 def set_up(title: str) -> None:
     """Call first on every page."""
     choices.begin_page(title)
-    st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
+    st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
     rooms = _room("pair", WIDE, 195) + _room("one", 1, 195)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}

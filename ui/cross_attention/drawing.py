@@ -116,7 +116,7 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
 
 def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> None:
     """Every choice of masks, measured."""
-    st.markdown("##### What breaks when a mask is lifted")
+    st.markdown("#### What breaks when a mask is lifted")
     meant, rows = written_dates.read(lines.reading.rows[row]), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
@@ -146,7 +146,7 @@ def _name_of(spec: MaskSpec) -> str:
 
 
 def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> None:
-    st.markdown(f"##### {TITLES[part]}")  # the cross-attention's head is chosen above, at the alignment
+    st.markdown(f"#### {TITLES[part]}")  # the cross-attention's head is chosen above, at the alignment
     layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
     name = f"{part} L{layer} " + ("mean of heads" if head is None else f"H{head}")
     now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.numbers import Candidate, percent
+from viz.numbers import Candidate, chance
 from viz.palette import MARK
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -162,9 +162,9 @@ def _prediction(found: Effect) -> Markup:
     after = _name(found, found.query)
     if standard.label != now.label:
         return Markup("After {} the likeliest next token was <b>{}</b> ({}) and is <b>{}</b> ({}).").format(
-            after, standard.label, percent(standard.probability), now.label, percent(now.probability)
+            after, standard.label, chance(standard.probability), now.label, chance(now.probability)
         )
-    before, after_all = percent(standard.probability), percent(now.probability)
+    before, after_all = chance(standard.probability), chance(now.probability)
     if before == after_all:
         return Markup()
     return Markup("After {} the likeliest next token stays <b>{}</b>: {}, before {}.").format(

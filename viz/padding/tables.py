@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from viz.formats import amount
-from viz.numbers import Candidate, percent
+from viz.numbers import Candidate, chance
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 
@@ -93,7 +93,7 @@ def _candidate(one: Candidate | None, expected: Candidate) -> str:
         return "<td></td>"
     kind = "correct" if one.label == expected.label else "wrong"
     token = f'<span class="token">{escape(one.label)}</span>'
-    return f'<td class="{kind}">{token} <span>{percent(one.probability)}</span></td>'
+    return f'<td class="{kind}">{token} <span>{chance(one.probability)}</span></td>'
 
 
 WAYS = """
@@ -113,7 +113,7 @@ STYLE = f"""
   table.texts th {{ vertical-align: bottom; white-space: normal; line-height: 1.25; }}
   table.texts td > span {{ display: inline-block; white-space: nowrap; }}
   table.numbers.texts td {{ white-space: normal; }}
-  table.texts td.wrong {{ color: {NOW}; font-weight: 600; }}
+  table.texts td.wrong {{ color: light-dark(#B03A37, #E8837F); font-weight: 600; }}
   table.texts td.faint {{ opacity: .6; }}
   table.texts td > span {{ vertical-align: bottom; }}
   table.texts td .token {{ white-space: pre; line-height: inherit; }}

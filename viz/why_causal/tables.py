@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from viz.numbers import tenths
+from viz.numbers import percent
 from viz.why_causal.charts import colour
 
 STYLE = Markup("""<style>
@@ -73,7 +73,7 @@ def nats(loss: float) -> str:
 def _copy(score: float, chosen: bool) -> Markup:
     shade = min(max(score, 0.0), 1.0) * 0.45  # so that the number stands out on light and on dark ground
     return Markup('<td class="{}" style="background: rgba(230,159,0,{:.2f})">{}</td>').format(
-        "chosen" if chosen else "", shade, tenths(score)
+        "chosen" if chosen else "", shade, percent(score)
     )
 
 
@@ -86,7 +86,7 @@ def _card(card: Card) -> Markup:
         '<span class="number"><b>{}</b> different tokens of the {} it writes</span></div>'
         '<p class="written"><span class="given">{}</span>{}</p></div>'
     ).format(
-        colour(card.trained), _word(card.trained), _word(card.run), nats(card.loss), tenths(card.accuracy),
+        colour(card.trained), _word(card.trained), _word(card.run), nats(card.loss), percent(card.accuracy),
         card.different, card.tokens, _shown(card.given), _shown(card.written),
     )  # fmt: skip
 
