@@ -9,6 +9,7 @@ page.set_up("Why causal")  # first, so that the browser has something to fetch w
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS
 from ui import explain
+from ui import head as head_picture
 from ui.guard import guarded
 from ui.why_causal import choices, live_training, runs, words
 from viz.head import head_figure, head_range
@@ -66,7 +67,7 @@ with heads:
     with picture:
         st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
         alt = explain.head_alt(f"L{layer} H{head}", view, False)
-        st.plotly_chart(head_figure(view, dark=page.is_dark()), key="head_figure", config=page.CHART, alt=alt)
+        head_picture.show(head_figure(view, dark=page.is_dark()), alt, room="one", on_pick=None)
         st.html(explain.key([view], head_range(view)))
         st.caption(words.LABELS)
     with beside:

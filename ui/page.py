@@ -7,7 +7,7 @@ import streamlit as st
 
 from ui import choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
-from viz.room import MARGIN, WIDE
+from viz.room import MARGIN, TWO, WIDE
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
@@ -31,9 +31,12 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 ROOM = """
   [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
   [class*="st-key-ROOM_"] > * {
-    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem); }
+    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE,
+      (100dvh - var(--above, 195px) - DOWNpx) / var(--tall, 1)), 70rem);
+    min-width: calc(var(--side) * WIDE + ACROSSpx); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
-    width: calc(var(--side) * WIDE + ACROSSpx) !important; height: calc(var(--side) + DOWNpx) !important; }
+    width: calc(var(--side) * WIDE + ACROSSpx) !important;
+    height: calc(var(--side) * var(--tall, 1) + DOWNpx) !important; }
 """
 STYLE = """
 <style>
@@ -73,13 +76,13 @@ STYLE = """
 """
 
 
-def _room(name: str, wide: float, above: int) -> str:
+def _room(name: str, wide: float) -> str:
     """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
 
-    above: pixels over the picture, as the page opens.
+    A picture may set --above, what is over it as the page opens, and --tall, its height in widths (ui/head.py).
     """
     across, down = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
-    numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down, "ABOVE": above + down}
+    numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down}
     style = ROOM
     for word, number in numbers.items():
         style = style.replace(word, str(number))
@@ -90,7 +93,7 @@ def set_up(title: str) -> None:
     """Call first on every page."""
     choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
-    rooms = _room("pair", WIDE, 195) + _room("one", 1, 195)
+    rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
     colours = OPENER_COLOURS | MASK_COLOURS

@@ -117,7 +117,13 @@ def _answers(found: Effect) -> Markup:
         return words + f" Yet {'its loss does not fall' if one else 'the loss of none of them falls'}."
     words += Markup(" Its loss falls from {:.2f} to {:.2f} {}").format(found.standard[best], found.now[best], NATS)
     rose = sum(found.gain(token) < 0 for token in found.known)
-    return words + (f"; that of {rose:,} of the others rises." if rose else ".")
+    return words + (f"; {_others(rose, len(found.known))}." if rose else ".")
+
+
+def _others(rose: int, known: int) -> str:
+    if known == 2:
+        return "that of the other rises"
+    return f"{'one' if rose == 1 else f'{rose:,}'} of the others {'rises' if rose == 1 else 'rise'}"
 
 
 def _way(found: Effect, token: int, path: Sequence["Look"]) -> Markup:
@@ -177,11 +183,12 @@ def _name(found: Effect, place: int) -> Markup:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """ "5 to 14, 16, 18 to 20"."""
+    """ "5 to 14, 16, 18, 19"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
+    spelled = (f"{first} to {last}" if last > first + 1 else range(first, last + 1) for first, last in runs)
+    return ", ".join(one if isinstance(one, str) else ", ".join(map(str, one)) for one in spelled)

@@ -11,6 +11,7 @@ from viz.why_causal.charts import colour
 
 STYLE = Markup("""<style>
 .four { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .6rem; }
+@media (max-width: 640px) { .four { grid-template-columns: minmax(0, 1fr); } }
 .four .one { border: 1px solid rgba(128,128,128,.3); border-left-width: 4px; border-radius: 5px; padding: .4rem .7rem; }
 .four .what { font-size: .875rem; margin: 0; }
 .four .numbers { display: flex; flex-wrap: wrap; gap: 0 1.1rem; align-items: baseline; }
