@@ -264,13 +264,13 @@ def sentence(view: ObeyView) -> str:
         found = html.escape(broken[0].words[:1].upper() + broken[0].words[1:])
         return f'<p class="sentence"><b>{html.escape(view.verdict)}</b> {found}{others}</p>'
     closed = int((~view.declared & ~np.isnan(view.moved)).sum())
-    opened = view.declared & ~np.isnan(view.moved)
+    opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
     parts = []
     if closed:
         parts.append(f"Through {_pairs(closed)} that its mask closes nothing came")
     if opened.any():
         parts.append(
-            f"through {int((opened & view.reaches).sum()):,} of {_pairs(int(opened.sum()))} that it opens something did"
+            f"through {int((opened & view.reaches).sum()):,} of {_pairs(int(opened.sum()))} of two tokens that it opens something did"
         )
     said = "; ".join(parts)
     said = f"{said[:1].upper()}{said[1:]}." if said else ""

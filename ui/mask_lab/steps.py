@@ -9,6 +9,7 @@ from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
+from viz.numbers import percent
 from viz.view import HeadView
 
 
@@ -97,7 +98,9 @@ def _about_the_values(row: RowSteps) -> str:
     which = "every key that is not blocked"
     if len(drawn) < free:
         share = row.weights[drawn].sum()
-        which = f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({share:.4f} of the weight)"
+        which = (
+            f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({percent(float(share))} of the weight)"
+        )
     return f"Pale: the value v of {which}. Red: weight × value, what it adds. Below: the sum over all keys."
 
 
