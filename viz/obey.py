@@ -269,9 +269,8 @@ def sentence(view: ObeyView) -> str:
     if closed:
         parts.append(f"Through {_pairs(closed)} that its mask closes nothing came")
     if opened.any():
-        parts.append(
-            f"through {int((opened & view.reaches).sum()):,} of {_pairs(int(opened.sum()))} of two tokens that it opens something did"
-        )
+        through = int((opened & view.reaches).sum())
+        parts.append(f"through {through:,} of {_pairs(int(opened.sum()))} of two tokens that it opens something did")
     said = "; ".join(parts)
     said = f"{said[:1].upper()}{said[1:]}." if said else ""
     doubt = f" {len(unsure)} {'law' if len(unsure) == 1 else 'laws'} cannot tell." if unsure else ""

@@ -97,10 +97,8 @@ def _about_the_values(row: RowSteps) -> str:
     free = int(row.free.sum())
     which = "every key that is not blocked"
     if len(drawn) < free:
-        share = row.weights[drawn].sum()
-        which = (
-            f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({percent(float(share))} of the weight)"
-        )
+        share = percent(float(row.weights[drawn].sum()))
+        which = f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({share} of the weight)"
     return f"Pale: the value v of {which}. Red: weight × value, what it adds. Below: the sum over all keys."
 
 

@@ -80,8 +80,8 @@ def _why_not(own: Outcome, other: Outcome, repeats: float, vocabulary: int) -> l
         )
     if other.loss > math.log(vocabulary):
         reasons.append(
-            f"Its twin is worse here than guessing blindly ({math.log(vocabulary):.1f} nats): this text is not like those "
-            "it learned from."
+            f"Its twin is worse here than guessing blindly ({math.log(vocabulary):.1f} nats): this text is not "
+            "like those it learned from."
         )
     return reasons
 
