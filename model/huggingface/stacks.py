@@ -7,7 +7,7 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from model.errors import NotSupported
-from model.huggingface.attention_hook import NoAttention, give_positions, going_on
+from model.huggingface.attention_hook import NoAttention, Run, give_positions, going_on
 from model.huggingface.own_attention import OwnAttention
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
@@ -51,17 +51,12 @@ class _PassThrough(nn.Module):
 
 
 @contextmanager
-def _through(run: Pass, stack: nn.Module, rows: int) -> Iterator[None]:
-    """The attentions of a stack on a batch of so many rows go through the run, those of code of its own too."""
-    if isinstance(run, Probe):
-        with going_on(run), run.whereabouts.watch(stack), OwnAttention(rows):
-            yield
-    elif run.own_code:
-        with going_on(run), OwnAttention(rows):
-            yield
-    else:
-        with going_on(run):
-            yield
+def through(run: Run, stack: nn.Module, rows: int) -> Iterator[None]:
+    """The attentions of a stack on a batch of so many rows go through the run; those of code of its own too, where the
+    run asks for them."""
+    watched = run.whereabouts.watch(stack) if isinstance(run, Probe) else nullcontext()
+    with going_on(run), watched, OwnAttention(rows) if run.own_code else nullcontext():
+        yield
 
 
 def _replaced(network: nn.Module, path: str, stand_in: nn.Module) -> nn.Module:
@@ -95,7 +90,7 @@ class OneStack:
         options: dict[str, Any] = self._numbered(positions)
         if _takes(self.stack, "use_cache"):
             options["use_cache"] = False
-        with _through(run, self.stack, len(ids)):
+        with through(run, self.stack, len(ids)):
             # with an attention mask, positions that start again are not taken for packed sequences
             return self.stack(input_ids=ids, attention_mask=keep.long(), **options)[0]
 
@@ -149,13 +144,13 @@ class TwoStacks:
     def memory(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
         """The encoder's states: ids and keep [B,S] -> [B,S,W]."""
         run.positions = positions_of(keep)
-        with _through(run, self.encoder, len(ids)):
+        with through(run, self.encoder, len(ids)):
             return self.encoder(input_ids=ids, attention_mask=keep.long())[0]
 
     def states(self, run: Pass, ids: Tensor, keep: Tensor, memory: Tensor, memory_keep: Tensor) -> Tensor:
         """The decoder's: ids and keep [B,T], memory [B,S,W], memory_keep [B,S] -> [B,T,W]."""
         run.positions = positions_of(keep)
-        with _through(run, self.decoder, len(ids)):
+        with through(run, self.decoder, len(ids)):
             return self.decoder(
                 input_ids=ids,
                 attention_mask=keep.long(),
