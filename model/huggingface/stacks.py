@@ -114,13 +114,22 @@ class OneStack:
         """The most positions it was made for, and that it takes without changing itself."""
         config = self.stack.config.get_text_config()
         limit = min([_stated(config), *_before_it_changes(config)])
-        return limit if self._counts_by_ids is None else limit - cast(int, self._counts_by_ids.padding_idx) - 1
+        if self._counts_by_ids is not None:
+            return limit - cast(int, self._counts_by_ids.padding_idx) - 1
+        return min([limit, *(len(table) - self.first_position for table in _position_tables(self.stack))])
 
 
 def _counts_by_ids(module: nn.Module) -> bool:
     table = getattr(module, "position_embeddings", None)
     numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
     return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
+
+
+def _position_tables(stack: nn.Module) -> list[Tensor]:
+    """One row a position: I-BERT's are no nn.Embedding."""
+    named = [module for name, module in stack.named_modules() if name.endswith("position_embeddings")]
+    tables = [getattr(module, "weight", None) for module in named]
+    return [table for table in tables if isinstance(table, Tensor)]
 
 
 class TwoStacks:
@@ -248,12 +257,15 @@ def _stated(config: PreTrainedConfig) -> int:
 
 
 def _before_it_changes(config: PreTrainedConfig) -> list[int]:
-    """Rotary positions of the "longrope" kind get other frequencies, for every thread, once a row passes this limit."""
+    """Rotary positions of the "longrope" kind get other frequencies, for every thread, once a row passes this limit;
+    Doge leaves tokens out once there are more than it keeps."""
     given = getattr(config, "rope_parameters", None) or {}
     kinds = [
         rope for rope in (given, *given.values()) if isinstance(rope, dict)
     ]  # one for all layers, or by layer type
-    return [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
+    longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
+    kept = getattr(config, "keep_window_size", None)
+    return longest if kept is None else [*longest, kept]
 
 
 def _takes(module: nn.Module, name: str) -> bool:
