@@ -195,6 +195,11 @@ class TwoStacks:
 Stacks = OneStack | TwoStacks
 
 
+def stacks_of(network: PreTrainedModel) -> Stacks:
+    """Raises NotSupported for a network that reads something else than text."""
+    return TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
+
+
 def stack_names(network: PreTrainedModel) -> tuple[str, ...]:
     """How the names of the weights in the network's stacks begin."""
     two = network.config.is_encoder_decoder

@@ -27,6 +27,9 @@ MOST_TOKENS = 600
 MOST_WORK = 7e10  # parameters times tokens: a few seconds
 TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a layer left out or a mask ignored changes them by about 1
 COARSE = 0.1  # for float16 and bfloat16
+NEEDS_MORE = re.compile(
+    r"pixel|image|input_features|bbox|flattened_patches|missing \d+ required positional", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +130,20 @@ def _reference(stacks: Stacks, batch: _Batch) -> Tensor:
             return stacks.reference(batch.ids, batch.keep, batch.source, batch.source_keep)
         return stacks.reference(batch.ids, batch.keep)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
-        if re.search(r"pixel|image|input_features|bbox", str(error), re.IGNORECASE):
+        if NEEDS_MORE.search(str(error)):
             raise NotSupported(f"it does not run on text alone ({first_line(error)})") from None
         raise NotSupported(f"transformers itself cannot run it ({type(error).__name__}: {error})") from None
+
+
+def check_runs_on_text(stacks: Stacks) -> None:
+    """Raises NotSupported for a network that asks for more than a text, as far as one without weights shows it."""
+    ids = torch.zeros(1, TOKENS, dtype=torch.long, device=device_of(stacks.network))
+    batch = _Batch(ids, torch.ones_like(ids, dtype=torch.bool), ids, torch.ones_like(ids, dtype=torch.bool))
+    try:
+        _reference(stacks, batch)
+    except NotSupported as error:
+        if "it does not run on text alone" in str(error):
+            raise
 
 
 def _states(stacks: Stacks, run: Probe | Recording, batch: _Batch) -> Tensor:
