@@ -33,7 +33,7 @@ def test_a_page_opens_at_its_own_address_and_shows_something(name: str) -> None:
     app.run()
     assert not app.exception
     assert not app.error
-    kinds = ("plotly_chart", "bidi_component", "html", "imgs")
+    kinds = ("plotly_chart", "bidi_component", "html", "image")
     assert sum(len(app.get(kind)) for kind in kinds) > 2
 
 
