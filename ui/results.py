@@ -12,12 +12,13 @@ from model.jobs.home import Home
 from model.jobs.job import Job
 from model.jobs.kept import Kept
 from model.settings import Settings
+from ui.guard import waiting
 
 
 @st.cache_resource(show_spinner=False)
 def shared() -> Kept:
     """The answers, a share of the memory that the container has."""
-    return Kept(Settings.from_environment().results_bytes)
+    return Kept(Settings.from_environment().results_bytes, waiting)
 
 
 @st.cache_resource(show_spinner=False)

@@ -4,7 +4,7 @@ A view holds plain data alone: which run it is of. What is drawn of it is asked 
 is, and its answer kept (results.py). A rerun with nothing changed computes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -81,7 +81,7 @@ class RunView:
         """The run's trace, made in this process: for views that are no jobs yet."""
         return results.engine().trace(self.run)
 
-    def kept(self, what: str, make: Callable[[], Made]) -> Made:
+    def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """What make() gives, remembered as this view's `what`: for views that are no jobs yet."""
         return results.shared().get((what, self.run.key, digest(self.masks.to_json()), self.row), make)
 

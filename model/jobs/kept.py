@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
+from sys import getsizeof
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -16,9 +18,13 @@ SMALL = 100  # bytes that a plain value may take
 
 
 class Kept:
-    """Least recently used leaves first. What two ask for at once is made once: the second waits for the first."""
+    """Least recently used leaves first. What two ask for at once is made once: the second waits for the first.
 
-    def __init__(self, most_bytes: int) -> None:
+    waiting: entered around the making, and the waiting for another's.
+    """
+
+    def __init__(self, most_bytes: int, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._waiting = waiting
         self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._being_made: dict[Hashable, Future] = {}
         self._lock = Lock()
@@ -31,6 +37,13 @@ class Kept:
         make is called without a lock. Who waits for another's making calls still_wanted now and then, which may raise.
         Raises what make raises, for everybody who waits for it.
         """
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        with self._waiting():
+            return self._get_or_make(key, make, still_wanted)
+
+    def _get_or_make(self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object]) -> Result:
         while True:
             with self._lock:
                 if key in self._kept:
@@ -99,4 +112,4 @@ def nbytes(value: Any) -> int:
         return SMALL + sum(nbytes(key) + nbytes(one) for key, one in value.items())
     if isinstance(value, list | tuple | set | frozenset):
         return SMALL + sum(map(nbytes, value))
-    return SMALL
+    return getsizeof(value)

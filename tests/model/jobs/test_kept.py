@@ -1,6 +1,6 @@
-"""The cache of results: bounded in bytes, made once for two who ask at once, by as many at a time as there are cores.
+"""What is kept: bounded in bytes, made once for two who ask at once.
 
-python -m pytest tests/ui/test_results.py
+python -m pytest tests/model/jobs/test_kept.py
 """
 
 from dataclasses import dataclass
