@@ -7,6 +7,7 @@ import re
 from datetime import date
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from viz.cross_attention.alignment import (
@@ -69,6 +70,7 @@ class TestLines:
     @pytest.mark.parametrize("step", [0, 1])
     def test_the_source_row_is_the_chosen_steps(self, step: int) -> None:
         figure = alignment_figure(alignment(step))
+        go.Figure(figure.to_dict())  # unchecked until here; raises ValueError
         (bars,) = [trace for trace in figure.data if trace.name == "source row"]
         assert np.allclose(bars.y, WEIGHTS[step])
         assert list(bars.marker.color) == [NOW, NOW, NOW, MASK_COLOURS["padding"]]
