@@ -29,15 +29,15 @@ from viz.view import HeadView, coarser, reduced, step_of
 TITLES = ("now", "standard masks", "now − standard")
 
 
-def head_figure(now: HeadView, *, dark: bool, wide: float = 1, query: int | None = None) -> Picture:
+def head_figure(now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, query: int | None = None) -> Picture:
     """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures.
 
-    query: the position whose row is framed.
+    tall: the room's height in sides. query: the position whose row is framed.
     """
     view = coarser(now)
     layout = _layout(view, dark, query) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
     layout["xaxis"]["domain"] = [0, 1 / wide]
-    weights = weights_trace(view, head_range(now), **_at_picture(view, wide))
+    weights = weights_trace(view, head_range(now), **_at_picture(view, wide, tall))
     return figure([*blocked_traces(view), weights], layout)
 
 
@@ -76,13 +76,15 @@ def comparison_figure(
     return figure(traces, layout)
 
 
-def difference_figure(now: HeadView, standard: HeadView, *, dark: bool, query: int | None = None) -> Picture:
-    """now - standard alone, as large as it gets."""
+def difference_figure(
+    now: HeadView, standard: HeadView, *, dark: bool, tall: float = 1, query: int | None = None
+) -> Picture:
+    """now - standard alone, as large as it gets; tall: the room's height in widths."""
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
     images = _hatching_of(change, other, dark=dark, place="")
     layout = _layout(view, dark, query) | axes(view) | {"annotations": [], "images": images}
-    return figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1))], layout)
+    return figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
 
 def head_range(*views: HeadView) -> float:
@@ -126,10 +128,10 @@ def _beside(x: float, top: float, tall: float) -> Part:
     return {"x": x, "xanchor": "left", "xpad": 8, "y": top, "yanchor": "top", "ypad": 0, "len": tall}
 
 
-def _at_picture(view: HeadView, wide: float) -> Part:
+def _at_picture(view: HeadView, wide: float, tall: float) -> Part:
     """Where the colour bar of one picture stands, whose cells are square."""
     rows, columns = view.weights.shape
-    return _beside(min(columns / rows, 1) / wide, 1, min(rows / columns, 1))
+    return _beside(min(columns / rows * tall, 1) / wide, 1, min(rows / columns / tall, 1))
 
 
 def _layout(view: HeadView, dark: bool, query: int | None) -> Part:

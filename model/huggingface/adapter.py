@@ -22,7 +22,7 @@ from model.huggingface.loading import (
 )
 from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
-from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
+from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head
 from model.masks import MaskSpec
@@ -238,7 +238,7 @@ def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel
     network, head = read_network(name, folder)
     try:
         check_vocabulary(name, network, tokenizers[0])
-        stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
+        stacks = stacks_of(network)
         findings = examine(stacks)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
