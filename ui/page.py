@@ -1,11 +1,12 @@
 """What every page begins with: its title and its style."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import streamlit as st
 
-from ui import choices
+from ui import at_once, choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 from viz.room import MARGIN, TWO, WIDE
 
@@ -17,6 +18,7 @@ PAGES = {  # in the order in which they are read
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),
+    "pages/export.py": ("Export", ":material/download:"),
     "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
     "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
@@ -91,36 +93,43 @@ def _room(name: str, wide: float) -> str:
 
 def set_up(title: str) -> None:
     """Call first on every page."""
+    at_once.no_delay()
     choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
+    st.html(_style())
+    with st.sidebar:
+        for path, (label, icon) in PAGES.items():
+            st.page_link(path, label=label, icon=icon)
+    with st.container(key="early"):
+        st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
+
+
+@cache
+def _style() -> str:
+    """The pages' CSS."""
     rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
     colours = OPENER_COLOURS | MASK_COLOURS
     swatches = " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
-    st.html(
+    return (
         STYLE.replace("SWITCHES", ", ".join(switches.values()))
         .replace("ROOMS", rooms)
         .replace("</style>", swatches + "</style>")
     )
-    with st.sidebar:
-        for path, (label, icon) in PAGES.items():
-            st.page_link(path, label=label, icon=icon)
-    with st.container(key="early"):
-        _fetch_early("PlotlyChart")
 
 
-def _fetch_early(part: str) -> None:
-    """Let the browser fetch and compile a part of Streamlit's own page while the server still imports torch.
+@cache
+def _fetch_early(part: str) -> str:
+    """A script that lets the browser fetch and compile a part of Streamlit's own page while the server imports torch.
 
-    Plotly's is 5 MB of JavaScript, asked for otherwise only once a chart arrives. Does nothing where a later Streamlit
-    keeps its parts elsewhere.
+    Plotly's is 5 MB of JavaScript, asked for otherwise only once a chart arrives. It does nothing where a later
+    Streamlit keeps its parts elsewhere.
     """
     scripts = Path(st.__file__).parent / "static" / "static" / "js"
-    for path in sorted(scripts.glob(f"{part}.*.js")):
-        address = json.dumps(f"static/js/{path.name}")
-        script = f"<script>import(new URL({address}, document.baseURI)).catch(() => {{}})</script>"
-        st.html(script, unsafe_allow_javascript=True)
+    addresses = [json.dumps(f"static/js/{path.name}") for path in sorted(scripts.glob(f"{part}.*.js"))]
+    fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
+    return f"<script>{'; '.join(fetched)}</script>"
 
 
 def is_dark() -> bool:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from markupsafe import escape
 
 from viz import heatmap
-from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching, mark_row
+from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.palette import table
 from viz.room import MARGIN, TWO
 from viz.view import HeadView, coarser, reduced
@@ -52,10 +52,9 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
         "margin": MARGIN | {"autoexpand": False},
         "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
         "images": hatching(mask.blocked, dark=dark),
+        "shapes": heatmap.frames(mask, view.query, "", "2"),
     }
-    figure = heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
-    mark_row(figure, view.query // mask.step, ("", "2"))
-    return figure
+    return heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
 
 
 def reach_table(view: ReachView) -> str:
