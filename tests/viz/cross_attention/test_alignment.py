@@ -150,6 +150,10 @@ class TestWords:
                                "which is wrong, and no day of the calendar.")  # fmt: skip
         assert self.answer(lifted="without both", now="2021-03-03").endswith("it writes the same.")
 
+    def test_beside_lifted_masks_it_says_which_masks_its_probabilities_are_under(self) -> None:
+        assert self.answer(lifted="without both").startswith("Under the standard masks the model writes 2021-03-03")
+        assert "say so: under the standard masks it writes" in self.answer(meant=None, lifted="without both")
+
     def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
         said = self.answer(lifted="without both", now="2020-03-03", now_day=date(2020, 3, 3))
         assert said.endswith("it writes 2020-03-03, which is wrong.")
