@@ -12,9 +12,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.base import TRACE_BYTES, Description, Model
-from model.errors import CheckpointError, NotSupported, first_line
+from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.loading import (
+    Report,
     check_vocabulary,
     read_network,
     read_tokenizers,
@@ -229,20 +230,23 @@ def load(name: str, progress: hub.Progress | None = None, settings: Settings | N
     return from_folder(name, fetching.fetch(name, progress, settings), settings)
 
 
-def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel:
-    """The model in a folder that `folders.fetch` gave. Raises CheckpointError and its kinds."""
+def from_folder(name: str, folder: Path, settings: Settings, report: Report = lambda _: None) -> HuggingFaceModel:
+    """The model in a folder that `fetching.fetch` gave. report: told what is being done; what it raises stops it.
+
+    Raises CheckpointError and its kinds.
+    """
     config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
-    network, head = read_network(name, folder)
+    network, head = read_network(name, folder, report)
     try:
         check_vocabulary(name, network, tokenizers[0])
         stacks = stacks_of(network)
-        findings = examine(stacks)
+        findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    except CheckpointError:
+    except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
         why = f"it cannot be run on its own ({type(error).__name__}: {first_line(error)})"
