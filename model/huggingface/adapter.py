@@ -13,7 +13,7 @@ from torch import Tensor
 
 from model.base import TRACE_BYTES, Description, Model
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
-from model.huggingface import checkpoint_files, fetching, hub
+from model.huggingface import checkpoint_files, fetching, hub, precision
 from model.huggingface.loading import (
     Report,
     check_vocabulary,
@@ -68,7 +68,7 @@ class HuggingFaceModel(Model):
             bytes_per_token=findings.bytes_per_token,
             key_value_heads=tuple(head * shared // heads for head in range(heads)),
         )
-        self.predicts, self._adapted = head.predicts, head.adapted
+        self.predicts, self._head = head.predicts, head
         self._stacks, self._findings = stacks, findings
         self._device = device_of(stacks.network)
         self.attentions = tuple(dict.fromkeys(site.part for site in findings.sites))
@@ -138,7 +138,7 @@ class HuggingFaceModel(Model):
         chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
-            architecture=type(network).__name__ + (", its adapter merged" if self._adapted else ""),
+            architecture=type(network).__name__ + (", its adapter merged" if self._head.adapted else ""),
             kind=self.kind,
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
@@ -150,6 +150,7 @@ class HuggingFaceModel(Model):
             windowed=len(windows),
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
+            precision=precision.said(self._head.stored),
             parameters=sum(parameter.numel() for parameter in network.parameters()),
         )
 

@@ -17,7 +17,7 @@ from transformers import (
 from transformers.utils import logging
 
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
-from model.huggingface import checkpoint_files, formats, lora
+from model.huggingface import checkpoint_files, formats, lora, precision
 from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
@@ -68,18 +68,20 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
     """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
     An adapter that lies beside it is merged into it.
-    float32 on a CPU, the checkpoint's own type on a GPU. Raises CheckpointError for weights that do not fit.
+    Its weights are held as precision.py says. Raises CheckpointError for weights that do not fit.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     files = checkpoint_files.local_files(folder)
-    size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
+    weights = checkpoint_files.weight_files(name, files)
+    size = sum(files[file] for file in weights)
+    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
     token = _REPORT.set(lambda words: report(f"reading {size / 1e6:,.0f} MB of weights, {words}"))
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
         network, found = class_for(config).from_pretrained(
             folder,
             config=config,
-            dtype=_type_on(device),
+            dtype=precision.held_in(stored),
             use_safetensors=True,
             attn_implementation="eager",
             output_loading_info=True,
@@ -96,7 +98,7 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
-    head = replace(head, adapted=lora.merge(name, network, folder))
+    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
     return network.eval().requires_grad_(False).to(device), head
 
 
@@ -156,11 +158,6 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
         built = AutoTokenizer.from_pretrained(folder, **SAFE)
         tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
     return tokenizer, tokenizer
-
-
-def _type_on(device: str) -> torch.dtype | str:
-    """float32 where it costs little, the checkpoint's own type ("auto") where it is fast."""
-    return torch.float32 if device == "cpu" else "auto"
 
 
 def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int], known: int) -> int:
