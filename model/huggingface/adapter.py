@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.base import TRACE_BYTES, Description, Model
+from model.base import TRACE_BYTES, Description, Model, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, hub, precision
 from model.huggingface.loading import (
@@ -131,6 +131,7 @@ class HuggingFaceModel(Model):
             why = f"it failed on this text ({type(error).__name__}: {first_line(error)})"
             raise refusal(self.name, self._stacks.network.config.model_type, why) from None
 
+    @once
     def describe(self) -> Description:
         """What was found when it was loaded."""
         network, sites = self._stacks.network, self._findings.sites
