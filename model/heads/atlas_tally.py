@@ -7,15 +7,16 @@ whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2
 other to be among the S, and the sample of a whole is made of the samples of its parts.
 """
 
+import io
 import json
-from dataclasses import dataclass, field, fields
+import zipfile
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
 SAMPLED = 400  # queries
 TOP_KEYS = 5  # of each of them
-DOUBLES = {"sums", "uniform", "offsets", "even", "key_weight", "query_peak"}
 
 
 @dataclass(eq=False)
@@ -50,6 +51,11 @@ class Sample:
 
     def __len__(self) -> int:
         return len(self.priority)
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        own = sum(array.nbytes for array in (self.priority, self.place, self.values, self.keys, self.weights))
+        return own + sum(4 * len(text) for text in self.texts) + sum(8 * len(ids) for ids in self.ids)
 
     def with_others(self, other: "Sample") -> "Sample":
         """The SAMPLED smallest priorities of both."""
@@ -100,7 +106,6 @@ class Tally:
     texts: int = 0
     rows: int = 0
     read: int = 0
-    units: set[tuple[int, int]] = field(default_factory=set)
 
     @classmethod
     def empty(cls, measures: int, layers: int, heads: int, length: int) -> Self:
@@ -122,10 +127,7 @@ class Tally:
         )
 
     def add(self, other: "Tally") -> None:
-        """Take in another's. Raises ValueError for units that were taken in before."""
-        twice = self.units & other.units
-        if twice:
-            raise ValueError(f"expected units that were not counted yet, got {sorted(twice)[:3]} again")
+        """Take in another's."""
         for name in ("sums", "counts", "uniform", "offsets", "cells", "even"):
             getattr(self, name)[...] += getattr(other, name)
         self._know(other.tokens)
@@ -134,7 +136,6 @@ class Tally:
             getattr(self, name)[..., where] += getattr(other, name)
         self.sample = self.sample.with_others(other.sample)
         self.texts, self.rows, self.read = self.texts + other.texts, self.rows + other.rows, self.read + other.read
-        self.units |= other.units
 
     def _know(self, tokens: np.ndarray) -> None:
         """Make room for tokens that were not seen before."""
@@ -149,23 +150,31 @@ class Tally:
             setattr(self, name, new)
         self.tokens = every
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays, for a file."""
-        plain = {"texts": self.texts, "rows": self.rows, "read": self.read, "units": sorted(self.units)}
+    def to_bytes(self) -> bytes:
+        """All of it, as numpy's npz."""
+        plain = {name: getattr(self, name) for name in ("texts", "rows", "read")}
         plain |= {"sample_texts": self.sample.texts, "sample_ids": self.sample.ids}
-        result = {one.name: getattr(self, one.name) for one in fields(self) if isinstance(getattr(self, one.name), np.ndarray)}
-        result |= {f"sample_{name}": getattr(self.sample, name) for name in ("priority", "place", "values", "keys", "weights")}
-        return result | {"plain": np.frombuffer(json.dumps(plain).encode(), np.uint8)}
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays |= {f"sample_{name}": getattr(self.sample, name) for name in SAMPLE_ARRAYS}
+        file = io.BytesIO()
+        np.savez(file, plain=np.frombuffer(json.dumps(plain).encode(), np.uint8), **arrays)
+        return file.getvalue()
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """What `arrays` gave. Raises KeyError or ValueError for anything else."""
-        plain = json.loads(arrays["plain"].tobytes())
-        sample = Sample(
-            **{name: arrays[f"sample_{name}"] for name in ("priority", "place", "values", "keys", "weights")},
-            texts=plain["sample_texts"],
-            ids=[tuple(ids) for ids in plain["sample_ids"]],
-        )
-        own = {one.name: arrays[one.name] for one in fields(cls) if one.name in arrays}
-        units = {(source, number) for source, number in plain["units"]}
-        return cls(**own, sample=sample, texts=plain["texts"], rows=plain["rows"], read=plain["read"], units=units)
+    def from_bytes(cls, data: bytes) -> Self:
+        """What `to_bytes` gave. Raises ValueError for anything else."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                plain = json.loads(arrays["plain"].tobytes())
+                sample = Sample(
+                    **{name: arrays[f"sample_{name}"] for name in SAMPLE_ARRAYS},
+                    texts=plain.pop("sample_texts"),
+                    ids=[tuple(ids) for ids in plain.pop("sample_ids")],
+                )
+                return cls(**{name: arrays[name] for name in ARRAYS}, sample=sample, **plain)
+        except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"expected a saved tally, got bytes that are none ({error})") from None
+
+
+ARRAYS = tuple(one.name for one in fields(Tally) if one.type is np.ndarray)
+SAMPLE_ARRAYS = tuple(one.name for one in fields(Sample) if one.type is np.ndarray)

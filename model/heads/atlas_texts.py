@@ -41,10 +41,6 @@ class Unit:
     texts: tuple[str, ...] = ()
     rows: tuple[tuple[int, ...], ...] = ()
 
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.source, self.number
-
     def __len__(self) -> int:
         return len(self.texts) or len(self.rows)
 
@@ -90,12 +86,12 @@ def units_of_sample() -> list[Unit]:
 def units_of_random(model: Model, rows: int = RANDOM_ROWS, span: int = RANDOM_SPAN, seed: int = 0) -> list[Unit]:
     """Rows of random tokens, all different, that come twice: what an induction head is known by (Olsson et al. 2022).
 
-    Tokens of the sample, so that none is special to the model; before them what the model begins every text with.
+    Before them stands what the model begins every text with.
     """
     encoded = [ids_of(model.encode([text])) for unit in units_of_sample() for text in unit.texts]
     begin = _common(encoded)
-    end = _common([ids[::-1] for ids in encoded])
-    ordinary = sorted({token for ids in encoded for token in ids[begin : len(ids) - end]})
+    special = {*encoded[0][:begin], *encoded[0][len(encoded[0]) - _common([ids[::-1] for ids in encoded]) :]}
+    ordinary = [token for token in range(model.vocabulary) if token not in special]
     span = min(span, (model.context - begin) // 2, len(ordinary))
     chance = random.Random(seed)
     spans = [chance.sample(ordinary, span) for _ in range(rows)]

@@ -63,7 +63,7 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
         part, part.sample = measure_batch(model, batch, punctuation, masks, length, where)
         _write_places(part.sample, chosen[here], rows, unit)
         tally.add(part)
-    tally.units, tally.texts, tally.rows = {unit.key}, len(unit), len(rows)
+    tally.texts, tally.rows = len(unit), len(rows)
     tally.read = sum(len(row.ids) for row in rows)
     return tally
 
