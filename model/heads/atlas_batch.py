@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.atlas_measures import NAMES, BatchFacts
+from model.heads.atlas_measures import BatchFacts
+from model.heads.atlas_names import NAMES
 from model.heads.atlas_tally import TOP_KEYS, Sample, Tally
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -26,7 +27,8 @@ def measure_batch(
     The tally's sample is empty; the sample's priorities, places and texts are for the caller to write.
     """
     trace = model.run(batch, masks)
-    facts, made = BatchFacts(batch, punctuation), {}
+    facts = BatchFacts(batch, punctuation)
+    made: dict = {}  # layers under the same masks share them
     sums = _Sums(facts, batch, length, trace.num_layers, trace.num_heads, chosen)
     grounds: dict[int, _Ground] = {}
     for layer, record in enumerate(trace.layers):
@@ -135,7 +137,7 @@ class _Sums:
         many = len(self._chosen)
         return Sample(
             np.zeros(many, np.uint64),
-            np.zeros((many, 4), np.int64),
+            np.zeros((many, 3), np.int64),
             [""] * many,
             [()] * many,
             self._values.numpy(),

@@ -1,53 +1,19 @@
 """What an atlas measures of a head at one query, for a batch of rows at once.
 
-Sizes: M measures, B rows padded on the right, H heads, Q queries of a block, K keys up to the last that any of them sees.
+Sizes: M measures, B rows padded on the right, H heads, Q queries of a block, K keys up to the last
+that any of them sees.
 
 A query counts where it has a choice: a real token with at least two cells that no mask blocks. For a measure it counts
 where a cell that the measure asks about is among them; so blocked cells are left out, and under a causal mask the first
 token is.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from model.heads import measures
+from model.heads.atlas_names import NAMES
 from model.text import TokenBatch
-
-
-@dataclass(frozen=True)
-class Measure:
-    """words: what a query's number is. unit: "share" (0 to 1), "tokens" or "bits". names: what a head is called that
-    does it with more than half of its attention; "" for a measure that names nothing."""
-
-    title: str
-    words: str
-    unit: str = "share"
-    names: str = ""
-
-
-MEASURES = {
-    "previous": Measure("previous token", "weight on the token just before", names="previous token"),
-    "first": Measure("first token", "weight on the row's first token", names="first token"),
-    "same": Measure("itself", "weight on the query's own position", names="itself"),
-    "duplicate": Measure(
-        "duplicate token",
-        "weight on earlier places of the same token, where there are any",
-        names="duplicate token",
-    ),
-    "induction": Measure(
-        "induction",
-        "weight on the token after the last earlier place of the same token, where there is one (Olsson et al. 2022)",
-        names="induction",
-    ),
-    "punctuation": Measure("punctuation", "weight on punctuation, where some can be seen"),
-    "leak": Measure("later tokens", "weight on later tokens: the leak, 0 under a causal mask"),
-    "peak": Measure("sharpness", "the largest weight on one token, the row's first left out"),
-    "distance": Measure("mean distance", "how far away the keys are, by weight", "tokens"),
-    "entropy": Measure("entropy", "entropy of the weights: 0 is one token, 3 is as even as 8", "bits"),
-}
-NAMES = tuple(MEASURES)
 
 
 class BatchFacts:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.heads.atlas_measures import MEASURES, NAMES
+from model.heads.atlas_names import MEASURES, NAMES
 from model.heads.atlas_tally import Sample, Tally
-from model.heads.atlas_texts import UNIT_TEXTS
 
 NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
 LEAST_QUERIES = 20  # that a name needs
@@ -63,8 +62,8 @@ class Atlas:
 
     at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is open;
     even_at_offset [L,2C-1]. spread [L,H,2+bins]: shares of attention on later tokens, on itself, and BINS back.
-    top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts. labels: of
-    every id that is named. sample: see Sample.
+    top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
+    labels: of every id that is named. sample: see Sample.
     """
 
     texts: int
@@ -155,7 +154,7 @@ class Atlas:
     def _example(self, place: int, values: np.ndarray, layer: int, head: int) -> Example:
         sample = self.sample
         keys, weights = sample.keys[place, layer, head], sample.weights[place, layer, head]
-        source, unit, number, query = sample.place[place].tolist()
+        source, number, query = sample.place[place].tolist()
         return Example(
             float(values[place]),
             sample.texts[place],
@@ -163,7 +162,7 @@ class Atlas:
             query,
             tuple((int(key), float(weight)) for key, weight in zip(keys, weights, strict=True) if key >= 0),
             source,
-            unit * UNIT_TEXTS + number,
+            number,
         )
 
     def _tokens(

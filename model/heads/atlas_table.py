@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from model.heads.atlas_measures import MEASURES, NAMES
+from model.heads.atlas_names import MEASURES, NAMES
 from model.heads.atlas_result import BINS, Atlas
 
 EXAMPLES = 3  # of each head, measure and decile
@@ -16,9 +16,10 @@ EXAMPLES = 3  # of each head, measure and decile
 
 def measures_table(atlas: Atlas) -> pd.DataFrame:
     """A row a head: layer, head, what it is called, every measure."""
-    layer, head = (axis.ravel() for axis in np.indices((atlas.layers, atlas.heads)))
-    called = [", ".join(atlas.named(*place)) for place in zip(layer, head, strict=True)]
-    columns = {"layer": layer, "head": head, "called": called}
+    places = list(np.ndindex(atlas.layers, atlas.heads))
+    called = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
+    layers, heads = zip(*places, strict=True)
+    columns = {"layer": layers, "head": heads, "called": called}
     return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in NAMES})
 
 
@@ -36,7 +37,10 @@ def heads_table(atlas: Atlas) -> pd.DataFrame:
     longest = atlas.at_offset.shape[-1] // 2
     edges = [(-longest, -1), (0, 0), *((low, min(high, longest)) for low, high in BINS if low <= longest)]
     table["spread"] = [
-        [{"from": low, "to": high, "share": share} for (low, high), share in zip(edges, atlas.spread[place], strict=False)]
+        [
+            {"from": low, "to": high, "share": share}
+            for (low, high), share in zip(edges, atlas.spread[place], strict=False)
+        ]
         for place in places
     ]
     table["key_tokens"] = [[vars(one) for one in atlas.key_tokens(*place)] for place in places]

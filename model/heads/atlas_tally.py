@@ -2,8 +2,8 @@
 
 Sizes: M measures, L layers, H heads, C the longest row, N different tokens seen, S sampled queries.
 
-The sample is of the S queries with the smallest priorities. A priority is a hash of the query's place, so it is the same
-whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2007): every query is as likely as any
+The sample is of the S queries with the smallest priorities. A priority is a hash of the query's place, so it is the
+same whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2007): every query is as likely as any
 other to be among the S, and the sample of a whole is made of the samples of its parts.
 """
 
@@ -23,7 +23,7 @@ TOP_KEYS = 5  # of each of them
 class Sample:
     """S queries, in the order of their priorities; the same ones for every head.
 
-    priority uint64 [S]. place int64 [S,4]: source, unit, text in the unit, position in its row. texts [S], ids [S]: its
+    priority uint64 [S]. place int64 [S,3]: source, text in it, position in its row. texts [S], ids [S]: its
     row. values float32 [S,M,L,H], NaN where a measure does not count. keys int32, weights float32 [S,L,H,TOP_KEYS]: the
     heaviest first; key -1 where there are fewer.
     """
@@ -41,7 +41,7 @@ class Sample:
         """Of no query."""
         return cls(
             np.zeros(0, np.uint64),
-            np.zeros((0, 4), np.int64),
+            np.zeros((0, 3), np.int64),
             [],
             [],
             np.zeros((0, measures, layers, heads), np.float32),
@@ -84,8 +84,8 @@ class Sample:
 class Tally:
     """Sums over queries in double precision.
 
-    sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where it counts. uniform [M,L]: the same of a head
-    that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at each key - query, from -(C-1) on; cells int64
+    sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where it counts. uniform [M,L]: the sums of a
+    head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at each key - query, from -(C-1) on; cells int64
     [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight. tokens int64 [N]: the ids seen, rising;
     key_weight float32 [L,H,N], key_count int64 [N]: the weight they got and how often they stood there; query_peak
     float32 [L,H,N], query_count int64 [L,N]: the sums of their sharpness as queries, and how often it counts.

@@ -46,7 +46,7 @@ class Unit:
 
 
 def units_of_files(paths: list[Path]) -> Iterator[Unit]:
-    """Every text of the files, in order. Raises ValueError for a file that is none, OSError for one that is not there."""
+    """All their texts, in order. Raises ValueError for a file that holds none, OSError for one that is not there."""
     for source, path in enumerate(paths):
         yield from units_of_file(path, source)
 
@@ -124,7 +124,7 @@ class Row:
 
 
 def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[Row]:
-    """The unit's texts as rows of at most `length` tokens, each begun as the model begins a text: a long one is several."""
+    """Its texts as rows of at most `length` tokens, each begun as the model begins a text; a long one is several."""
     for number, ids in enumerate(unit.rows):
         yield Row(number, ids[:length], "")
     for number, text in enumerate(unit.texts):

@@ -11,9 +11,9 @@ import torch
 
 from model.base import Model
 from model.heads.atlas_batch import measure_batch
-from model.heads.atlas_measures import NAMES
+from model.heads.atlas_names import NAMES
 from model.heads.atlas_tally import SAMPLED, Sample, Tally
-from model.heads.atlas_texts import Row, Unit, batch_of, punctuation_of, rows_of_unit
+from model.heads.atlas_texts import UNIT_TEXTS, Row, Unit, batch_of, punctuation_of, rows_of_unit
 from model.masks import MaskSpec
 
 LONGEST_ROW = 256  # tokens, unless told otherwise
@@ -56,11 +56,12 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     for some in _batches(rows):
         here = np.flatnonzero(np.isin(chosen["row"], some))
         place_of = {number: place for place, number in enumerate(some)}
-        where = [(place_of[number], at) for number, at in zip(chosen["row"][here], chosen["at"][here], strict=True)]
         batch = batch_of([rows[number] for number in some])
         punctuation = punctuation_of(batch.ids, {0: False} | is_punctuation)
-        where = torch.tensor(where, dtype=torch.long).reshape(-1, 2)
-        part, part.sample = measure_batch(model, batch, punctuation, masks, length, where)
+        places = [(place_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
+        where = torch.tensor(places, dtype=torch.long).reshape(-1, 2)
+        part, sample = measure_batch(model, batch, punctuation, masks, length, where)
+        part.sample = sample
         _write_places(part.sample, chosen[here], rows, unit)
         tally.add(part)
     tally.texts, tally.rows = len(unit), len(rows)
@@ -113,9 +114,8 @@ def _batches(rows: list[Row]) -> Iterator[list[int]]:
 def _write_places(sample: Sample, chosen: np.ndarray, rows: list[Row], unit: Unit) -> None:
     sample.priority = chosen["priority"]
     some = [rows[number] for number in chosen["row"]]
-    numbers = [row.number for row in some]
-    columns = [np.full(len(some), unit.source), np.full(len(some), unit.number), numbers, chosen["at"]]
-    sample.place = np.stack([np.asarray(column, np.int64) for column in columns], -1).reshape(-1, 4)
+    numbers = [unit.number * UNIT_TEXTS + row.number for row in some]
+    sample.place = np.stack([np.full(len(some), unit.source), np.array(numbers, np.int64), chosen["at"]], -1)
     sample.texts, sample.ids = [row.text for row in some], [row.ids for row in some]
 
 

@@ -1,0 +1,212 @@
+"""An atlas of a model's heads over texts of any size, without the page:
+
+    python -m model.heads.atlas MODEL FILE.txt FILE.csv … -o atlas.parquet
+
+writes a row for each head to atlas.parquet, and examples by decile to atlas.examples.parquet. It reads the files as
+it goes, and its memory does not grow with them. Ctrl-C stops it after the texts in hand; the same command goes on from
+there.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from model import catalog
+from model.base import Model
+from model.heads.atlas_result import Atlas, atlas_of
+from model.heads.atlas_table import as_parquet, examples_path, examples_table, heads_table
+from model.heads.atlas_tally import Tally
+from model.heads.atlas_texts import Unit, units_of_files, units_of_random
+from model.heads.atlas_unit import LONGEST_ROW, check, empty_tally, measure_unit, row_length
+from model.masks import NATIVE, MaskSpec
+
+SAVE_EVERY = 30.0  # seconds between two savings of what there is so far
+STOPPED = 130  # the exit status of a program that Ctrl-C ended
+STATE = b"unmask atlas 1\n"  # what a saved state begins with
+
+
+@dataclass
+class Progress:
+    """What was measured so far. next_unit: for each source, the first unit that is not in the tally."""
+
+    tally: Tally
+    next_unit: dict[int, int] = field(default_factory=dict)
+
+    def has(self, unit: Unit) -> bool:
+        return unit.number < self.next_unit.get(unit.source, 0)
+
+    def add(self, unit: Unit, tally: Tally) -> None:
+        """Units of a source come in order. Raises ValueError where one was left out."""
+        expected = self.next_unit.get(unit.source, 0)
+        if unit.number != expected:
+            raise ValueError(f"expected unit {expected} of source {unit.source}, got {unit.number}")
+        self.tally.add(tally)
+        self.next_unit[unit.source] = unit.number + 1
+
+
+def measured(model: Model, units: Iterable[Unit], masks: MaskSpec, length: int, progress: Progress) -> Iterator[Unit]:
+    """Measure the units that progress does not have yet, one after the other; each is given back once it is in."""
+    for unit in units:
+        if not progress.has(unit):
+            progress.add(unit, measure_unit(model, unit, masks, length, progress.tally.sample.bar))
+            yield unit
+
+
+def begun(model: Model, length: int) -> Progress:
+    """Nothing measured yet."""
+    return Progress(empty_tally(model, length))
+
+
+def about(model: Model, masks: MaskSpec, length: int, atlas: Atlas | None = None) -> dict[str, object]:
+    """What stands in the tables' metadata."""
+    counted = {} if atlas is None else {"texts": atlas.texts, "rows": atlas.rows, "tokens": atlas.read}
+    return {"model": model.name, "masks": json.loads(masks.to_json()), "longest_row": length, **counted}
+
+
+def save(path: Path, settings: dict[str, object], progress: Progress) -> None:
+    """At once or not at all."""
+    header = json.dumps({"settings": settings, "next_unit": list(progress.next_unit.items())}).encode()
+    _write(path, STATE + header + b"\n" + progress.tally.to_bytes())
+
+
+def load(path: Path, settings: dict[str, object]) -> Progress:
+    """What was saved. Raises ValueError for a damaged file, and for one of other settings."""
+    data = path.read_bytes()
+    try:
+        if not data.startswith(STATE):
+            raise ValueError("it does not begin as one")
+        header, _, tally = data.removeprefix(STATE).partition(b"\n")
+        found = json.loads(header)
+        differing = sorted(name for name in settings if found["settings"].get(name) != settings[name])
+        progress = Progress(Tally.from_bytes(tally), dict(map(tuple, found["next_unit"])))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: expected what an atlas has come to so far, got a damaged file ({error})") from None
+    if differing:
+        raise ValueError(
+            f"{path} is of an atlas with other settings ({', '.join(differing)}): delete it, or write with -o elsewhere"
+        )
+    return progress
+
+
+def write_tables(out: Path, atlas: Atlas, said: dict[str, object]) -> None:
+    """Both tables."""
+    _write(out, as_parquet(heads_table(atlas), said))
+    _write(examples_path(out), as_parquet(examples_table(atlas), said))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command. Returns its exit status: 0 done, 130 stopped, 2 with a sentence on why it could not."""
+    given = _parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except (ValueError, OSError) as error:
+        print(f"atlas: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(given: argparse.Namespace) -> int:
+    if bool(given.files) == given.random:
+        raise ValueError("expected files, or --random instead of them")
+    if given.length < 2:
+        raise ValueError(f"expected rows of at least 2 tokens, got {given.length}")
+    model = catalog.load(given.model)
+    lifted: dict[str, Any] = dict.fromkeys(given.without, False)
+    masks = replace(model.standard, **lifted)
+    check(model, masks)
+    length = row_length(model, given.length)
+    units = units_of_random(model) if given.random else units_of_files(given.files)
+    files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in given.files]
+    settings = {"model": model.key, "files": files, "masks": json.loads(masks.to_json()), "length": length}
+    state = given.out.with_suffix(given.out.suffix + ".part")
+    progress = load(state, settings) if state.exists() else begun(model, length)
+    if given.ray is not None:
+        from model.heads import atlas_ray  # an optional package
+
+        done = atlas_ray.measured(given.model, units, masks, length, progress, given.ray)
+    else:
+        done = measured(model, units, masks, length, progress)
+    with _stop_asked_for() as asked:
+        finished = _follow(done, progress, lambda: save(state, settings, progress), asked)
+    if not finished:
+        print(f"\nStopped after {progress.tally.texts:,} texts. The same command goes on from there.", file=sys.stderr)
+        return STOPPED
+    if not progress.tally.rows:
+        raise ValueError("expected a text of at least two tokens in the files, found none")
+    atlas = atlas_of(progress.tally, model.label)
+    write_tables(given.out, atlas, about(model, masks, length, atlas))
+    state.unlink(missing_ok=True)
+    print(f"{given.out}: {model.num_layers} × {model.num_heads} heads, {atlas.texts:,} texts, {atlas.read:,} tokens")
+    return 0
+
+
+def _follow(done: Iterator[Unit], progress: Progress, keep: object, asked: list[int]) -> bool:
+    """Measure to the end, saving now and then; False where somebody asked it to stop."""
+    assert callable(keep)
+    began = saved = time.monotonic()
+    for _ in done:
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            speed = progress.tally.read / (now - began)
+            print(f"\r{progress.tally.texts:,} texts, {progress.tally.read:,} tokens, {speed:,.0f} a second ",
+                  end="", file=sys.stderr)  # fmt: skip
+        if asked or now - saved > SAVE_EVERY:
+            keep()
+            saved = now
+        if asked:
+            return False
+    return True
+
+
+@contextmanager
+def _stop_asked_for() -> Iterator[list[int]]:
+    """A list that Ctrl-C, or being told to end, puts something into; a second Ctrl-C ends the program at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            signal.default_int_handler(number, None)
+        asked.append(number)
+        print("\nStopping after the texts in hand …", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m model.heads.atlas",
+        description="Measure every head of a model over texts, and write what was found as Parquet tables.",
+        epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
+        "the same command goes on.",
+    )
+    parser.add_argument("model", help="a name of the app's, a hub id or a folder")
+    parser.add_argument("files", nargs="*", type=Path, help="texts, as .txt or .csv in UTF-8")
+    parser.add_argument("-o", "--out", type=Path, default=Path("atlas.parquet"), help="where the table goes")
+    parser.add_argument("--random", action="store_true", help="random tokens that come twice, instead of files")
+    parser.add_argument("--length", type=int, default=LONGEST_ROW, help="tokens of a row at most; longer texts are cut")
+    liftable = [name for name in NATIVE if name != "padding"]
+    parser.add_argument("--without", nargs="+", default=[], choices=liftable, help="masks of the model to lift")
+    parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="spread it over a Ray cluster: "
+                        "the one at ADDRESS, or a new one on this machine")  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
