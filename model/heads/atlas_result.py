@@ -61,7 +61,8 @@ class Atlas:
     mean of a head that looks evenly at all it may see.
 
     at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is open;
-    even_at_offset [L,2C-1]. spread [L,H,2+bins]: shares of attention on later tokens, on itself, and BINS back.
+    even_at_offset [L,2C-1]. spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
+    on itself, and BINS back.
     top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
     labels: of every id that is named. sample: see Sample.
     """
@@ -75,6 +76,7 @@ class Atlas:
     at_offset: np.ndarray
     even_at_offset: np.ndarray
     spread: np.ndarray
+    even_spread: np.ndarray
     top_keys: np.ndarray
     key_shares: np.ndarray
     key_counts: np.ndarray
@@ -201,6 +203,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str]) -> Atlas:
         at_offset=at_offset,
         even_at_offset=even_at_offset,
         spread=spread,
+        even_spread=_spread(tally.even),
         top_keys=top_keys,
         key_shares=key_shares,
         key_counts=_taken(tally.key_count, keys),
@@ -213,7 +216,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str]) -> Atlas:
 
 
 def _spread(offsets: np.ndarray) -> np.ndarray:
-    """offsets [L,H,2C-1], sums -> shares [L,H,2+bins]: later tokens, itself, and each of BINS."""
+    """offsets [..,2C-1], sums -> shares [..,2+bins]: later tokens, itself, and each of BINS."""
     middle = offsets.shape[-1] // 2
     back = offsets[..., :middle][..., ::-1]  # back[0]: one token back
     parts = [offsets[..., middle + 1 :].sum(-1), offsets[..., middle]]

@@ -3,8 +3,8 @@
 Sizes: M measures, L layers, H heads, C the longest row, N different tokens seen, S sampled queries.
 
 The sample is of the S queries with the smallest priorities. A priority is a hash of the query's place, so it is the
-same whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2007): every query is as likely as any
-other to be among the S, and the sample of a whole is made of the samples of its parts.
+same whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2007): every query is as likely as
+any other to be among the S, and the sample of a whole is made of the samples of its parts.
 """
 
 import io
@@ -85,8 +85,8 @@ class Tally:
     """Sums over queries in double precision.
 
     sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where it counts. uniform [M,L]: the sums of a
-    head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at each key - query, from -(C-1) on; cells int64
-    [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight. tokens int64 [N]: the ids seen, rising;
+    head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at each key - query, from -(C-1) on; cells
+    int64 [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight. tokens int64 [N]: the ids seen, rising;
     key_weight float32 [L,H,N], key_count int64 [N]: the weight they got and how often they stood there; query_peak
     float32 [L,H,N], query_count int64 [L,N]: the sums of their sharpness as queries, and how often it counts.
     """
