@@ -20,7 +20,7 @@ from viz.head_atlas.tables import tokens_table
 model, text = controls.open_page(choices.restore)
 title = st.empty()
 title.markdown("### Head atlas")
-texts, switches, axes = st.columns([2, 1, 1.6], vertical_alignment="bottom")
+texts, switches, axes = st.columns([1.9, 0.8, 1.6], vertical_alignment="bottom")
 with texts:
     chosen = choices.choose_source()
 with switches, st.container(horizontal=True):
@@ -35,7 +35,7 @@ with guarded(on_trouble=lambda: choices.share(model)):
 layer, head = picking.chosen(model, atlas)
 size = f"{atlas.layers * atlas.heads} heads · {atlas.texts:,} texts · {atlas.read:,} tokens"
 title.markdown(f"### Head atlas\u2002:small[{explain.title_of(model)} · {size}]")
-st.html(words.summary(atlas))
+st.html(words.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
     picking.show(scatter(atlas, x, y, (layer, head)), x, y)
@@ -46,8 +46,8 @@ with right:
     figure = distances(atlas, layer, head)
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
-    keys.html(tokens_table(atlas.key_tokens(layer, head)[:6], "looked at: share"))
-    queries.html(tokens_table(atlas.query_tokens(layer, head)[:6], "looks sharpest from"))
+    keys.html(tokens_table(atlas.key_tokens(layer, head)[:6], "looked at most"))
+    queries.html(tokens_table(atlas.query_tokens(layer, head)[:6], "sharpest from"))
 
 section = choices.choose_section()
 if section == "examples":

@@ -47,14 +47,15 @@ class _Ground:
 
     def __init__(self, facts: BatchFacts, allowed: Tensor | None, batch: TokenBatch, length: int, heads: int) -> None:
         rows, size = batch.ids.shape
+        every = torch.ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else allowed[:, :1]
+        free = every.expand(-1, -1, size, size)
         step = max(BLOCK_BYTES // (4 * rows * heads * size), 1)
         self.blocks = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
-        self.counted = torch.cat([facts.counts(allowed, queries, size) for queries in self.blocks], -1)  # [M,B,T]
+        self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
         self.choice = self.counted[NAMES.index("entropy")]  # [B,T]
         self.uniform = torch.zeros(len(NAMES), 1)
         self.cells, self.even = torch.zeros(1, 2 * length - 1), torch.zeros(1, 2 * length - 1)
         for queries in self.blocks:
-            free = torch.ones(1, 1, size, size, dtype=torch.bool) if allowed is None else allowed[:, :1]
             cells = (free[:, :, queries] & batch.keep[:, None, None, :]).float()  # [B,1,Q,T]
             cells = cells * self.choice[:, None, queries, None]
             even = cells / cells.sum(-1, keepdim=True).clamp(min=1)

@@ -64,23 +64,19 @@ class BatchFacts:
             ]
         )
 
-    def counts(self, allowed: Tensor | None, queries: slice, seen: int) -> Tensor:
-        """Where each measure counts: allowed bool [1 or B, 1, T, T] or None -> bool [M,B,Q]."""
-        rows, length = self.keep.shape
-        if allowed is None:
-            cells = torch.ones(1, length, dtype=torch.bool).expand(rows, length, length)[:, queries, :seen]
-        else:
-            cells = allowed[:, 0, queries, :seen].expand(rows, -1, -1)
-        cells = cells & self.keep[:, None, :seen]  # [B,Q,K]
+    def counts(self, allowed: Tensor, queries: slice) -> Tensor:
+        """Where each measure counts: allowed bool [1 or B, 1, T, T] -> bool [M,B,Q]."""
+        rows = len(self.keep)
+        cells = allowed[:, 0, queries] & self.keep[:, None, :]  # [B,Q,T]
         choice = self.keep[:, queries] & (cells.sum(-1) > 1)
         here = self.position[queries]
         asked = {
             "previous": self._is_open(cells, (here - 1).expand(rows, -1)),
             "first": cells[..., 0] & (here > 0),
             "same": self._is_open(cells, here.expand(rows, -1)),
-            "duplicate": (cells & self.same_before[:, queries, :seen]).any(-1),
+            "duplicate": (cells & self.same_before[:, queries]).any(-1),
             "induction": self._is_open(cells, self.followers[:, queries]),
-            "punctuation": (cells & self.punctuation[:, None, :seen]).any(-1),
+            "punctuation": (cells & self.punctuation[:, None, :]).any(-1),
         }
         return torch.stack([choice & asked[name] if name in asked else choice for name in NAMES])
 

@@ -181,7 +181,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str]) -> Atlas:
         even = tally.uniform / tally.counts
         at_offset = tally.offsets / tally.cells[:, None]
         even_at_offset = tally.even / tally.cells
-        spread = _spread(tally.offsets)
+        spread, even_spread = _spread(tally.offsets), _spread(tally.even)
         shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
         peaks = tally.query_peak / tally.query_count[:, None]
     peaks = np.where(tally.query_count[:, None] >= LEAST_SEEN, peaks, -1.0)
@@ -203,7 +203,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str]) -> Atlas:
         at_offset=at_offset,
         even_at_offset=even_at_offset,
         spread=spread,
-        even_spread=_spread(tally.even),
+        even_spread=even_spread,
         top_keys=top_keys,
         key_shares=key_shares,
         key_counts=_taken(tally.key_count, keys),

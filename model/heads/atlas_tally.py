@@ -172,7 +172,7 @@ class Tally:
                     ids=[tuple(ids) for ids in plain.pop("sample_ids")],
                 )
                 return cls(**{name: arrays[name] for name in ARRAYS}, sample=sample, **plain)
-        except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+        except (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
             raise ValueError(f"expected a saved tally, got bytes that are none ({error})") from None
 
 

@@ -11,7 +11,11 @@ from model.heads.atlas_result import Atlas
 from ui import choices, controls
 from ui.link import TextLink, Whole
 
-SOURCES = {"sample": "A sample", "text": "The text on the left", "file": "A file", "random": "Random tokens, twice"}
+SOURCES = {"sample": "Sample", "text": "Text on the left", "file": "File", "random": "Random"}
+HELP = (
+    "Sample: short texts that ship with this page. Random: rows of random tokens that come twice, by which an "
+    "induction head is known."
+)
 SECTIONS = {"examples": "Where it is strongest", "find": "Find heads", "all": "All heads"}
 FIRST_X, FIRST_Y = "induction", "previous"
 Measure = Literal[*MEASURES]  # type: ignore[valid-type]
@@ -50,7 +54,8 @@ def _first() -> dict[str, Any]:
 
 def choose_source() -> str:
     """Where the texts come from."""
-    st.segmented_control("Texts", list(SOURCES), format_func=SOURCES.__getitem__, key="atlas_source", required=True)
+    st.segmented_control("Texts", list(SOURCES), format_func=SOURCES.__getitem__, key="atlas_source", required=True,
+                         help=HELP)  # fmt: skip
     return st.session_state.atlas_source
 
 

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
+from torch import Tensor
 
 from model.base import Model
+from model.heads import measures
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from model.heads.finder import weight_there
@@ -62,12 +64,11 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         pieces = batch.pieces[0][:MOST_MARKED]
     st.caption("Heads that look from a token to another: mark both in the first line of the text on the left.")
     places = list(range(len(pieces)))
-    for name in ("atlas_queries", "atlas_keys"):
-        st.session_state[name] = [one for one in st.session_state.get(name) or [] if one in places]
+    _mark_first(line, batch.ids[0, : len(pieces)])
     st.pills("Tokens that look", places, format_func=lambda place: _shown(pieces[place]), selection_mode="multi",
-             key="atlas_queries")  # fmt: skip
+             key="atlas_queries", wrap=True)  # fmt: skip
     st.pills("Tokens looked at", places, format_func=lambda place: _shown(pieces[place]), selection_mode="multi",
-             key="atlas_keys")  # fmt: skip
+             key="atlas_keys", wrap=True)  # fmt: skip
     queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
     if not queries or not keys:
         st.info("Mark at least one token that looks and one that is looked at.")
@@ -80,6 +81,16 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         st.info("Under these masks none of these tokens may look at those.")
         return
     _ranked(atlas, weights, "weight there", "atlas_take_marks")
+
+
+def _mark_first(line: str, ids: Tensor) -> None:
+    """Of a text not seen before: its last token, and what followed that token the last time, or the token before."""
+    if st.session_state.get("atlas_marked") == line and "atlas_queries" in st.session_state:
+        return
+    last = len(ids) - 1
+    follower = int(measures.followers(ids)[last])
+    key = follower if follower > 0 else max(last - 1, 0)
+    st.session_state.update(atlas_marked=line, atlas_queries=[last], atlas_keys=[key])
 
 
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:

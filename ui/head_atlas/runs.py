@@ -62,7 +62,6 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     measuring = _measuring(key, lambda: Measuring(model, read(), masks, length))
     if measuring is None:
         st.stop()
-    measuring.wait(AT_ONCE)
     look = measuring.watch()
     if look.state == "done" and look.atlas is not None:
         return _keep(key, look.atlas)
@@ -88,6 +87,7 @@ def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | Non
         st.button("Try again", icon=":material/refresh:")
         return None
     state.atlas_measuring = key, new
+    new.wait(AT_ONCE)
     return new
 
 
@@ -106,7 +106,9 @@ def _progress(measuring: Measuring, drawn: Look) -> None:
     share = now.done / max(now.total, 1)
     read = f", {now.atlas.texts:,} texts and {now.atlas.read:,} tokens" if now.atlas else ""
     with st.container(horizontal=True, vertical_alignment="center"):
-        if now.state == "running":
+        if now.state == "failed":
+            st.error(escaped(now.why), icon=":material/error:")
+        elif now.state == "running":
             st.progress(share, f"Measuring: {share:.0%}{read} so far")
             st.button("Stop", icon=":material/stop:", key="atlas_stop", on_click=measuring.stop)
         else:

@@ -11,6 +11,7 @@ from viz.heatmap import figure
 from viz.palette import MARK, NOW, SEQUENTIAL
 
 LABELLED = 4  # points with a name beside them, for each of the two measures
+ROOM = (0.12, 0.05)  # that a label takes, in shares of the picture
 GREY = "#8a919c"
 DASHED = {"dash": "dot", "width": 1, "color": GREY}
 HEIGHT, LOW = 470, 210
@@ -50,7 +51,8 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
     beside = _labelled(places, across, up, chosen)
     labels = {
         "type": "scatter",
-        "mode": "text",
+        "mode": "markers+text",  # of markers that are not seen: text keeps off them
+        "marker": {"size": 15, "opacity": 0},
         "x": [float(across[place]) for place in beside],
         "y": [float(up[place]) for place in beside],
         "text": [label(place) for place in beside],
@@ -130,9 +132,15 @@ def label(place: tuple[int, ...]) -> str:
 def _labelled(
     places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
 ) -> list[tuple[int, ...]]:
-    """Those that stand out: the largest of either measure, and the chosen one."""
+    """Those that stand out, the chosen one and the largest of either measure, but for those whose labels would meet."""
     most = [sorted(places, key=lambda place: -values[place])[:LABELLED] for values in (up, across)]
-    return list(dict.fromkeys([*(one for some in most for one in some), *(one for one in places if one == chosen)]))
+    wide, tall = (float(np.nanmax(values) - np.nanmin(values)) or 1.0 for values in (across, up))
+    found: list[tuple[int, ...]] = [one for one in places if one == chosen]
+    for place in (one for some in most for one in some):
+        apart = [(abs(across[place] - across[one]) / wide, abs(up[place] - up[one]) / tall) for one in found]
+        if all(x > ROOM[0] or y > ROOM[1] for x, y in apart):
+            found.append(place)
+    return found
 
 
 def _axis(name: str, values: np.ndarray) -> dict:

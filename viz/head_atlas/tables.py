@@ -24,9 +24,9 @@ STYLE = """<style>
 
 
 def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
-    """Tokens with a share each; what: the share's heading."""
+    """Tokens with a share each; what: the table's heading."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
-    head = [tag("th", "token"), tag("th", what, colspan=2), tag("th", "times", class_="number")]
+    head = [tag("th", what, colspan=3), tag("th", "times", class_="number")]
     rows = [
         [
             tag("td", one.label, class_="token"),

@@ -9,6 +9,7 @@ from viz.html import join, tag
 from viz.numbers import tenths
 
 MOST_LISTED = 8  # heads of a kind
+NO_INDUCTION = " None is called induction on these texts: on random tokens that come twice it is another question."
 
 
 def amount(name: str, value: float) -> str:
@@ -30,8 +31,8 @@ def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
     return {name: sorted(found[name], key=lambda place: -order[name][place]) for name in MEASURES if name in found}
 
 
-def summary(atlas: Atlas) -> Markup:
-    """What heads there are."""
+def summary(atlas: Atlas, *, random: bool) -> Markup:
+    """What heads there are. random: whether the texts were random tokens."""
     total = atlas.layers * atlas.heads
     found = kinds(atlas)
     if not found:
@@ -42,7 +43,8 @@ def summary(atlas: Atlas) -> Markup:
         listed = ", ".join(label(place) for place in heads[:MOST_LISTED])
         more = f" and {len(heads) - MOST_LISTED} more" if len(heads) > MOST_LISTED else ""
         parts.append(tag("b", MEASURES[name].names) + f" {listed}{more}")
-    return tag("p", Markup("Of {} heads, these have a name: {}.").format(total, join(parts, "; ")), class_="sentence")
+    said = Markup("Of {} heads, these have a name: {}.").format(total, join(parts, "; "))
+    return tag("p", said + ("" if random or "induction" in found else NO_INDUCTION), class_="sentence")
 
 
 def naming() -> str:
