@@ -8,7 +8,7 @@ page.set_up("Head atlas")  # first, so that the browser has something to fetch w
 
 from dataclasses import replace
 
-from model.heads.atlas import about
+from model.heads.atlas_progress import about
 from model.heads.atlas_unit import row_length
 from ui import controls, explain
 from ui.guard import guarded
@@ -28,11 +28,12 @@ with switches, st.container(horizontal=True):
 with axes:
     x, y = choices.choose_axes()
 masks = replace(model.standard, **picking.lifted(model))
-with guarded(on_trouble=lambda: choices.share(model)):
+layer, head = picking.chosen(model)
+choices.share(model)  # before what may end the page
+with guarded():
     texts_key, read = runs.source(model, chosen, text)
     atlas = runs.find(model, texts_key, read, masks)
 
-layer, head = picking.chosen(model, atlas)
 size = f"{atlas.layers * atlas.heads} heads · {atlas.texts:,} texts · {atlas.read:,} tokens"
 title.markdown(f"### Head atlas\u2002:small[{explain.title_of(model)} · {size}]")
 st.html(words.summary(atlas, random=chosen == "random"))
@@ -41,13 +42,14 @@ with left:
     picking.show(scatter(atlas, x, y, (layer, head)), x, y)
     st.caption(f"A point is a head; click one. Dotted: a head that looks evenly. {words.naming()}")
 with right:
-    picking.choose(model, atlas)
+    controls.choose_head(model, atlas.layers, atlas.heads)
     st.html(words.head_sentence(atlas, layer, head))
     figure = distances(atlas, layer, head)
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
     keys.html(tokens_table(atlas.key_tokens(layer, head)[:6], "looked at most"))
     queries.html(tokens_table(atlas.query_tokens(layer, head)[:6], "sharpest from"))
+    st.caption(words.TOKENS)
 
 section = choices.choose_section()
 if section == "examples":
@@ -56,4 +58,3 @@ elif section == "find":
     finder.show(model, text, atlas, masks)
 else:
     sections.table(atlas, model, about(model, masks, row_length(model), atlas))
-choices.share(model)

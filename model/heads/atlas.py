@@ -12,93 +12,28 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from model import catalog
-from model.base import Model
-from model.heads.atlas_result import Atlas, atlas_of
+from model.heads.atlas_progress import Progress, about, begun, load, made_of, measured, save, write
+from model.heads.atlas_result import Atlas
 from model.heads.atlas_table import as_parquet, examples_path, examples_table, heads_table
-from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import Unit, units_of_files, units_of_random
-from model.heads.atlas_unit import LONGEST_ROW, check, empty_tally, measure_unit, row_length
-from model.masks import NATIVE, MaskSpec
+from model.heads.atlas_unit import LONGEST_ROW, check, row_length
+from model.masks import NATIVE
 
 SAVE_EVERY = 30.0  # seconds between two savings of what there is so far
 STOPPED = 130  # the exit status of a program that Ctrl-C ended
-STATE = b"unmask atlas 1\n"  # what a saved state begins with
-
-
-@dataclass
-class Progress:
-    """What was measured so far. next_unit: for each source, the first unit that is not in the tally."""
-
-    tally: Tally
-    next_unit: dict[int, int] = field(default_factory=dict)
-
-    def has(self, unit: Unit) -> bool:
-        return unit.number < self.next_unit.get(unit.source, 0)
-
-    def add(self, unit: Unit, tally: Tally) -> None:
-        """Units of a source come in order. Raises ValueError where one was left out."""
-        expected = self.next_unit.get(unit.source, 0)
-        if unit.number != expected:
-            raise ValueError(f"expected unit {expected} of source {unit.source}, got {unit.number}")
-        self.tally.add(tally)
-        self.next_unit[unit.source] = unit.number + 1
-
-
-def measured(model: Model, units: Iterable[Unit], masks: MaskSpec, length: int, progress: Progress) -> Iterator[Unit]:
-    """Measure the units that progress does not have yet, one after the other; each is given back once it is in."""
-    for unit in units:
-        if not progress.has(unit):
-            progress.add(unit, measure_unit(model, unit, masks, length, progress.tally.sample.bar))
-            yield unit
-
-
-def begun(model: Model, length: int) -> Progress:
-    """Nothing measured yet."""
-    return Progress(empty_tally(model, length))
-
-
-def about(model: Model, masks: MaskSpec, length: int, atlas: Atlas | None = None) -> dict[str, object]:
-    """What stands in the tables' metadata."""
-    counted = {} if atlas is None else {"texts": atlas.texts, "rows": atlas.rows, "tokens": atlas.read}
-    return {"model": model.name, "masks": json.loads(masks.to_json()), "longest_row": length, **counted}
-
-
-def save(path: Path, settings: dict[str, object], progress: Progress) -> None:
-    """At once or not at all."""
-    header = json.dumps({"settings": settings, "next_unit": list(progress.next_unit.items())}).encode()
-    _write(path, STATE + header + b"\n" + progress.tally.to_bytes())
-
-
-def load(path: Path, settings: dict[str, object]) -> Progress:
-    """What was saved. Raises ValueError for a damaged file, and for one of other settings."""
-    data = path.read_bytes()
-    try:
-        if not data.startswith(STATE):
-            raise ValueError("it does not begin as one")
-        header, _, tally = data.removeprefix(STATE).partition(b"\n")
-        found = json.loads(header)
-        differing = sorted(name for name in settings if found["settings"].get(name) != settings[name])
-        progress = Progress(Tally.from_bytes(tally), dict(map(tuple, found["next_unit"])))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: expected what an atlas has come to so far, got a damaged file ({error})") from None
-    if differing:
-        raise ValueError(
-            f"{path} is of an atlas with other settings ({', '.join(differing)}): delete it, or write with -o elsewhere"
-        )
-    return progress
 
 
 def write_tables(out: Path, atlas: Atlas, said: dict[str, object]) -> None:
     """Both tables."""
-    _write(out, as_parquet(heads_table(atlas), said))
-    _write(examples_path(out), as_parquet(examples_table(atlas), said))
+    write(out, as_parquet(heads_table(atlas), said))
+    write(examples_path(out), as_parquet(examples_table(atlas), said))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -139,7 +74,7 @@ def _run(given: argparse.Namespace) -> int:
         return STOPPED
     if not progress.tally.rows:
         raise ValueError("expected a text of at least two tokens in the files, found none")
-    atlas = atlas_of(progress.tally, model.label)
+    atlas = made_of(progress, model)
     write_tables(given.out, atlas, about(model, masks, length, atlas))
     state.unlink(missing_ok=True)
     print(f"{given.out}: {model.num_layers} × {model.num_heads} heads, {atlas.texts:,} texts, {atlas.read:,} tokens")
@@ -181,12 +116,6 @@ def _stop_asked_for() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(data)
-    beside.replace(path)
 
 
 def _parser() -> argparse.ArgumentParser:

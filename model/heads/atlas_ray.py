@@ -8,25 +8,23 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model import catalog
 from model.base import Model
+from model.heads.atlas_progress import Progress
 from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import Unit
 from model.heads.atlas_unit import measure_unit
 from model.masks import MaskSpec
 
-if TYPE_CHECKING:
-    from model.heads.atlas import Progress
-
 AT_ONCE = 256  # units handed to the cluster together: what there is of texts in memory
 
 
 def measured(
-    name: str, units: Iterable[Unit], masks: MaskSpec, length: int, progress: "Progress", address: str
+    name: str, units: Iterable[Unit], masks: MaskSpec, length: int, progress: Progress, address: str
 ) -> Iterator[Unit]:
-    """As atlas.measured. name: the model's. address: the cluster's, "" for one on this machine.
+    """As atlas_progress.measured. name: the model's. address: the cluster's, "" for one on this machine.
 
     Raises ValueError where Ray is not installed.
     """

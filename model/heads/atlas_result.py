@@ -15,7 +15,8 @@ NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, 
 LEAST_QUERIES = 20  # that a name needs
 MOST_TOKENS = 15  # named for each head
 LEAST_SEEN = 3  # times that a query token must have come up
-BINS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, 10**9))  # tokens back
+FARTHEST = 10**9
+BINS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, FARTHEST))  # tokens back
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class TokenShare:
     """A token and a number: of keys the share of all the head's attention, of queries the mean sharpness. count: how
     often it came up."""
 
-    label: str
+    token: str
     share: float
     count: int
 
@@ -64,7 +65,7 @@ class Atlas:
     even_at_offset [L,2C-1]. spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
     on itself, and BINS back.
     top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
-    labels: of every id that is named. sample: see Sample.
+    labels: of every id that is named. numbers: of each layer in the network. sample: see Sample.
     """
 
     texts: int
@@ -84,6 +85,7 @@ class Atlas:
     query_peaks: np.ndarray
     query_counts: np.ndarray
     labels: dict[int, str]
+    numbers: tuple[int, ...]
     sample: Sample
 
     @property
@@ -98,6 +100,10 @@ class Atlas:
         """The memory it takes, in bytes, about."""
         arrays = sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
         return arrays + 100 * len(self.labels) + self.sample.nbytes()
+
+    def name(self, place: tuple[int, ...]) -> str:
+        """Of a layer and head: "L3 H2", the layer numbered as in the network."""
+        return f"L{self.numbers[place[0]]} H{place[1]}"
 
     def measure(self, name: str) -> np.ndarray:
         """[L,H]."""
@@ -174,8 +180,8 @@ class Atlas:
         return [TokenShare(self.labels[token], share, count) for token, share, count in here if token >= 0]
 
 
-def atlas_of(tally: Tally, label: Callable[[int], str]) -> Atlas:
-    """label: a model's."""
+def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...] = ()) -> Atlas:
+    """label: a model's, for its tokens. numbers: of its layers in the network, where they are not 0, 1, 2 …"""
     with np.errstate(divide="ignore", invalid="ignore"):
         means = tally.sums / tally.counts[..., None]
         even = tally.uniform / tally.counts
@@ -211,6 +217,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str]) -> Atlas:
         query_peaks=query_peaks,
         query_counts=np.take_along_axis(np.broadcast_to(tally.query_count[:, None], peaks.shape), queries, -1),
         labels={token: label(token) for token in sorted(named)},
+        numbers=numbers or tuple(range(len(tally.counts[0]))),
         sample=tally.sample,
     )
 

@@ -15,11 +15,11 @@ EXAMPLES = 3  # of each head, measure and decile
 
 
 def measures_table(atlas: Atlas) -> pd.DataFrame:
-    """A row a head: layer, head, what it is called, every measure."""
+    """A row a head: its layer, numbered as in the network, its head, what it is called, every measure."""
     places = list(np.ndindex(atlas.layers, atlas.heads))
     called = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
     layers, heads = zip(*places, strict=True)
-    columns = {"layer": layers, "head": heads, "called": called}
+    columns = {"layer": [atlas.numbers[layer] for layer in layers], "head": heads, "called": called}
     return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in NAMES})
 
 
@@ -30,7 +30,7 @@ def heads_table(atlas: Atlas) -> pd.DataFrame:
     distance back, 0 is itself, negative ahead. key_tokens, query_tokens: [{token, share, count}].
     """
     table = measures_table(atlas)
-    places = list(zip(table["layer"], table["head"], strict=True))
+    places = list(np.ndindex(atlas.layers, atlas.heads))
     for number, name in enumerate(NAMES):
         table[f"even_{name}"] = [atlas.even[number, layer] for layer, _ in places]
         table[f"queries_{name}"] = [int(atlas.counts[number, layer]) for layer, _ in places]
@@ -60,9 +60,9 @@ def examples_table(atlas: Atlas) -> pd.DataFrame:
                 for one in decile.examples:
                     keys = [{"position": key, "token": one.pieces[key], "weight": weight} for key, weight in one.keys]
                     rows.append({
-                        "layer": layer, "head": head, "measure": name, "decile": decile.number, "value": one.value,
-                        "source": one.source, "text": one.number, "row": one.text, "position": one.query,
-                        "token": one.pieces[one.query], "keys": keys,
+                        "layer": atlas.numbers[layer], "head": head, "measure": name, "decile": decile.number,
+                        "value": one.value, "source": one.source, "text": one.number, "row": one.text,
+                        "position": one.query, "token": one.pieces[one.query], "keys": keys,
                     })  # fmt: skip
     return pd.DataFrame(rows)
 

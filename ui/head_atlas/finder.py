@@ -14,7 +14,6 @@ from model.heads.finder import weight_there
 from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
-from viz.head_atlas.scatter import label
 from viz.head_atlas.tables import ranked_table
 
 MOST_SHOWN = 10  # heads
@@ -97,8 +96,8 @@ def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
     order = np.argsort(-np.nan_to_num(weights, nan=-1.0), axis=None, kind="stable")[:MOST_SHOWN]
     places = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
     called = {place: ", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places}
-    st.html(ranked_table([(place, float(weights[place]), called[place]) for place in places], what))
-    st.button(f"Look at {label(places[0])}", key=key, on_click=_take, args=places[0])
+    st.html(ranked_table([(atlas.name(place), float(weights[place]), called[place]) for place in places], what))
+    st.button(f"Look at {atlas.name(places[0])}", key=key, on_click=_take, args=places[0])
 
 
 def _take(layer: int, head: int) -> None:

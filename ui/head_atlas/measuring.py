@@ -10,8 +10,8 @@ from threading import Event, Lock, Thread
 from typing import Literal
 
 from model.base import Model
-from model.heads import atlas as atlas_run
-from model.heads.atlas_result import Atlas, atlas_of
+from model.heads import atlas_progress
+from model.heads.atlas_result import Atlas
 from model.heads.atlas_texts import Unit
 from model.masks import MaskSpec
 from ui.guard import problem_in
@@ -44,7 +44,7 @@ class Measuring:
 
     def __init__(self, model: Model, units: list[Unit], masks: MaskSpec, length: int) -> None:
         self._model, self._units, self._masks, self._length = model, units, masks, length
-        self._progress = atlas_run.begun(model, length)
+        self._progress = atlas_progress.begun(model, length)
         self._done = 0
         self._atlas: Atlas | None = None
         self._state: State = "stopped"
@@ -86,11 +86,11 @@ class Measuring:
     def _run(self) -> None:
         began = shown = time.monotonic()
         try:
-            for _ in atlas_run.measured(self._model, self._units, self._masks, self._length, self._progress):
+            for _ in atlas_progress.measured(self._model, self._units, self._masks, self._length, self._progress):
                 self._done += 1
                 now = time.monotonic()
                 if self._done == len(self._units) or now - shown > SHOW_EVERY or self._over.is_set():
-                    self._atlas = atlas_of(self._progress.tally, self._model.label)
+                    self._atlas = atlas_progress.made_of(self._progress, self._model)
                     shown = now
                 if now - self._seen > LEFT_SECONDS:
                     self.stop("Stopped, because nobody was looking.")

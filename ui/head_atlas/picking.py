@@ -10,7 +10,7 @@ from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from ui import controls, page
-from viz.head_atlas.scatter import distance_names, label
+from viz.head_atlas.scatter import distance_names
 from viz.numbers import tenths
 
 
@@ -20,19 +20,12 @@ def lifted(model: Model) -> dict[str, Any]:
     return {name: st.session_state[name] for name in names}
 
 
-def chosen(model: Model, atlas: Atlas) -> tuple[int, int]:
-    """The head that is looked at, the nearest that there is; at first the clearest induction head."""
-    state = st.session_state
-    state.atlas_shape = atlas.layers, atlas.heads
-    first = catalog.first_head(model)
-    for name, count, default in (("layer", atlas.layers, first[0]), ("head", atlas.heads, first[1])):
+def chosen(model: Model) -> tuple[int, int]:
+    """The head that is looked at, the nearest that there is."""
+    state, first = st.session_state, catalog.first_head(model)
+    for name, count, default in (("layer", model.num_layers, first[0]), ("head", model.num_heads, first[1])):
         state[name] = min(default if state[name] is None else state[name], count - 1)
     return state.layer, state.head
-
-
-def choose(model: Model, atlas: Atlas) -> None:
-    """Two select boxes, and the way to Explore."""
-    controls.choose_head(model, atlas.layers, atlas.heads)
 
 
 def show(figure: go.Figure, x: str, y: str) -> None:
@@ -45,7 +38,8 @@ def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     """The bars in words."""
     names, shares = distance_names(atlas), atlas.spread[layer, head]
     most = int(shares[: len(names)].argmax())
-    return f"Attention of {label((layer, head))} by distance. The largest share, {tenths(shares[most])}: {names[most]}."
+    largest = f"The largest share, {tenths(shares[most])}: {names[most]}."
+    return f"Attention of {atlas.name((layer, head))} by how many tokens back it looks. {largest}"
 
 
 def _take_point() -> None:

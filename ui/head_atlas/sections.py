@@ -1,5 +1,7 @@
 """The page Head atlas below the scatter: the chosen head's examples, the finder, the table of all heads."""
 
+from functools import partial
+
 import streamlit as st
 
 from model.base import Model
@@ -39,7 +41,8 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         for name, one in MEASURES.items()
     }
     columns |= {name: st.column_config.Column(title) for name, title in HEAD_COLUMNS.items()}
-    st.dataframe(frame, key="atlas_table", hide_index=True, column_config=columns, height=420, on_select=_take_row,
+    st.dataframe(frame, key="atlas_table", hide_index=True, column_config=columns, height=420,
+                 on_select=partial(_take_row, atlas.heads),
                  selection_mode="single-row")  # fmt: skip
     name = f"atlas_{model.name.rpartition('/')[2]}"
     with st.container(horizontal=True):
@@ -51,10 +54,9 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
                            f"{name}.examples.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
 
 
-def _take_row() -> None:
+def _take_row(heads: int) -> None:
     rows = st.session_state.atlas_table.selection.rows
     if rows:
-        heads = st.session_state.atlas_shape[1]
         st.session_state.layer, st.session_state.head = divmod(rows[0], heads)
 
 
@@ -68,8 +70,8 @@ def _take_to_explore(found: list[Example]) -> None:
                      format_func=lambda place: _named(with_text[place]))  # fmt: skip
         if st.button("Open", icon=":material/grid_view:", key="atlas_open"):
             one = with_text[st.session_state.atlas_example]
-            st.session_state.kept |= {"text": one.text, "row": 1, "query": one.query}
-            st.session_state.update(text=one.text, row=1, query=one.query, begin=None, end=None, zoom=None)
+            own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
+            st.session_state.kept |= own  # what a page newly come to takes its choices from
             st.switch_page("app.py")
 
 

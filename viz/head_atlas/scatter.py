@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from model.heads.atlas_names import MEASURES, NAMES
-from model.heads.atlas_result import BINS, Atlas
+from model.heads.atlas_result import BINS, FARTHEST, Atlas
 from viz.heatmap import figure
 from viz.palette import MARK, NOW, SEQUENTIAL
 
@@ -15,6 +15,7 @@ ROOM = (0.12, 0.05)  # that a label takes, in shares of the picture
 GREY = "#8a919c"
 DASHED = {"dash": "dot", "width": 1, "color": GREY}
 HEIGHT, LOW = 470, 210
+BIN_NAMES = [f"{low}" if low == high else f"{low}–{high}" if high < FARTHEST else f"{low}–" for low, high in BINS]
 EVEN = "a head that looks evenly at all it may see"
 
 
@@ -23,9 +24,11 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
     no point."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
-    layers = [layer for layer, _ in places]
+    layers = [atlas.numbers[layer] for layer, _ in places]
     named = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
-    words = [f"<b>{label(place)}</b>{f', {name}' if name else ''}" for place, name in zip(places, named, strict=True)]
+    words = [
+        f"<b>{atlas.name(place)}</b>{f', {name}' if name else ''}" for place, name in zip(places, named, strict=True)
+    ]
     titles = MEASURES[x].title, MEASURES[y].title
     points = {
         "type": "scatter",
@@ -39,8 +42,8 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
         "marker": {
             "size": 11,
             "color": layers,
-            "cmin": 0,
-            "cmax": max(atlas.layers - 1, 1),
+            "cmin": min(atlas.numbers),
+            "cmax": max(*atlas.numbers, 1),
             "colorscale": [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)],
             "line": {"width": 1, "color": GREY},
             "colorbar": {"title": {"text": "layer"}, "thickness": 12, "tickformat": "d"},
@@ -55,7 +58,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
         "marker": {"size": 15, "opacity": 0},
         "x": [float(across[place]) for place in beside],
         "y": [float(up[place]) for place in beside],
-        "text": [label(place) for place in beside],
+        "text": [atlas.name(place) for place in beside],
         "textposition": "top center",
         "textfont": {"size": 11},
         "hoverinfo": "skip",
@@ -118,15 +121,9 @@ def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
 
 
 def distance_names(atlas: Atlas) -> list[str]:
-    """Of the bars, as far as a row is long."""
-    longest = atlas.at_offset.shape[-1] // 2
-    bins = [(low, min(high, longest)) for low, high in BINS if low <= longest]
-    return ["later", "itself", *(f"{low}" if low == high else f"{low}–{high}" for low, high in bins)]
-
-
-def label(place: tuple[int, ...]) -> str:
-    """(3, 2) -> "L3 H2"."""
-    return f"L{place[0]} H{place[1]}"
+    """Of the bars, as far back as any row goes."""
+    bins = [name for name, even in zip(BIN_NAMES, atlas.even_spread[:, 2:].T, strict=True) if np.nanmax(even) > 0]
+    return ["later", "itself", *bins]
 
 
 def _labelled(

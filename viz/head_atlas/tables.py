@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from model.heads.atlas_result import Decile, Example, TokenShare
-from viz.head_atlas.scatter import label
 from viz.head_atlas.words import amount
 from viz.html import bar, join, table, tag
 from viz.numbers import tenths
@@ -29,7 +28,7 @@ def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
     head = [tag("th", what, colspan=3), tag("th", "times", class_="number")]
     rows = [
         [
-            tag("td", one.label, class_="token"),
+            tag("td", one.token, class_="token"),
             tag("td", tenths(one.share), class_="number"),
             tag("td", bar(one.share / most, NOW), class_="track"),
             tag("td", f"{one.count:,}", class_="number"),
@@ -39,17 +38,17 @@ def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
     return table([head, *rows])
 
 
-def ranked_table(heads: Sequence[tuple[tuple[int, int], float, str]], what: str) -> Markup:
-    """Heads in their order: (layer and head), a weight, what it is called."""
+def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
+    """Heads in their order: a name, a weight, what it is called."""
     head = [tag("th", "head"), tag("th", what, colspan=2), tag("th", "called")]
     rows = [
         [
-            tag("td", label(place)),
+            tag("td", name),
             tag("td", tenths(share), class_="number"),
             tag("td", bar(share, NOW), class_="track"),
             tag("td", called),
         ]
-        for place, share, called in heads
+        for name, share, called in heads
     ]
     return table([head, *rows])
 

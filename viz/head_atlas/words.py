@@ -3,13 +3,12 @@
 from markupsafe import Markup
 
 from model.heads.atlas_names import MEASURES, NAMES
-from model.heads.atlas_result import NAMED, TIMES_EVEN, Atlas
-from viz.head_atlas.scatter import label
+from model.heads.atlas_result import LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
 from viz.html import join, tag
 from viz.numbers import tenths
 
 MOST_LISTED = 8  # heads of a kind
-NO_INDUCTION = " None is called induction on these texts: on random tokens that come twice it is another question."
+NO_INDUCTION = " None is called induction on these texts; try Random, where all tokens come twice."
 
 
 def amount(name: str, value: float) -> str:
@@ -40,7 +39,7 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
         return tag("p", words, class_="sentence")
     parts = []
     for name, heads in found.items():
-        listed = ", ".join(label(place) for place in heads[:MOST_LISTED])
+        listed = ", ".join(atlas.name(place) for place in heads[:MOST_LISTED])
         more = f" and {len(heads) - MOST_LISTED} more" if len(heads) > MOST_LISTED else ""
         parts.append(tag("b", MEASURES[name].names) + f" {listed}{more}")
     said = Markup("Of {} heads, these have a name: {}.").format(total, join(parts, "; "))
@@ -58,7 +57,7 @@ def naming() -> str:
 def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
     """What the chosen head does, beside a head that looks evenly."""
     called = atlas.named(layer, head)
-    name = tag("b", label((layer, head)))
+    name = tag("b", atlas.name((layer, head)))
     if called:
         titles = " and ".join(MEASURES[one].names for one in called)
         said = Markup("{} is called {}: {}.").format(
@@ -73,6 +72,13 @@ def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
         name, _against(atlas, best, layer, head)
     )
     return tag("p", said, class_="sentence")
+
+
+TOKENS = (
+    "Left: the tokens that get most of the head's attention, in shares of all of it. Right: the tokens as which it "
+    "looks most sharply: the largest weight on one token, the row's first left out, in the mean; tokens that came up "
+    f"{LEAST_SEEN} times at least."
+)
 
 
 def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:

@@ -87,7 +87,7 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
         assert np.allclose(found.back(distance), np.mean(cells_there, 0), atol=1e-6), distance
     all_of_it = sum(received.values())
     for place in np.ndindex(2, 3):
-        shares = {one.label: one.share for one in found.key_tokens(*place)}
+        shares = {one.token: one.share for one in found.key_tokens(*place)}
         for token, total in received.items():
             if tiny.label(token) in shares:
                 assert shares[tiny.label(token)] == pytest.approx((total / all_of_it)[place], abs=1e-5)
