@@ -52,6 +52,7 @@ class _Ground:
         step = max(BLOCK_BYTES // (4 * rows * heads * size), 1)
         self.blocks = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
         self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
+        self.ahead = bool(free.triu(1).any())
         self.choice = self.counted[NAMES.index("entropy")]  # [B,T]
         self.uniform = torch.zeros(len(NAMES), 1)
         self.cells, self.even = torch.zeros(1, 2 * length - 1), torch.zeros(1, 2 * length - 1)
@@ -59,7 +60,7 @@ class _Ground:
             cells = (free[:, :, queries] & batch.keep[:, None, None, :]).float()  # [B,1,Q,T]
             cells = cells * self.choice[:, None, queries, None]
             even = cells / cells.sum(-1, keepdim=True).clamp(min=1)
-            self.uniform += _sum(facts.values(even, queries), self.counted[..., queries])
+            self.uniform += _sum(facts.values(even, queries, ahead=self.ahead), self.counted[..., queries])
             _add_by_offset(self.cells, cells.sum(0), queries)
             _add_by_offset(self.even, even.sum(0), queries)
 
@@ -89,7 +90,7 @@ class _Sums:
         choice = ground.choice[:, queries]
         if not choice.all():
             weights.transpose(1, 2)[~choice] = 0
-        values = self._facts.values(weights, queries)
+        values = self._facts.values(weights, queries, ahead=ground.ahead)
         self._sums[:, layer] += _sum(values, ground.counted[..., queries])
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
         self._of_keys[..., : weights.shape[-1]] += weights.sum(2)

@@ -32,8 +32,11 @@ class BatchFacts:
         self._columns = torch.stack([column.float() for column in columns], -1)  # [B,K,3]
         self.punctuation = punctuation & batch.keep
 
-    def values(self, weights: Tensor, queries: slice) -> Tensor:
-        """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number."""
+    def values(self, weights: Tensor, queries: slice, *, ahead: bool) -> Tensor:
+        """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number.
+
+        ahead: whether any query may look at a later token.
+        """
         rows, heads, _, seen = weights.shape
         here = self.position[queries]  # [Q]
         cells = torch.stack([(here - 1).expand(rows, -1), here.expand(rows, -1), self.followers[:, queries]], -1)
@@ -41,13 +44,10 @@ class BatchFacts:
         previous, same, induction = weights.gather(-1, cells[:, None].expand(-1, heads, -1, -1)).unbind(-1)
         total, mean_key, punctuation = (weights @ self._columns[:, None, :seen]).unbind(-1)
         distance, leak = here * total - mean_key, torch.zeros_like(total)
-        begin = queries.start + 1
-        if seen > begin:
-            later = weights[..., begin:]
-            ahead = (self.position[begin:seen] - here[:, None]).clamp(min=0).float()  # [Q, K - begin]
-            if bool((later.amax((0, 1)) * ahead).any()):
-                distance = distance + 2 * (later * ahead).sum(-1)
-                leak = (later * (ahead > 0)).sum(-1)
+        if ahead:
+            far = (self.position[:seen] - here[:, None]).clamp(min=0).float()  # [Q,K]
+            distance = distance + 2 * (weights * far).sum(-1)
+            leak = (weights * (far > 0)).sum(-1)
         peak = weights[..., 1:].amax(-1) if seen > 1 else torch.zeros_like(total)
         return torch.stack(
             [

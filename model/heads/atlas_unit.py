@@ -52,12 +52,13 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     rows = [row for row in rows_of_unit(model, unit, length) if len(row.ids) > 1]  # one token has nowhere to look
     tally = empty_tally(model, length)
     chosen = sampled(rows, unit, bar)
-    is_punctuation = {token: only_punctuation(model.label(token)) for row in rows for token in row.ids}
+    tokens = {token for row in rows for token in row.ids}
+    is_punctuation = {0: False} | {token: only_punctuation(model.label(token)) for token in tokens}
     for some in _batches(rows):
         here = np.flatnonzero(np.isin(chosen["row"], some))
         place_of = {number: place for place, number in enumerate(some)}
         batch = batch_of([rows[number] for number in some])
-        punctuation = punctuation_of(batch.ids, {0: False} | is_punctuation)
+        punctuation = punctuation_of(batch.ids, is_punctuation)
         places = [(place_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
         where = torch.tensor(places, dtype=torch.long).reshape(-1, 2)
         part, sample = measure_batch(model, batch, punctuation, masks, length, where)

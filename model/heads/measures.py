@@ -18,7 +18,7 @@ def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
 
 def row_entropy(weights: Tensor) -> Tensor:
     """The entropy of every row in bits: [.., Q, K] -> [.., Q]."""
-    return torch.special.entr(weights).sum(-1) / math.log(2)
+    return -weights.clamp(min=1e-37).log2_().mul_(weights).sum(-1)  # half the time of torch.special.entr
 
 
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ def facts(*rows: tuple[int, ...], comma: int = COMMA) -> BatchFacts:
 def measured(about: BatchFacts, weights: Tensor, allowed: Tensor) -> dict[str, list[float]]:
     """Of each measure its values, one for each query of the first row and head where it counts."""
     whole = slice(0, weights.shape[-2])
-    values = about.values(weights, whole)[:, 0, 0]
+    values = about.values(weights, whole, ahead=allowed is OPEN)[:, 0, 0]
     counts = about.counts(allowed, whole)[:, 0]
     return {name: values[place][counts[place]].tolist() for place, name in enumerate(NAMES)}
 
@@ -113,8 +113,8 @@ def test_a_block_of_queries_is_measured_as_it_is_among_all(begin: int) -> None:
     allowed = masks.causal(13, 13)[None, None]
     weights = torch.randn(1, 2, 13, 13, generator=generator).masked_fill(~allowed, -torch.inf).softmax(-1)
     about, some = facts(ids, comma=3), slice(begin, begin + 5)
-    whole = about.values(weights, slice(0, 13))[..., some]
-    assert torch.allclose(about.values(weights[:, :, some, : begin + 5], some), whole, atol=1e-5)
+    whole = about.values(weights, slice(0, 13), ahead=False)[..., some]
+    assert torch.allclose(about.values(weights[:, :, some, : begin + 5], some, ahead=False), whole, atol=1e-5)
     counted = about.counts(allowed, slice(0, 13))[..., some]
     assert torch.equal(about.counts(allowed, some), counted)
 
@@ -125,7 +125,7 @@ def test_the_means_are_those_of_the_measures_that_explore_has() -> None:
     allowed = masks.causal(17, 17)
     weights = torch.randn(3, 17, 17, generator=generator).masked_fill(~allowed, -torch.inf).softmax(-1)
     about = facts(tuple(ids.tolist()))
-    values = about.values(weights[None], slice(0, 17))[:, 0]
+    values = about.values(weights[None], slice(0, 17), ahead=False)[:, 0]
     counts = about.counts(allowed[None, None], slice(0, 17))
     later = torch.arange(17) > 0
     expected = {
