@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from model.base import Description, Model
+from model.base import Description, Model, once
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
@@ -53,6 +53,7 @@ class DecoderModel(Model):
         """How many ids its texts are made of, from 0 on; 0 for a model that reads no text."""
         return 0 if self._tokenizer is None else self._tokenizer.vocabulary
 
+    @once
     def describe(self) -> Description:
         """What a page says of it."""
         return Description(

@@ -32,21 +32,22 @@ sections.warn_of_a_changed_text(reading.batch)
 with guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
-    mask = now.mask(layer, head)
+    mask = canvas.masks_of(now, layer, head)
 with query_place:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
-part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
+part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=spec.padding)
 part = canvas.drawable(*part)
+rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")
 with left:
-    canvas.show(mask, *part, compose.text_key(reading.batch))
+    canvas.show(mask, rows, columns, compose.text_key(reading.batch))
 with right:
     shown = sections.choose_shown()
-    now_view, standard_view = (cropped(view, part, part) for view in views)
+    now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = sections.alt(name, shown, now_view, standard_view)
-    head_picture.show(figure, alt, room="one")
+    head_picture.show(figure, alt, room="one", zooms=True)
 with said, guarded("Following what each token can know …"):
     said.html(effect.sentence(now, standard, chosen))
 st.html(formula(mask) + counts(views[0].blocked, mask))

@@ -1,11 +1,8 @@
 """Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token."""
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from ui.run_view import RunView
-from viz.heatmap import mark_row
-from viz.view import HeadView, coarser
 
 HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
 
@@ -15,27 +12,26 @@ def choose(now: RunView) -> int:
 
     A click on a picture chooses one too, by setting "query" in its callback.
     """
-    pieces = now.trace.queries.pieces[now.row]
+    pieces = now.run.queries.pieces[now.row]
     chosen = st.session_state.get("query")
     if not isinstance(chosen, int) or not 0 <= chosen < len(pieces):
         chosen = st.session_state.query = None
-    last = now.trace.queries.real(now.row).stop - 1
+    last = now.run.queries.real(now.row).stop - 1
     st.session_state.query_row = last if chosen is None else chosen
     st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
     return st.session_state.query_row
 
 
-def mark(figure: go.Figure, view: HeadView) -> None:
-    """A frame around the row that the reader picked, where it is in sight."""
+def picked() -> int | None:
+    """The query that the reader picked, whose row is framed; None until then."""
     chosen = st.session_state.get("query")
-    if isinstance(chosen, int) and view.first <= chosen < view.first + len(view.queries):
-        mark_row(figure, (chosen - view.first) // coarser(view).step, ("",))
+    return chosen if isinstance(chosen, int) else None
 
 
 def predicting(now: RunView, query: int) -> int | None:
     """The position in the predicted text: the query, or None where another text's tokens look."""
-    return query if now.trace.queries is now.trace.batch else None
+    return query if now.run.queries is now.run.batch else None
 
 
 def _take() -> None:

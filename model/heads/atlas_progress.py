@@ -1,7 +1,7 @@
 """An atlas as it grows: unit after unit, saved and gone on with. The page and the command both make theirs so."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,9 +9,10 @@ from model.base import Model
 from model.heads.atlas_result import Atlas, atlas_of
 from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import Unit
-from model.heads.atlas_unit import empty_tally, measure_unit
+from model.heads.atlas_unit import empty_tally
 from model.masks import MaskSpec
 
+Measure = Callable[[Unit, int], Tally]  # of a unit, and the bar of the sample: measure_unit with all else given
 STATE = b"unmask atlas 1\n"  # what a saved state begins with
 
 
@@ -34,11 +35,11 @@ class Progress:
         self.next_unit[unit.source] = unit.number + 1
 
 
-def measured(model: Model, units: Iterable[Unit], masks: MaskSpec, length: int, progress: Progress) -> Iterator[Unit]:
+def measured(units: Iterable[Unit], progress: Progress, measure: Measure) -> Iterator[Unit]:
     """Measure the units that progress does not have yet, one after the other; each is given back once it is in."""
     for unit in units:
         if not progress.has(unit):
-            progress.add(unit, measure_unit(model, unit, masks, length, progress.tally.sample.bar))
+            progress.add(unit, measure(unit, progress.tally.sample.bar))
             yield unit
 
 

@@ -42,14 +42,14 @@ def measured(
 
 def _item(name: str, unit: Unit, masks: MaskSpec, length: int, bar: int) -> dict[str, Any]:
     """A unit as plain data."""
-    job = [unit.source, unit.number, unit.texts, unit.rows, length, bar]
+    job = [unit.source, unit.number, unit.first, unit.texts, unit.rows, length, bar]
     return {"model": name, "masks": masks.to_json(), "job": json.dumps(job)}
 
 
 def _measure(item: dict[str, Any]) -> dict[str, Any]:
     """On a worker."""
-    source, number, texts, rows, length, bar = json.loads(item["job"])
-    unit = Unit(source, number, tuple(texts), tuple(map(tuple, rows)))
+    source, number, first, texts, rows, length, bar = json.loads(item["job"])
+    unit = Unit(source, number, first, tuple(texts), tuple(map(tuple, rows)))
     tally = measure_unit(_model(item["model"]), unit, MaskSpec.from_json(item["masks"]), length, bar)
     return {"tally": tally.to_bytes()}
 

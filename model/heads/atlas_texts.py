@@ -2,8 +2,8 @@
 
 A text is a line of a .txt file, or a cell of a .csv file's column "text" (of its first column where none is called so;
 a .csv file's first line names its columns).
-Everything is read as it is needed, so a file may be larger than memory. Texts come in units of UNIT_TEXTS, which are
-measured, saved and spread over a cluster as a whole.
+Everything is read as it is needed, so a file may be larger than memory. Texts come in units, which are measured, saved
+and spread over a cluster as a whole.
 """
 
 import csv
@@ -11,7 +11,6 @@ import io
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -21,8 +20,8 @@ from torch import Tensor
 from model.base import Model
 from model.text import TokenBatch
 
-UNIT_TEXTS = 32
-LONGEST = 1_000_000  # characters of a text; what is longer counts as several
+UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
+LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several
 MOST_UPLOAD = 2_000_000  # bytes of a file that a page takes
 SUFFIXES = (".txt", ".csv")
 RANDOM_ROWS, RANDOM_SPAN = 16, 50  # as the story model's card has them
@@ -31,13 +30,13 @@ SAMPLE = Path(__file__).with_name("atlas_sample.txt")
 
 @dataclass(frozen=True)
 class Unit:
-    """Some consecutive texts of one source. number: of the unit in its source, which is `source`, both from 0.
-
-    rows: ids instead of texts, for what was never a text.
+    """Some consecutive texts of one source. source, number: which, and which of its units; first: the number of the
+    first text. All count from 0. rows: ids instead of texts, for what was never a text.
     """
 
     source: int
     number: int
+    first: int = 0
     texts: tuple[str, ...] = ()
     rows: tuple[tuple[int, ...], ...] = ()
 
@@ -99,11 +98,18 @@ def units_of_random(model: Model, rows: int = RANDOM_ROWS, span: int = RANDOM_SP
 
 
 def in_units(texts: Iterator[str], source: int = 0) -> Iterator[Unit]:
-    """The texts in order, UNIT_TEXTS a unit."""
-    number = 0
-    while some := tuple(islice(texts, UNIT_TEXTS)):
-        yield Unit(source, number, some)
-        number += 1
+    """The texts in order, UNIT_TEXTS and UNIT_CHARACTERS a unit at most."""
+    number = first = characters = 0
+    some: list[str] = []
+    for text in texts:
+        if some and (len(some) == UNIT_TEXTS or characters + len(text) > UNIT_CHARACTERS):
+            yield Unit(source, number, first, tuple(some))
+            number, first = number + 1, first + len(some)
+            some, characters = [], 0
+        some.append(text)
+        characters += len(text)
+    if some:
+        yield Unit(source, number, first, tuple(some))
 
 
 def suffix_of(name: str) -> str:
@@ -185,8 +191,7 @@ def _cells(file: TextIO, name: str) -> Iterator[str]:
         cell = " ".join(row[column].split()) if column < len(row) else ""
         if "\0" in cell:
             raise ValueError(f"{name}: expected text, got a file with zero bytes in it")
-        if cell:
-            yield cell
+        yield from (cell[begin : begin + LONGEST] for begin in range(0, len(cell), LONGEST))
 
 
 def _common(encoded: list[tuple[int, ...]]) -> int:

@@ -13,7 +13,7 @@ from model.base import Model
 from model.heads.atlas_batch import measure_batch
 from model.heads.atlas_names import NAMES
 from model.heads.atlas_tally import SAMPLED, Sample, Tally
-from model.heads.atlas_texts import UNIT_TEXTS, Row, Unit, batch_of, punctuation_of, rows_of_unit
+from model.heads.atlas_texts import Row, Unit, batch_of, punctuation_of, rows_of_unit
 from model.masks import MaskSpec
 
 LONGEST_ROW = 256  # tokens, unless told otherwise
@@ -115,7 +115,7 @@ def _batches(rows: list[Row]) -> Iterator[list[int]]:
 def _write_places(sample: Sample, chosen: np.ndarray, rows: list[Row], unit: Unit) -> None:
     sample.priority = chosen["priority"]
     some = [rows[number] for number in chosen["row"]]
-    numbers = [unit.number * UNIT_TEXTS + row.number for row in some]
+    numbers = [unit.first + row.number for row in some]
     sample.place = np.stack([np.full(len(some), unit.source), np.array(numbers, np.int64), chosen["at"]], -1)
     sample.texts, sample.ids = [row.text for row in some], [row.ids for row in some]
 

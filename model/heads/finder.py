@@ -10,9 +10,7 @@ from model.trace import Trace
 
 
 @torch.inference_mode()
-def weight_there(
-    trace: Trace, row: int, queries: Sequence[int], keys: Sequence[int], masks: MaskSpec | None = None
-) -> np.ndarray:
+def weight_there(trace: Trace, row: int, masks: MaskSpec, queries: Sequence[int], keys: Sequence[int]) -> np.ndarray:
     """float64 [L,H], 0 to 1: what the queries put on all the keys together, their mean.
 
     Queries that may look at none of the keys are left out; NaN in a layer where none may. Raises ValueError for no

@@ -15,9 +15,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
+from model.base import Model
 from model.heads import atlas_progress
+from model.heads.atlas_progress import Measure
 from model.heads.atlas_table import measures_table
 from model.heads.atlas_texts import Unit, units_of_sample
+from model.heads.atlas_unit import measure_unit
 from ui.head_atlas import measuring
 from ui.head_atlas.measuring import Busy, Measuring
 
@@ -87,7 +90,7 @@ def test_its_numbers_are_those_of_the_command() -> None:
     page = HeadAtlas(section="all")
     story = catalog.load("story")
     progress = atlas_progress.begun(story, 256)
-    list(atlas_progress.measured(story, units_of_sample(), story.standard, 256, progress))
+    list(atlas_progress.measured(units_of_sample(), progress, measurer(story, 256)))
     expected = measures_table(atlas_progress.made_of(progress, story))
     (shown,) = page.app.dataframe
     pd.testing.assert_frame_equal(shown.value.reset_index(drop=True), expected, check_dtype=False, rtol=1e-5)
@@ -183,6 +186,10 @@ def test_an_example_goes_to_explore() -> None:
     assert page.app.text_area(key="text").value == page.app.session_state["text"]
 
 
+def measurer(model: Model, length: int) -> Measure:
+    return lambda unit, bar: measure_unit(model, unit, model.standard, length, bar)
+
+
 class Slow:
     """What `measured` is while its reader looks on: a unit, and another only when the test lets it."""
 
@@ -201,12 +208,12 @@ original = atlas_progress.measured
 
 
 def test_measuring_stops_and_goes_on_to_the_same_numbers(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    units = [Unit(0, number, ("the cat sat on the mat",) * 3) for number in range(6)]
-    whole = Measuring(tiny, units, tiny.standard, 24)
+    units = [Unit(0, number, 3 * number, ("the cat sat on the mat",) * 3) for number in range(6)]
+    whole = Measuring(tiny, units, 24, measurer(tiny, 24))
     whole.wait(60)
     slow = Slow()
     monkeypatch.setattr(measuring.atlas_progress, "measured", slow)
-    part = Measuring(tiny, units, tiny.standard, 24)
+    part = Measuring(tiny, units, 24, measurer(tiny, 24))
     part.stop()
     slow.left = 99
     part.wait(60)
@@ -233,9 +240,9 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(measuring, "_running", [object()] * measuring.MOST_AT_ONCE)
         with pytest.raises(Busy, match="as many as this server does at once"):
-            Measuring(tiny, unit, tiny.standard, 24)
+            Measuring(tiny, unit, 24, measurer(tiny, 24))
     monkeypatch.setattr(measuring.atlas_progress, "measured", fails)
-    failed = Measuring(tiny, unit, tiny.standard, 24)
+    failed = Measuring(tiny, unit, 24, measurer(tiny, 24))
     failed.wait(10)
     assert failed.watch().state == "failed"
     assert failed.watch().why == "expected something else, got this."

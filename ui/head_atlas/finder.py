@@ -1,7 +1,5 @@
 """Find heads: by how far back they look, or by tokens that the reader marks in a sentence."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import streamlit as st
 from torch import Tensor
@@ -18,16 +16,6 @@ from viz.head_atlas.tables import ranked_table
 
 MOST_SHOWN = 10  # heads
 MOST_MARKED = 48  # tokens of the text that can be marked
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """weights float64 [L,H]."""
-
-    weights: np.ndarray
-
-    def nbytes(self) -> int:
-        return self.weights.nbytes
 
 
 def show(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
@@ -74,8 +62,7 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         return
     with guarded("Looking at every head …"):
         now, _ = run_view.run_pair(model, batch, masks, 0, "self")
-        key = f"finder {queries} {keys}"
-        weights = now.kept(key, lambda: Found(weight_there(now.trace, 0, queries, keys))).weights
+        weights = now.ask(weight_there, tuple(queries), tuple(keys))
     if np.isnan(weights).all():
         st.info("Under these masks none of these tokens may look at those.")
         return

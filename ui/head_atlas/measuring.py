@@ -1,7 +1,7 @@
 """An atlas that grows in the background while its reader looks on. It belongs to this session alone.
 
-A thread measures unit after unit; the page looks at what it has come to. It ends when nobody has looked for a while,
-and goes on from there when asked.
+A thread asks for unit after unit and adds them up; the page looks at what it has come to. It ends when nobody has
+looked for a while, and goes on from there when asked.
 """
 
 import time
@@ -11,12 +11,12 @@ from typing import Literal
 
 from model.base import Model
 from model.heads import atlas_progress
+from model.heads.atlas_progress import Measure
 from model.heads.atlas_result import Atlas
 from model.heads.atlas_texts import Unit
-from model.masks import MaskSpec
 from ui.guard import problem_in
 
-MOST_AT_ONCE = 2  # in this process
+MOST_AT_ONCE = 4  # in this process
 LEFT_SECONDS = 10.0
 MOST_SECONDS = 600.0  # of one measuring
 SHOW_EVERY = 1.0  # seconds between two pictures of what there is so far
@@ -42,8 +42,9 @@ class Look:
 class Measuring:
     """One of them. Raises Busy when there is no room."""
 
-    def __init__(self, model: Model, units: list[Unit], masks: MaskSpec, length: int) -> None:
-        self._model, self._units, self._masks, self._length = model, units, masks, length
+    def __init__(self, model: Model, units: list[Unit], length: int, measure: Measure) -> None:
+        """measure: asks for a unit wherever units are measured, and waits for it."""
+        self._model, self._units, self._measure = model, units, measure
         self._progress = atlas_progress.begun(model, length)
         self._done = 0
         self._atlas: Atlas | None = None
@@ -86,7 +87,7 @@ class Measuring:
     def _run(self) -> None:
         began = shown = time.monotonic()
         try:
-            for _ in atlas_progress.measured(self._model, self._units, self._masks, self._length, self._progress):
+            for _ in atlas_progress.measured(self._units, self._progress, self._measure):
                 self._done += 1
                 now = time.monotonic()
                 if self._done == len(self._units) or now - shown > SHOW_EVERY or self._over.is_set():

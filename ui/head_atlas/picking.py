@@ -11,7 +11,7 @@ from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from ui import controls, page
 from viz.head_atlas.scatter import distance_names
-from viz.numbers import tenths
+from viz.numbers import percent
 
 
 def lifted(model: Model) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     """The bars in words."""
     names, shares = distance_names(atlas), atlas.spread[layer, head]
     most = int(shares[: len(names)].argmax())
-    largest = f"The largest share, {tenths(shares[most])}: {names[most]}."
+    largest = f"The largest share, {percent(shares[most])}: {names[most]}."
     return f"Attention of {atlas.name((layer, head))} by how many tokens back it looks. {largest}"
 
 

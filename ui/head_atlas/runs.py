@@ -6,7 +6,9 @@ from collections.abc import Callable, Hashable
 import streamlit as st
 
 from model.base import Model
+from model.heads.atlas_progress import Measure
 from model.heads.atlas_result import Atlas
+from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import (
     MOST_UPLOAD,
     SUFFIXES,
@@ -16,9 +18,10 @@ from model.heads.atlas_texts import (
     units_of_text,
     units_of_upload,
 )
-from model.heads.atlas_unit import check, row_length
+from model.heads.atlas_unit import check, measure_unit, row_length
+from model.jobs.job import Job, ModelRef, digest
 from model.masks import MaskSpec
-from ui import results, run_view
+from ui import results
 from ui.head_atlas.measuring import Busy, Look, Measuring
 from ui.markdown import escaped
 
@@ -55,11 +58,11 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     """
     check(model, masks)
     length = row_length(model)
-    key = ("atlas", model.key, texts, run_view.digest(masks), length)
+    key = ("atlas", model.key, texts, digest(masks.to_json()), length)
     found = results.shared().find(key)
     if found is not None:
         return found
-    measuring = _measuring(key, lambda: Measuring(model, read(), masks, length))
+    measuring = _measuring(key, lambda: Measuring(model, read(), length, _measure(model, masks, length)))
     if measuring is None:
         st.stop()
     look = measuring.watch()
@@ -69,6 +72,16 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     if look.atlas is None:
         st.stop()
     return look.atlas
+
+
+def _measure(model: Model, masks: MaskSpec, length: int) -> Measure:
+    """Ask for a unit as a job, in turn with all other readers' jobs; this reader's own do not wait for it."""
+    home, reader = results.home(), f"atlas {results.reader()}"
+
+    def ask(unit: Unit, bar: int) -> Tally:
+        return home.ask(Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar)), reader)
+
+    return ask
 
 
 def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | None:

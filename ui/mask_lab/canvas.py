@@ -2,8 +2,10 @@
 
 import streamlit as st
 
+from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.mask_lab import compose
+from ui.run_view import RunView
 from viz.components import MASK_HTML, source
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.room import MARGIN
@@ -18,6 +20,12 @@ _component = st.components.v2.component(
 )
 
 
+def masks_of(now: RunView, layer: int, head: int) -> MaskView:
+    """The masks of the head to draw on; of the attention of a text to itself."""
+    found = now.ask(shown_masks, layer, head)
+    return MaskView(found.blockers, found.openers, found.place, found.strokes, now.run.keys.pieces[now.row])
+
+
 def drawable(begin: int, end: int) -> tuple[int, int]:
     """Of positions begin up to, without, end those that can be drawn on, a cell each; says what is left out."""
     if end - begin > MOST_CELLS:
@@ -28,13 +36,14 @@ def drawable(begin: int, end: int) -> tuple[int, int]:
     return begin, min(end, begin + MOST_CELLS)
 
 
-def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canvas") -> None:
-    """Draw positions begin up to, without, end of the mask; strokes go to compose's drawing.
+def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: str, key: str = "mask_canvas") -> None:
+    """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
+    drawing.
 
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
     packet = canvas_packet(
-        view, begin=begin, end=end, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
+        view, rows=rows, columns=columns, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
     )
     with st.container(key=f"one_{key}"):
         _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))

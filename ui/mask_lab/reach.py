@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from model.heads.reach import Reach, layer_mask, reach_of
+from model.heads.reach import shown_reach
+from ui import head as head_picture
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
@@ -18,35 +19,28 @@ This is what the masks let through, not what the model makes of it.
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     """After how many layers each token can know of each other, beside the masks of one layer."""
-    if len(now.trace.queries.pieces[now.row]) != len(now.trace.keys.pieces[now.row]) or now.trace.name == "cross":
+    if now.run.attention == "cross":
         st.info("Reach is about tokens that look at their own text: choose another attention than “cross”.")
         return
     with st.spinner("Following what can be known from layer to layer …"):
         view = _view(now, layer, head, chosen)
     st.html(reach_sentence(view))
     figure = reach_figure(view, dark=page.is_dark())
-    st.plotly_chart(figure, key="reach_figure", config=page.CHART, alt=_alt(view))
+    head_picture.show(figure, _alt(view), room="two", key="reach_figure")
     st.html(f'<p class="key">{_key(now, view)}</p>{reach_table(view)}')
     with st.expander("How reach is computed"):
         st.markdown(HOW)
 
 
-def found(now: RunView) -> Reach:
-    """Of the masks as they are, in every layer; remembered."""
-    return now.kept("reach", lambda: reach_of(now.trace, now.row, now.masks))
-
-
 def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
-    reached = found(now)
-    shut = ~layer_mask(now.trace, layer, now.row, now.masks)
-    blocked = now.trace.blocked_by(layer, now.row, now.masks, head=head)
+    found = now.ask(shown_reach, layer, head)
     return ReachView(
-        first=reached.first.numpy(),
-        window=reached.window.numpy(),
-        seen=reached.seen().numpy(),
+        first=found.first,
+        window=found.window,
+        seen=found.seen,
         layer=layer,
-        blocked={name: (mask & shut).numpy() for name, mask in blocked.items()},
-        tokens=list(now.trace.keys.pieces[now.row]),
+        blocked=found.blocked,
+        tokens=list(now.run.keys.pieces[now.row]),
         query=chosen,
     )
 

@@ -13,7 +13,7 @@ from ui import page, run_view
 from ui.controls import SCOPES, only
 from ui.pixels import choices, pictures
 from ui.run_view import RunView
-from viz.numbers import tenths
+from viz.numbers import chance, percent
 from viz.pixels.numbers import level_table, loss_figure, share_table
 from viz.pixels.pictures import PIXELS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
 from viz.pixels.words import Seen, sentence
@@ -95,14 +95,10 @@ def run_pair(
 
 
 def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
-    weights = digits.attention(one.trace, query, one.masks).numpy()
-    writer = digits.attention(one.trace, pixel, one.masks).numpy()
-    blocked = ~one.trace.allowed(st.session_state.pixels_layer, 0, one.masks).numpy()[query]
-    view = PixelView(levels, f"class {told}", weights, blocked, pixel, query)
-    chances = digits.level_chances(one.trace).numpy()[pixel]
-    losses = one.trace.losses().numpy()[1:]
-    leak = weights[..., query + 1 :].sum(-1)
-    return PixelLook(view, chances, losses, leak, one.survey().future, float(writer[..., pixel + 1].mean()))
+    found = one.ask(digits.seen, st.session_state.pixels_layer, query, pixel)
+    view = PixelView(levels, f"class {told}", found.weights, found.blocked, pixel, query)
+    leak, answer = found.weights[..., query + 1 :].sum(-1), float(found.writer[..., pixel + 1].mean())
+    return PixelLook(view, found.chances, found.losses, leak, one.survey().future, answer)
 
 
 def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
@@ -158,11 +154,11 @@ def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: in
         return what, values[0], values[1]
 
     return [
-        row(f"{name} from here: on later pixels", [tenths(float(one.leak[layer, head])) for one in both]),
-        row(f"{name}, mean of all queries", [tenths(float(one.mean_leak[layer, head])) for one in both]),
-        row("all heads, all queries", [tenths(float(one.mean_leak.mean())) for one in both]),
-        row(f"writing {here}: on the answer", [tenths(one.answer) for one in both]),
-        row(f"true level {true} of {here}", [tenths(float(one.chances[true])) for one in both]),
+        row(f"{name} from here: on later pixels", [percent(float(one.leak[layer, head])) for one in both]),
+        row(f"{name}, mean of all queries", [percent(float(one.mean_leak[layer, head])) for one in both]),
+        row("all heads, all queries", [percent(float(one.mean_leak.mean())) for one in both]),
+        row(f"writing {here}: on the answer", [percent(one.answer) for one in both]),
+        row(f"true level {true} of {here}", [chance(float(one.chances[true])) for one in both]),
         row("loss, nats a pixel", [f"{one.losses.mean():.3f}" for one in both]),
     ]
 

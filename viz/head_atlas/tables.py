@@ -7,7 +7,7 @@ from markupsafe import Markup
 from model.heads.atlas_result import Decile, Example, TokenShare
 from viz.head_atlas.words import amount
 from viz.html import bar, join, table, tag
-from viz.numbers import tenths
+from viz.numbers import percent
 from viz.palette import MARK, NOW
 
 BEFORE, AFTER = 16, 5  # tokens of an example around its query
@@ -29,7 +29,7 @@ def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
     rows = [
         [
             tag("td", one.token, class_="token"),
-            tag("td", tenths(one.share), class_="number"),
+            tag("td", percent(one.share), class_="number"),
             tag("td", bar(one.share / most, NOW), class_="track"),
             tag("td", f"{one.count:,}", class_="number"),
         ]
@@ -44,7 +44,7 @@ def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
     rows = [
         [
             tag("td", name),
-            tag("td", tenths(share), class_="number"),
+            tag("td", percent(share), class_="number"),
             tag("td", bar(share, NOW), class_="track"),
             tag("td", called),
         ]

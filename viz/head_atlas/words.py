@@ -5,7 +5,7 @@ from markupsafe import Markup
 from model.heads.atlas_names import MEASURES, NAMES
 from model.heads.atlas_result import LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
 from viz.html import join, tag
-from viz.numbers import tenths
+from viz.numbers import percent
 
 MOST_LISTED = 8  # heads of a kind
 NO_INDUCTION = " None is called induction on these texts; try Random, where all tokens come twice."
@@ -15,7 +15,7 @@ def amount(name: str, value: float) -> str:
     """A measure's value with its unit: "41.3 %", "3.2 tokens", "1.5 bits"."""
     unit = MEASURES[name].unit
     if unit == "share":
-        return tenths(value)
+        return percent(value)
     return "–" if value != value else f"{value:.1f} {unit}"
 
 

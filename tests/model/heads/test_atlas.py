@@ -48,7 +48,7 @@ def atlas_over(model: Model, units: Iterable[Unit], masks: MaskSpec | None = Non
 @pytest.mark.parametrize("masks", [MaskSpec(), OPEN])
 def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> None:
     """Worked out again query by query from each text alone, in Python."""
-    unit = Unit(0, 0, TEXTS)
+    unit = Unit(0, 0, 0, TEXTS)
     found = atlas_over(tiny, [unit], masks)
     sums = {name: np.zeros((2, 3)) for name in ("previous", "first", "same", "duplicate", "peak", "leak")}
     counts = dict.fromkeys(sums, 0)
@@ -96,7 +96,7 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
 
 def test_an_even_head_is_one_over_the_open_cells(tiny: Model) -> None:
     """Two tokens after the start: the second sees two, the third three cells; both have a token before."""
-    found = atlas_over(tiny, [Unit(0, 0, ("the mat",))])
+    found = atlas_over(tiny, [Unit(0, 0, 0, ("the mat",))])
     size = found.read
     assert size == 3
     even = found.even[:, 0]
@@ -110,9 +110,9 @@ def test_an_even_head_is_one_over_the_open_cells(tiny: Model) -> None:
 def test_neither_batches_nor_blocks_change_the_numbers(
     tiny: Model, monkeypatch: pytest.MonkeyPatch, name: str, value: int
 ) -> None:
-    whole = tally_of(tiny, [Unit(0, 0, TEXTS)])
+    whole = tally_of(tiny, [Unit(0, 0, 0, TEXTS)])
     monkeypatch.setattr(atlas_unit if name == "BATCH_TOKENS" else atlas_batch, name, value)
-    parts = tally_of(tiny, [Unit(0, 0, TEXTS)])
+    parts = tally_of(tiny, [Unit(0, 0, 0, TEXTS)])
     assert_same(whole, parts)
 
 
@@ -137,7 +137,7 @@ def test_a_damaged_tally_is_a_sentence(data: bytes) -> None:
 
 def test_the_sample_is_of_every_query_alike(tiny: Model) -> None:
     """Of 4,000 queries every one has the same chance: the kept ones are spread over rows and positions."""
-    (row,) = rows_of_unit(tiny, Unit(0, 0, ("the " * 40,)), 41)
+    (row,) = rows_of_unit(tiny, Unit(0, 0, 0, ("the " * 40,)), 41)
     rows = [row] * 100
     chosen = sampled(rows, Unit(3, 5))
     assert len(chosen) == SAMPLED
@@ -185,7 +185,7 @@ def test_an_example_is_what_the_head_does_there(tiny: Model) -> None:
 
 
 def test_a_measure_that_counts_nowhere_is_nan_and_names_nothing(tiny: Model) -> None:
-    found = atlas_over(tiny, [Unit(0, 0, ("the cat",))])
+    found = atlas_over(tiny, [Unit(0, 0, 0, ("the cat",))])
     assert np.isnan(found.measure("induction")).all()
     assert found.deciles("induction", 0, 0) == []
     assert found.named(0, 0) == ()
@@ -195,7 +195,7 @@ def test_a_measure_that_counts_nowhere_is_nan_and_names_nothing(tiny: Model) -> 
 
 
 def test_nothing_at_all_is_no_atlas_and_no_error(tiny: Model) -> None:
-    found = atlas_over(tiny, [Unit(0, 0, ("the",))] if tiny.encode(["the"]).ids.shape[1] == 1 else [])
+    found = atlas_over(tiny, [Unit(0, 0, 0, ("the",))] if tiny.encode(["the"]).ids.shape[1] == 1 else [])
     assert found.rows == 0
     assert np.isnan(found.means).all()
     assert found.key_tokens(0, 0) == []
@@ -222,7 +222,7 @@ def test_what_punctuation_is(label: str, expected: bool) -> None:
 def test_masks_of_some_heads_are_refused(tiny: Model) -> None:
     for masks in (MaskSpec(heads=(1,)), MaskSpec(padding=False)):
         with pytest.raises(ValueError, match="expected masks of all layers and heads"):
-            measure_unit(tiny, Unit(0, 0, TEXTS), masks, LENGTH)
+            measure_unit(tiny, Unit(0, 0, 0, TEXTS), masks, LENGTH)
 
 
 def test_on_random_tokens_the_story_model_s_induction_heads_are_those_of_its_card(story: Model) -> None:
@@ -248,7 +248,7 @@ def test_on_texts_its_previous_token_head_is_that_of_its_card(story: Model) -> N
 def test_no_untrained_model_has_a_head_with_a_name(story: Model) -> None:
     """A hundred of them, with weights as large as a trained one's may be; on random tokens and on texts."""
     assert isinstance(story, DecoderModel)
-    random_units, text_units = units_of_random(story, rows=3, span=23), [Unit(0, 0, units_of_sample()[0].texts[:4])]
+    random_units, text_units = units_of_random(story, rows=3, span=23), [Unit(0, 0, 0, units_of_sample()[0].texts[:4])]
     config = TransformerConfig(vocabulary=4096, context=64, layers=2, heads=3, width=24)
     highest = 0.0
     for seed in range(100):

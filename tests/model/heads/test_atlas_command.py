@@ -64,7 +64,16 @@ def test_its_tables_are_those_that_the_page_gives(tiny_folder: Path, tiny: Model
     length = atlas_unit.row_length(tiny)
     progress = atlas_progress.begun(tiny, length)
     units = units_of_upload("some.txt", texts.read_bytes())
-    assert len(list(atlas_progress.measured(tiny, units, tiny.standard, length, progress))) == 3
+    assert (
+        len(
+            list(
+                atlas_progress.measured(
+                    units, progress, lambda unit, bar: atlas_unit.measure_unit(tiny, unit, tiny.standard, length, bar)
+                )
+            )
+        )
+        == 3
+    )
     made = atlas_progress.made_of(progress, tiny)
     about = atlas_progress.about(tiny, tiny.standard, length, made)
     assert as_parquet(heads_table(made), about) == out.read_bytes()
@@ -85,7 +94,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
     whole, parts = tmp_path / "whole.parquet", tmp_path / "parts.parquet"
     assert atlas.main([str(tiny_folder), str(texts), "-o", str(whole)]) == 0
     measured: list[int] = []
-    original = atlas_progress.measure_unit
+    original = atlas.measure_unit
 
     def interrupted(model: Model, unit: Any, *rest: Any) -> Any:
         measured.append(unit.number)
@@ -93,7 +102,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
         return original(model, unit, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(atlas_progress, "measure_unit", interrupted)
+        patched.setattr(atlas, "measure_unit", interrupted)
         for texts_so_far in (32, 64):
             assert atlas.main([str(tiny_folder), str(texts), "-o", str(parts)]) == 130
             assert f"Stopped after {texts_so_far} texts" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from model.base import Model
 from model.heads.atlas_texts import (
     MOST_UPLOAD,
+    UNIT_CHARACTERS,
     UNIT_TEXTS,
     batch_of,
     ids_of,
@@ -56,6 +57,17 @@ def test_texts_come_in_units_that_say_which_they_are(tmp_path: Path) -> None:
     units = list(units_of_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
     assert [(unit.source, unit.number, len(unit)) for unit in units] == [(0, 0, UNIT_TEXTS), (0, 1, 3), (1, 0, 2)]
     assert texts(units) == many + many[:2]
+    assert [unit.first for unit in units] == [0, UNIT_TEXTS, 0]
+
+
+def test_a_unit_has_an_end_however_long_its_texts(tmp_path: Path) -> None:
+    """One line of 50,000 characters, and one of a table: several texts, a unit each."""
+    for name, begin in (("a.txt", ""), ("a.csv", "text\n")):
+        (tmp_path / name).write_text(begin + "word " * 10_000, encoding="utf-8")
+        units = list(units_of_file(tmp_path / name))
+        assert [(unit.number, unit.first, len(unit)) for unit in units] == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
+        assert "".join(texts(units)).strip() == ("word " * 10_000).strip()
+        assert max(map(len, texts(units))) == UNIT_CHARACTERS
 
 
 def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
