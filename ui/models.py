@@ -4,8 +4,10 @@ import shutil
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from model import catalog
 from model.base import Model
@@ -43,7 +45,29 @@ def get(name: str) -> Model:
     with st.spinner(f"Loading {escaped(name)} …", show_time=True):
         if st.session_state.get("agreed_download") == name:
             _download(name)
-        return loaded().load(name, settings())
+        return _load(name)
+
+
+def _load(name: str) -> Model:
+    """With what is being done and a stop: any press ends this script's waiting."""
+    place = st.empty()
+    line: DeltaGenerator | None = None
+
+    def show(words: str) -> None:
+        nonlocal line
+        if line is None:
+            box = place.container()
+            line = box.empty()
+            box.button("Stop loading", key="stop_loading", icon=":material/stop:", on_click=_stop, args=(name,))
+        line.caption(escaped(words or "waiting for another model's load"))
+
+    model = loaded().load(name, settings(), show)
+    place.empty()
+    return model
+
+
+def _stop(name: str) -> None:
+    st.session_state.failure = f"The loading of {name} was stopped"
 
 
 def get_or_keep(name: str) -> Model:
@@ -100,9 +124,12 @@ def _download(name: str) -> None:
         place.button("Stop the download", key="stop_download", icon=":material/stop:",
                      on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
 
+        began = monotonic()
+
         def show(file: str, done: int, total: int) -> None:
             share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            so_far = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB, {monotonic() - began:.0f} s"
+            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {so_far}")
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)

@@ -9,6 +9,7 @@ from threading import Lock
 from model import catalog
 from model.base import Model, files_key
 from model.jobs.job import ModelRef
+from model.jobs.loads import Loads, Report
 from model.settings import Settings
 
 
@@ -20,6 +21,7 @@ class LoadedModels:
         self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
         self._own: dict[str, Model] = {}
         self._lock, self._loading = Lock(), Lock()
+        self._loads = Loads()
 
     def find(self, name: str) -> Model | None:
         """The model, where it is loaded and its files are still those that it was loaded from."""
@@ -32,15 +34,15 @@ class LoadedModels:
             self._models.move_to_end(name)
             return model
 
-    def load(self, name: str, settings: Settings | None = None) -> Model:
-        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises."""
-        with self._loading:
-            model = self.find(name)
-            if model is None:
-                stamp = _stamp(name)
-                model = catalog.load(name, settings=settings)
-                self._keep(name, stamp, model)
-            return model
+    def load(
+        self, name: str, settings: Settings | None = None, show: Callable[[str], None] = lambda words: None
+    ) -> Model:
+        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises.
+
+        show is called with what is being done while it lasts; what it raises ends the waiting, and the load once
+        nobody waits for it.
+        """
+        return self._loads.get(name, lambda report: self._load(name, settings, report), show)
 
     def own(self, name: str) -> Model:
         """One of OF_PAGES: small, and there for good. Raises CheckpointError."""
@@ -64,6 +66,16 @@ class LoadedModels:
         if model.key != ref.key and _stamp(ref.name):
             raise ValueError(f"The files of {ref.name} have changed since this page was drawn. Load the page anew")
         return model
+
+    def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
+        with self._loading:
+            report("")
+            model = self.find(name)
+            if model is None:
+                stamp = _stamp(name)
+                model = catalog.load(name, settings=settings, report=report)
+                self._keep(name, stamp, model)
+            return model
 
     def _keep(self, name: str, stamp: str, model: Model) -> None:
         with self._lock:
