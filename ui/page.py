@@ -14,6 +14,8 @@ ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetche
 PAGES = {  # in the order in which they are read
     "app.py": ("Explore", ":material/grid_view:"),
     "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
+    "pages/layers.py": ("Across layers", ":material/layers:"),
+    "pages/ablation.py": ("Heads off", ":material/power_settings_new:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),
