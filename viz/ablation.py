@@ -83,7 +83,7 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
         "text": names,
         "zmin": -reach,
         "zmax": reach,
-        "colorscale": [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in diverging(dark)],
+        "colorscale": [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in _stops(dark)],
         "xgap": 1,
         "ygap": 1,
         "hoverongaps": False,
@@ -105,6 +105,10 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
         "shapes": frames,
     }
     return figure([trace], layout)
+
+
+def _stops(dark: bool) -> list[tuple[float, str]]:
+    return [(float(at), str(colour)) for at, colour in diverging(dark)]
 
 
 def effects_table(view: EffectsView) -> Markup:

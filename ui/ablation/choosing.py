@@ -94,7 +94,7 @@ def in_words(off: HeadsOff) -> str:
 
 def read(written: str) -> list[Head]:
     """ "4.0,2.1" -> [(4, 0), (2, 1)]; what is no head is passed over, each counts once."""
-    found = [(int(layer), int(head)) for layer, head in re.findall(r"(?<![\d.])(\d{1,4})\.(\d{1,4})(?![\d.])", written)]
+    found = [(int(layer), int(head)) for layer, head in re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)]
     return list(dict.fromkeys(found))[:MOST_OFF]
 
 

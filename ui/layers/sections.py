@@ -64,7 +64,7 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
         st.caption(f"Shown are positions {begin} to {end - 1} of {real.stop - real.start}, those around the query.")
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
-    left, right = st.columns([1.3, 1], gap="medium") if beside else (st.container(), st.container())
+    left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
     left.html(lens_table(found, chosen.pieces, chosen.query, other))
     left.html(key(compared=other is not None))
     if inside:

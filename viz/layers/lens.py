@@ -45,7 +45,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     """The candidates of one token after each layer, most likely first, with bars; and what follows in the text."""
     names = column_names(len(lens.ids))
     follows = lens.next_ids[place] >= 0
-    titles = ["after", "likeliest", "", "", "then"]
+    titles = ["after", "likeliest", "", "", "next"]
     if follows:
         titles += [f"“{lens.labels[int(lens.next_ids[place])]}”, which follows"]
     rows = []
@@ -56,7 +56,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
             tag("td", first[0], class_="token"),
             tag("td", tenths(first[1]), class_="number"),
             tag("td", bar(first[1], NOW), class_="track"),
-            tag("td", ", ".join(f"{label} {tenths(share)}" for label, share in others[:3]), class_="token wide"),
+            tag("td", ", ".join(f"{label} {tenths(share)}" for label, share in others[:2]), class_="token wide"),
         ]
         if follows:
             share, rank = lens.next_probabilities[reading, place], lens.next_ranks[reading, place]
@@ -136,7 +136,7 @@ STYLE = f"""
   .lens-mark {{ display: inline-block; margin: 0 .35em 0 .8em; width: 1em; }}
   .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
   .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
-  table.lens-candidates td.wide {{ max-width: 22rem; }}
+  table.lens-candidates td.wide {{ max-width: 11rem; }}
   {_shades()}
 </style>
 """

@@ -21,8 +21,7 @@ TOP, BETWEEN, BOTTOM = 34, 40, 84
 @dataclass(frozen=True, eq=False)
 class TokenView:
     """One query over L layers and K keys. values: float32 [L,K]. blocked: for each mask, bool [L,K]. layers, keys: a
-    label each. first: the position of the first key; step: how many each column stands for. unit: what a value is, "mean
-    weight".
+    label each. first: the position of the first key; step: how many each column stands for. unit: what a value is.
     """
 
     values: np.ndarray

@@ -32,8 +32,10 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
         parts.append(f", on top from {names[settled]} on; after {names[settled - 1]} it was “{before}”.")
     if standard is not None:
         was = standard.labels[int(standard.ids[-1, place, 0])]
-        other = f"“{escape(was)}” ({tenths(float(standard.probabilities[-1, place, 0]))})"
-        parts.append(f" Under the standard masks it predicts {other}.")
+        so = "the same" if was == label else f"“{escape(was)}”"
+        parts.append(
+            f" Under the standard masks it predicts {so} ({tenths(float(standard.probabilities[-1, place, 0]))})."
+        )
     return "".join(parts)
 
 
@@ -64,9 +66,7 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
     if how == "rollout":
         return f"By the end of {last}, {percent(itself)} of {token}'s rollout is from itself; the most from another " \
                f"token is {percent(most)}, from {name}."  # fmt: skip
-    return (
-        f"By the end of {last}, of all other tokens the most can flow to {token} from {name}: {most:.2f} of at most 1."
-    )
+    return f"By the end of {last}, the most that can flow to {token} from another token is {most:.2f}, from {name}."
 
 
 def _moved(view: TokenView, standard: TokenView, query: int) -> str:
