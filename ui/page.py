@@ -16,6 +16,7 @@ PAGES = {  # in the order in which they are read
     "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
     "pages/layers.py": ("Across layers", ":material/layers:"),
     "pages/ablation.py": ("Heads off", ":material/power_settings_new:"),
+    "pages/compare.py": ("A and B", ":material/compare:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),

@@ -17,13 +17,13 @@ WAYS = {"zero": "zero", "mean": "mean of the text", "mask": "another mask"}
 IN_WORDS = {
     "zero": "output set to 0",
     "mean": "output set to its mean over this text",
-    "mask": "under a mask of its own: {}",
+    "mask": "seeing {}",
 }
 MASKS = {
-    "itself": "it sees the token itself alone",
-    "near": "it sees the last four tokens",
-    "not_first": "it sees all but the first token",
-    "ahead": "it sees later tokens too",
+    "itself": "the token itself alone",
+    "near": "the last four tokens alone",
+    "not_first": "all but the first token",
+    "ahead": "later tokens too",
 }
 HELP = (
     "Zero: the head adds nothing. Mean: at every token it adds what it adds on average over this text, so that only "
@@ -73,7 +73,7 @@ def choose_way(spec: MaskSpec) -> tuple[Way, MaskSpec | None]:
     offered = [name for name in MASKS if name != "ahead" or spec.causal]
     if st.session_state.mask_off not in offered:
         st.session_state.mask_off = offered[0]
-    st.selectbox("Mask of these heads", offered, format_func=MASKS.__getitem__, key="mask_off")
+    st.selectbox("These heads see", offered, format_func=MASKS.__getitem__, key="mask_off")
     return "mask", own_mask(st.session_state.mask_off, spec)
 
 
@@ -94,7 +94,9 @@ def in_words(off: HeadsOff) -> str:
 
 def read(written: str) -> list[Head]:
     """ "4.0,2.1" -> [(4, 0), (2, 1)]; what is no head is passed over, each counts once."""
-    found = [(int(layer), int(head)) for layer, head in re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)]
+    found = [
+        (int(layer), int(head)) for layer, head in re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
+    ]
     return list(dict.fromkeys(found))[:MOST_OFF]
 
 

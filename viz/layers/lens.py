@@ -121,7 +121,7 @@ def _shades() -> str:
 STYLE = f"""
 <style>
   div.lens {{ overflow: auto; max-height: max(24rem, calc(100dvh - 19rem)); }}
-  table.lens {{ border-collapse: separate; border-spacing: 2px; font-size: .85rem; }}
+  table.lens {{ border-collapse: separate; border-spacing: 2px; font-size: .85rem; width: 100%; }}
   table.lens th {{ font-weight: 600; text-align: left; padding: .1rem .4rem; white-space: nowrap; }}
   table.lens th small {{ font-weight: 400; opacity: .7; }}
   table.lens tr:first-child th {{ position: sticky; top: 0; z-index: 1; background: light-dark(#FFFFFF, #14171C); }}
@@ -136,7 +136,7 @@ STYLE = f"""
   .lens-mark {{ display: inline-block; margin: 0 .35em 0 .8em; width: 1em; }}
   .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
   .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
-  table.lens-candidates td.wide {{ max-width: 11rem; }}
+  table.lens-candidates td.wide {{ max-width: 0; width: 45%; }}
   {_shades()}
 </style>
 """
