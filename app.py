@@ -8,6 +8,7 @@ page.set_up("Explore")  # first, so that the browser has something to fetch whil
 
 from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure, head_range
@@ -39,7 +40,8 @@ changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
-seen = sentence(explain.scene(now, scope, name, views[0]))
+scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0]))
+seen = drawn(sentence, scene)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
@@ -53,11 +55,15 @@ with right:
         rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
     views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
-    figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
-    query.mark(figure, views[0])
+    framed = query.picked()
+    figure = (
+        drawn(comparison_figure, *views, dark=dark, query=framed)
+        if changed
+        else drawn(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
+    )
     with picture_place:
-        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
-    st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
+        head_picture.show(figure, drawn(explain.head_alt, name, views[0], changed), room="pair", zooms=True)
+    st.html(drawn(explain.key, views, head_range(*views), sharing=explain.sharing(now, layer, head)))
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
@@ -65,7 +71,8 @@ with right:
 with overview_place, guarded("Looking at every head …"):  # the chosen head stands on the page before all are surveyed
     surveys = now.survey(), standard.survey()
     numbers = model.describe().layer_numbers.get(attention, ())
-    overview.show(overview_packet(surveys[0].thumbnails, surveys[0].blocked, layer=layer, head=head, numbers=numbers))
+    thumbnails, blocked = surveys[0].thumbnails, surveys[0].blocked
+    overview.show(drawn(overview_packet, thumbnails, blocked, layer=layer, head=head, numbers=numbers))
     st.caption(explain.OVERVIEW)
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 with tokens, guarded("Predicting …"):
@@ -74,12 +81,12 @@ with tokens, guarded("Predicting …"):
 if predictions is None or standard_predictions is None:
     tokens.info(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"]))
 else:
-    tokens.html(next_token_table(predictions.candidates, standard_predictions.candidates, changed=changed))
+    tokens.html(drawn(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed))
     with losses:
         curves = (predictions.losses, standard_predictions.losses)
-        figure = loss_figure(*curves, batch.pieces[row], changed=changed)
-        st.caption(explain.loss_caption(*curves, changed=changed), help=explain.NATS)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+        figure = drawn(loss_figure, *curves, batch.pieces[row], changed=changed)
+        st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=explain.NATS)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
         if misled(*curves):
@@ -87,5 +94,5 @@ else:
         if explain.lifts_the_causal_mask(now):
             losses.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
-leaks.html(leak_table(one, every, name, changed=changed))
+leaks.html(drawn(leak_table, one, every, name, changed=changed))
 controls.share(link.View, model, masks=None)

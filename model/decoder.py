@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from model.base import Description, HeadEdit, Model, Residuals
+from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
@@ -49,6 +49,7 @@ class DecoderModel(Model):
         """What to show for an id."""
         return self.tokenizer.label(token)
 
+    @once
     def describe(self) -> Description:
         """What a page says of it."""
         return Description(

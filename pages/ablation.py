@@ -71,7 +71,7 @@ with losses:
     st.plotly_chart(loss_figure(*curves, pieces, changed=bool(chosen), names=NAMES), key="loss_figure",
                     config=page.CHART, alt=explain.loss_alt(*curves))  # fmt: skip
 
-st.markdown("##### Which head does most?")
+st.markdown("#### Which head does most?")
 st.caption(f"Each head off alone, in the way chosen above: what the loss rises by, of {ablation.what_is_asked(asked)}.")
 with guarded():
     ranking.show(now, batch, place, whole.target, off, names, heads)

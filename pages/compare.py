@@ -65,10 +65,12 @@ views = [cropped(view, part, part) for view, part in zip(views, parts, strict=Tr
 zmax = head_range(*views)
 for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, views, strict=True):
     with column:
-        st.markdown(f"##### {title_of}")
-        figure = head_figure(view, dark=page.is_dark()).update_traces(zmax=zmax, selector={"name": "weights"})
-        query.mark(figure, view)
-        head_picture.show(figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}")
+        st.markdown(f"#### {title_of}")
+        figure = head_figure(view, dark=page.is_dark(), query=query.picked())
+        figure.update_traces(zmax=zmax, selector={"name": "weights"})
+        head_picture.show(
+            figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}", above=340
+        )
 left, right = st.columns(2, gap="small")
 sentences = [compare.weights_sentence(name, *views)]
 if shapes[0] != shapes[1]:
@@ -76,14 +78,14 @@ if shapes[0] != shapes[1]:
     st.caption(f"A has {sizes[0]}, B {sizes[1]}: what can be chosen is what both have.")
 with left:
     if compare.comparable(*views):
-        st.markdown("##### B − A")
+        st.markdown("#### B − A")
         figure = difference_figure(views[1], views[0], dark=page.is_dark())
         head_picture.show(figure, f"B minus A. {sentences[0]}", room="one", key="head_difference")
 with right, guarded("Predicting …"):
     places = [place, min(place, b_reading.batch.ids.shape[1] - 1)] if attention != "encoder" else [None, None]
     found = [side.predictions(at) for side, at in zip((a, b), places, strict=True)]
     if found[0] is not None and found[1] is not None:
-        st.markdown("##### The next token")
+        st.markdown("#### The next token")
         lists = [one.candidates for one in found if one is not None]
         st.html(next_token_table(*lists, changed=True, names=("A", "B")))
         sentences.append(compare.prediction_sentence(*lists))

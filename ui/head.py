@@ -1,6 +1,7 @@
 """The large picture of a head on a page: as large as its column and the window let it be, with or without padding."""
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,19 +16,37 @@ _listener = st.components.v2.component("unmask_pick", html="<span></span>", js=s
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 
-def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure", zooms: bool = False) -> None:
-    """Draw one of viz.head's figures; a click on a cell chooses its query, the choice "query".
+def choose_query(position: int) -> None:
+    """What a click on a cell does on a page with the choice "query"."""
+    st.session_state.query = position
 
-    room: "pair" for a figure that a comparison may take the place of, else "one". zooms: zooming in is the choice
-    "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
+
+def show(
+    figure: go.Figure,
+    alt: str,
+    *,
+    room: str,
+    key: str = "head_figure",
+    above: int = 195,
+    tall: float = 1,
+    zooms: bool = False,
+    on_pick: Callable[[int], None] | None = choose_query,
+) -> None:
+    """Draw one of viz.head's figures in the room there is.
+
+    room: "pair" for a figure that a comparison may take the place of, "two" for two large pictures, else "one".
+    above: pixels over it as the page opens. tall: a picture's height in widths, at most 1. zooms: zooming in is the
+    choice "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
+    on_pick: what a click on a cell does with the position of its row.
     """
+    st.html(f"<style>.st-key-{room}_{key} {{ --above: {above}px; --tall: {tall:.4f}; }}</style>")
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
 
     def heard() -> None:
         picked = st.session_state[f"{key}_pick"]
-        if isinstance(picked.get("pick"), int):
-            st.session_state.query = picked["pick"]
+        if on_pick is not None and isinstance(picked.get("pick"), int):
+            on_pick(picked["pick"])
         zoom = picked.get("zoom")
         if zoom == "":
             st.session_state.zoom = None
@@ -35,8 +54,8 @@ def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure", zo
             st.session_state.zoom = zoom
 
     with st.container(key=f"listening_{key}"):
-        _listener(data={"chart": f"st-key-{room}_{key}", "zooms": zooms}, key=f"{key}_pick", on_pick_change=heard,
-                  on_zoom_change=heard)  # fmt: skip
+        heed = {"chart": f"st-key-{room}_{key}", "zooms": zooms, "picks": on_pick is not None}
+        _listener(data=heed, key=f"{key}_pick", on_pick_change=heard, on_zoom_change=heard)
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

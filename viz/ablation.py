@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from viz.heatmap import colour_bar, figure
 from viz.html import bar, table, tag
-from viz.numbers import tenths
+from viz.numbers import chance
 from viz.palette import MARK, NOW, STANDARD, diverging
 
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
@@ -57,7 +57,7 @@ def sentence(names: Sequence[str], way: str, asked: Asked, before: float, after:
         return "No head is off. Choose heads above, or rank them all by what they do to this prediction."
     which = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
     change = before - after
-    shares = f"{tenths(math.exp(before))} → {tenths(math.exp(after))}"
+    shares = f"{chance(math.exp(before))} → {chance(math.exp(after))}"
     about = f"“{escape(asked.target)}” after “{escape(asked.query)}” ({asked.position})"
     if abs(change) < NOTICED:
         return f"Turning {which} off ({way}) changes the loss of {about} by less than {NOTICED} nats."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import escape
 
-from viz.numbers import Candidate, percent, tenths
+from viz.numbers import Candidate, chance, percent
 from viz.view import HeadView
 
 NOTICED = 0.005  # a weight's change that shows in two digits
@@ -38,10 +38,10 @@ def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) ->
     """HTML: the likeliest next token of each."""
     a, b = one[0], other[0]
     if a.label == b.label:
-        return f"Both predict “{escape(a.label)}” next: {tenths(a.probability)} in A, {tenths(b.probability)} in B."
+        return f"Both predict “{escape(a.label)}” next: {chance(a.probability)} in A, {chance(b.probability)} in B."
     return (
-        f"Next, A predicts “{escape(a.label)}” ({tenths(a.probability)}), "
-        f"B “{escape(b.label)}” ({tenths(b.probability)})."
+        f"Next, A predicts “{escape(a.label)}” ({chance(a.probability)}), "
+        f"B “{escape(b.label)}” ({chance(b.probability)})."
     )
 
 

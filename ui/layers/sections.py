@@ -68,7 +68,7 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
     left.html(lens_table(found, chosen.pieces, chosen.query, other))
     left.html(key(compared=other is not None))
     if inside:
-        right.markdown(f"##### After “{escaped(chosen.pieces[chosen.query])}”, layer by layer")
+        right.markdown(f"#### After “{escaped(chosen.pieces[chosen.query])}”, layer by layer")
         right.html(candidates_table(found, chosen.query - begin))
     st.caption(LENS)
     if not inside:
@@ -112,9 +112,13 @@ def show_all(
         rows, columns = head_picture.zoomed(part, part)
     shown = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
-    figure = comparison_figure(*shown, dark=dark) if len(shown) > 1 else head_figure(shown[0], dark=dark, wide=WIDE)
+    framed = query.picked()
+    figure = (
+        comparison_figure(*shown, dark=dark, query=framed)
+        if len(shown) > 1
+        else head_figure(shown[0], dark=dark, wide=WIDE, query=framed)
+    )
     _say(figure, UNITS[over])
-    query.mark(figure, shown[0])
     with picture:
         alt = f"{OVER[over].capitalize()} in {name}, {len(shown[0].queries)} queries by {len(shown[0].keys)} keys."
         head_picture.show(figure, alt, room="pair", zooms=True)

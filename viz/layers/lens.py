@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from viz.html import bar, join, table, tag
-from viz.numbers import tenths
+from viz.numbers import chance
 from viz.palette import MARK, NOW, SEQUENTIAL, rgb
 
 if TYPE_CHECKING:  # it imports torch
@@ -54,13 +54,13 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
         cells = [
             tag("td", name),
             tag("td", first[0], class_="token"),
-            tag("td", tenths(first[1]), class_="number"),
+            tag("td", chance(first[1]), class_="number"),
             tag("td", bar(first[1], NOW), class_="track"),
-            tag("td", ", ".join(f"{label} {tenths(share)}" for label, share in others[:2]), class_="token wide"),
+            tag("td", ", ".join(f"{label} {chance(share)}" for label, share in others[:2]), class_="token wide"),
         ]
         if follows:
             share, rank = lens.next_probabilities[reading, place], lens.next_ranks[reading, place]
-            cells.append(tag("td", f"{tenths(float(share))}, {ordinal(int(rank))}"))
+            cells.append(tag("td", f"{chance(float(share))}, {ordinal(int(rank))}"))
         rows.append(cells)
     return table([[tag("th", title) for title in titles], *rows], "numbers lens-candidates")
 
@@ -84,15 +84,15 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     found = _candidates(lens, reading, place)
     label, share = found[0]
     top, follows = int(lens.ids[reading, place, 0]), int(lens.next_ids[place])
-    said = f"{name}: " + ", ".join(f"{one} {tenths(chance)}" for one, chance in found)
+    said = f"{name}: " + ", ".join(f"{one} {chance(probability)}" for one, probability in found)
     if follows >= 0:
-        chance, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        said += f". “{lens.labels[follows]}”, which follows: {tenths(chance)}, {ordinal(rank)}"
+        probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
+        said += f". “{lens.labels[follows]}”, which follows: {chance(probability)}, {ordinal(rank)}"
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):
         marks.append("other")
-        was, chance = _candidates(standard, reading, place)[0]
-        said += f". Standard masks: {was} {tenths(chance)}"
+        was, probability = _candidates(standard, reading, place)[0]
+        said += f". Standard masks: {was} {chance(probability)}"
     return tag("td", label, class_=" ".join([f"s{_shade(share)}", *marks]), title=said)
 
 

@@ -7,7 +7,7 @@ from markupsafe import escape
 
 from viz.layers.lens import column_names
 from viz.layers.token import TokenView
-from viz.numbers import percent, tenths
+from viz.numbers import chance, percent
 
 if TYPE_CHECKING:  # it imports torch
     from model.heads.logit_lens import LogitLens
@@ -19,7 +19,7 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
     """HTML: what the model predicts after one token, since which layer, and what stood on top before."""
     names, tops = column_names(len(lens.ids)), lens.ids[:, place, 0]
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
-    parts = [f"After “{escape(piece)}” the model predicts “{escape(label)}” ({tenths(share)})"]
+    parts = [f"After “{escape(piece)}” the model predicts “{escape(label)}” ({chance(share)})"]
     settled = lens.settled(place)
     if settled == 0:
         parts.append(", which is on top from the embedding on.")
@@ -34,7 +34,7 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
         was = standard.labels[int(standard.ids[-1, place, 0])]
         so = "the same" if was == label else f"“{escape(was)}”"
         parts.append(
-            f" Under the standard masks it predicts {so} ({tenths(float(standard.probabilities[-1, place, 0]))})."
+            f" Under the standard masks it predicts {so} ({chance(float(standard.probabilities[-1, place, 0]))})."
         )
     return "".join(parts)
 
