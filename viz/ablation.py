@@ -126,7 +126,7 @@ def effects_table(view: EffectsView) -> Markup:
         for place in ranked
         if place in strongest
     ]  # fmt: skip
-    return table([[tag("th", "head off"), tag("th", "loss, nats", class_="number"), tag("th", "")], *rows])
+    return table([[tag("th", "head off"), tag("th", "the loss rises by, nats", colspan=2)], *rows])
 
 
 def ranking_sentence(view: EffectsView) -> str:

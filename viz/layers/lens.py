@@ -45,9 +45,9 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     """The candidates of one token after each layer, most likely first, with bars; and what follows in the text."""
     names = column_names(len(lens.ids))
     follows = lens.next_ids[place] >= 0
-    titles = ["after", "likeliest", "", "", "next"]
+    titles = [tag("th", "after"), tag("th", "likeliest", colspan=3), tag("th", "next")]
     if follows:
-        titles += [f"“{lens.labels[int(lens.next_ids[place])]}”, which follows"]
+        titles.append(tag("th", f"“{lens.labels[int(lens.next_ids[place])]}”, which follows"))
     rows = []
     for reading, name in enumerate(names):
         first, *others = _candidates(lens, reading, place)
@@ -62,7 +62,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
             share, rank = lens.next_probabilities[reading, place], lens.next_ranks[reading, place]
             cells.append(tag("td", f"{chance(float(share))}, {ordinal(int(rank))}"))
         rows.append(cells)
-    return table([[tag("th", title) for title in titles], *rows], "numbers lens-candidates")
+    return table([titles, *rows], "numbers lens-candidates")
 
 
 def key(*, compared: bool) -> str:
