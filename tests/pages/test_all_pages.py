@@ -33,7 +33,8 @@ def test_a_page_opens_at_its_own_address_and_shows_something(name: str) -> None:
     app.run()
     assert not app.exception
     assert not app.error
-    assert len(app.get("plotly_chart")) + len(app.get("bidi_component")) + len(app.get("html")) > 2
+    kinds = ("plotly_chart", "bidi_component", "html", "image")
+    assert sum(len(app.get(kind)) for kind in kinds) > 2
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui import page
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.markdown import escaped
 from viz.export import data
@@ -50,7 +51,7 @@ def picture(now: HeadView, standard: HeadView | None, title: str, caption: str) 
                                key=f"take_png_{scale}", on_click="ignore", icon=":material/download:",
                                help=f"{drawing.DOTS * scale} pixels to the inch.")  # fmt: skip
     with guarded("Drawing …"):
-        shown = drawing.save(drawing.head_picture(now, words, standard), "svg").decode()
+        shown = drawn(drawing.head_svg, now, words, standard)
     with st.container(key="paper"):
         st.image(shown, width="stretch")
 

@@ -102,6 +102,11 @@ def save(figure: Figure, kind: str, scale: int = 1) -> bytes:
     return file.getvalue()
 
 
+def head_svg(now: HeadView, words: Words, standard: HeadView | None = None) -> str:
+    """`head_picture` as SVG text."""
+    return save(head_picture(now, words, standard), "svg").decode()
+
+
 def drawable(label: str) -> str:
     """The label with every character that no font of this machine has as its code point, ⟨U+4E2D⟩."""
     return "".join(one if one in "\n " or _has(one) else f"⟨U+{ord(one):04X}⟩" for one in label)
