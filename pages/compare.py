@@ -69,7 +69,7 @@ for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, 
         figure = head_figure(view, dark=page.is_dark(), query=query.picked())
         figure.update_traces(zmax=zmax, selector={"name": "weights"})
         head_picture.show(
-            figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}", above=340
+            figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}", above=250
         )
 left, right = st.columns(2, gap="small")
 sentences = [compare.weights_sentence(name, *views)]

@@ -38,7 +38,7 @@ ROOM = """
   [class*="st-key-ROOM_"] > * {
     --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE,
       (100dvh - var(--above, 195px) - DOWNpx) / var(--tall, 1)), 70rem);
-    min-width: calc(var(--side) * WIDE + ACROSSpx); }
+    min-width: calc(var(--side) * WIDE + ACROSSpx); max-width: calc(var(--side) * WIDE + ACROSSpx); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
     width: calc(var(--side) * WIDE + ACROSSpx) !important;
     height: calc(var(--side) * var(--tall, 1) + DOWNpx) !important; }

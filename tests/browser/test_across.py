@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.browser.across import AandB, AcrossLayers, HeadsOff
+from tests.browser.explore import Explore
 
 Visit = Callable[..., AcrossLayers]
 
@@ -53,3 +54,15 @@ def test_a_and_b_share_their_colours_and_their_query(visit: Visit) -> None:
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1920, True)])
 def test_nothing_is_cut_off(visit: Visit, kind: type[AcrossLayers], width: int, dark: bool) -> None:
     assert visit(kind=kind, width=width, dark=dark).cut_off() == []
+
+
+@pytest.mark.parametrize("kind", [Explore, AandB])
+def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, kind: type[Explore]) -> None:
+    """Wider, its colour bar and its small pictures would be cut off."""
+    page = visit("causal=false", width=1920, height=800, kind=kind)
+    widths = page.page.evaluate(
+        """() => [...document.querySelectorAll('[class*="st-key-pair_"], [class*="st-key-one_"]')].map((room) =>
+          [...room.querySelectorAll('.stPlotlyChart, .main-svg')].map((element) => element.clientWidth))"""
+    )
+    assert widths
+    assert all(len(set(some)) == 1 for some in widths), widths

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from viz.html import bar, join, table, tag
+from viz.html import join, table, tag
 from viz.numbers import chance
 from viz.palette import MARK, NOW, SEQUENTIAL, rgb
 
@@ -42,10 +42,10 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
 
 
 def candidates_table(lens: "LogitLens", place: int) -> Markup:
-    """The candidates of one token after each layer, most likely first, with bars; and what follows in the text."""
+    """The candidates of one token after each layer, most likely first, and what follows in the text."""
     names = column_names(len(lens.ids))
     follows = lens.next_ids[place] >= 0
-    titles = [tag("th", "after"), tag("th", "likeliest", colspan=3), tag("th", "next")]
+    titles = [tag("th", "after"), tag("th", "likeliest", colspan=2), tag("th", "next")]
     if follows:
         titles.append(tag("th", f"“{lens.labels[int(lens.next_ids[place])]}”, which follows"))
     rows = []
@@ -55,7 +55,6 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
             tag("td", name),
             tag("td", first[0], class_="token"),
             tag("td", chance(first[1]), class_="number"),
-            tag("td", bar(first[1], NOW), class_="track"),
             tag("td", ", ".join(f"{label} {chance(share)}" for label, share in others[:2]), class_="token wide"),
         ]
         if follows:
