@@ -37,6 +37,7 @@ class AcrossLayers(Explore):
 
 class HeadsOff(AcrossLayers):
     PATH = "ablation"
+    STATE = STATE.replace("!sentence", "!sentence || charts.length < 1")
 
     def press(self, name: str) -> "HeadsOff":
         self.after(lambda: self.page.get_by_role("button", name=name).click())
@@ -45,6 +46,7 @@ class HeadsOff(AcrossLayers):
 
 class AandB(AcrossLayers):
     PATH = "compare"
+    STATE = STATE.replace("!sentence", "!sentence || charts.length < 2")
 
     def largest(self, key: str) -> float:
         """The weight that gets the last colour of one of the pictures."""
