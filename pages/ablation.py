@@ -72,6 +72,9 @@ with losses:
                     config=page.CHART, alt=explain.loss_alt(*curves))  # fmt: skip
 
 st.markdown("#### Which head does most?")
-st.caption(f"Each head off alone, in the way chosen above: what the loss rises by, of {ablation.what_is_asked(asked)}.")
+st.caption(
+    f"Each head off alone, in the way chosen above: what the loss rises by, of {ablation.what_is_asked(asked)}. "
+    "Colours go with the square root of that."
+)
 with guarded():
     ranking.show(now, batch, place, whole.target, off, names, heads)

@@ -13,6 +13,7 @@ from viz.palette import MARK, NOW, SEQUENTIAL, rgb
 if TYPE_CHECKING:  # it imports torch
     from model.heads.logit_lens import LogitLens
 
+CANDIDATES = "numbers lens-candidates"  # classes
 SHADES = 32
 DARK_INK, LIGHT_INK = "#101418", "#ffffff"
 
@@ -42,26 +43,25 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
 
 
 def candidates_table(lens: "LogitLens", place: int) -> Markup:
-    """The candidates of one token after each layer, most likely first, and what follows in the text."""
-    names = column_names(len(lens.ids))
-    follows = lens.next_ids[place] >= 0
-    titles = [tag("th", "after"), tag("th", "likeliest", colspan=2), tag("th", "next")]
-    if follows:
-        titles.append(tag("th", f"“{lens.labels[int(lens.next_ids[place])]}”, which follows"))
+    """One token's likeliest candidate after each layer, and how the token fares that follows in the text; where none
+    follows, the next candidates."""
+    follows = int(lens.next_ids[place])
+    beside = "next" if follows < 0 else f"“{lens.labels[follows]}”, which follows"
     rows = []
-    for reading, name in enumerate(names):
+    for reading, name in enumerate(column_names(len(lens.ids))):
         first, *others = _candidates(lens, reading, place)
+        said = ", ".join(f"{label} {chance(share)}" for label, share in others[:2])
+        if follows >= 0:
+            share, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
+            said = f"{chance(share)}, {ordinal(rank)}"
         cells = [
             tag("td", name),
             tag("td", first[0], class_="token"),
             tag("td", chance(first[1]), class_="number"),
-            tag("td", ", ".join(f"{label} {chance(share)}" for label, share in others[:2]), class_="token wide"),
+            tag("td", said, class_="wide"),
         ]
-        if follows:
-            share, rank = lens.next_probabilities[reading, place], lens.next_ranks[reading, place]
-            cells.append(tag("td", f"{chance(float(share))}, {ordinal(int(rank))}"))
         rows.append(cells)
-    return table([titles, *rows], "numbers lens-candidates")
+    return table([[tag("th", "after"), tag("th", "likeliest", colspan=2), tag("th", beside)], *rows], CANDIDATES)
 
 
 def key(*, compared: bool) -> str:
@@ -135,7 +135,7 @@ STYLE = f"""
   .lens-mark {{ display: inline-block; margin: 0 .35em 0 .8em; width: 1em; }}
   .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
   .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
-  table.lens-candidates td.wide {{ max-width: 0; width: 45%; }}
+  table.lens-candidates td.wide {{ max-width: 0; width: 45%; overflow: hidden; text-overflow: ellipsis; }}
   {_shades()}
 </style>
 """
