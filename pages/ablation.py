@@ -7,7 +7,8 @@ from ui import page
 page.set_up("Heads off")  # first, so that the browser has something to fetch while torch is imported
 
 from model.heads.ablation import HeadsOff, following, outcome
-from ui import controls, explain, query, run_view
+from model.jobs.job import ModelRef
+from ui import controls, explain, query, results, run_view
 from ui.ablation import choosing, ranking
 from ui.guard import guarded
 from viz import ablation
@@ -46,10 +47,9 @@ choosing.share(model)
 with guarded("Running it with these heads off …"):
     all_on = HeadsOff((), attention=attention)
     follows = following(batch, row, place)
-    whole = now.kept(f"outcome: {place} {follows}", lambda: outcome(model, batch, spec, row, place, all_on, follows))
-    without = now.kept(
-        f"outcome: {place} {follows} {off}", lambda: outcome(model, batch, spec, row, place, off, whole.target)
-    )
+    asked_of = (outcome, ModelRef.of(model), batch, spec, row, place)
+    whole = results.ask(*asked_of, all_on, follows)
+    without = results.ask(*asked_of, off, whole.target)
 pieces = batch.pieces[row]
 asked = ablation.Asked(whole.label, pieces[place], place, follows is not None)
 found = model.describe()

@@ -18,6 +18,7 @@ PAGES = {  # in the order in which they are read
     "pages/layers.py": ("Across layers", ":material/layers:"),
     "pages/ablation.py": ("Heads off", ":material/power_settings_new:"),
     "pages/compare.py": ("A and B", ":material/compare:"),
+    "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),

@@ -12,11 +12,11 @@ def choose(now: RunView) -> int:
 
     A click on a picture chooses one too, by setting "query" in its callback.
     """
-    pieces = now.trace.queries.pieces[now.row]
+    pieces = now.run.queries.pieces[now.row]
     chosen = st.session_state.get("query")
     if not isinstance(chosen, int) or not 0 <= chosen < len(pieces):
         chosen = st.session_state.query = None
-    last = now.trace.queries.real(now.row).stop - 1
+    last = now.run.queries.real(now.row).stop - 1
     st.session_state.query_row = last if chosen is None else chosen
     st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
@@ -31,7 +31,7 @@ def picked() -> int | None:
 
 def predicting(now: RunView, query: int) -> int | None:
     """The position in the predicted text: the query, or None where another text's tokens look."""
-    return query if now.trace.queries is now.trace.batch else None
+    return query if now.run.queries is now.run.batch else None
 
 
 def _take() -> None:

@@ -53,20 +53,12 @@ class Outcome:
     label: str
     log_probability: float
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return self.losses.nbytes + 200 * (1 + len(self.candidates))
-
 
 @dataclass(frozen=True, eq=False)
 class LayerEffects:
     """effects: float32 [H]: by how many nats the loss of one prediction rises with each head of a layer off, alone."""
 
     effects: np.ndarray
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.effects.nbytes
 
 
 def following(batch: TokenBatch, row: int, query: int) -> int | None:

@@ -42,11 +42,6 @@ class LogitLens:
         same = self.ids[:, place, 0] == self.ids[-1, place, 0]
         return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        arrays = (self.ids, self.probabilities, self.next_ids, self.next_probabilities, self.next_ranks)
-        return sum(array.nbytes for array in arrays) + 100 * len(self.labels)
-
 
 @torch.inference_mode()
 def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin: int, end: int) -> LogitLens:

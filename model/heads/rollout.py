@@ -50,10 +50,6 @@ class TokenFlow:
 
     flow: np.ndarray
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.flow.nbytes
-
 
 def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     """Over all heads of one row, under masks.

@@ -1,21 +1,21 @@
-"""All heads, one after the other: a layer's effects at a time, each kept, so that a stop loses nothing."""
+"""All heads, a layer at a time. Each layer's effects are kept: after a stop it goes on where it was."""
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import streamlit as st
 
-from model.base import Model
-from model.heads.ablation import HeadsOff, LayerEffects, layer_effects
+from model.heads.ablation import HeadsOff, layer_effects
+from model.jobs.job import ModelRef
 from model.text import TokenBatch
-from ui import page
+from ui import page, results
 from ui.ablation import choosing
 from ui.run_view import RunView
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 
 def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff, names: list[str], heads: int) -> None:
-    """The button, and once it is pressed the picture and the table, which grow layer by layer."""
+    """The button; once it is pressed, how far it is, then the picture and the table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
         label = "Stop ranking" if on else "Rank all heads by their effect on this prediction"
@@ -30,10 +30,8 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     effects = np.full((len(names), heads), np.nan, np.float32)
     for layer in range(len(names)):
         progress.progress(layer / len(names), f"{names[layer]}: {layer * heads} of {effects.size} heads measured")
-        effects[layer] = now.kept(
-            f"effects of {layer}: {query} {target} {off}",
-            _effects(now.model, batch, now, query, target, layer, heads, off),
-        ).effects
+        asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
+        effects[layer] = results.ask(layer_effects, *asked).effects
     progress.empty()
     view = EffectsView(effects, names, frozenset(off.heads))
     words.markdown(ranking_sentence(view))
@@ -43,10 +41,3 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     strongest = view.ranked()[0]
     first_place.button(f"Turn {view.name(*strongest)} off", key="turn_first", icon=":material/power_settings_new:",
                        on_click=choosing.turn_off, args=([strongest],))  # fmt: skip
-
-
-def _effects(
-    model: Model, batch: TokenBatch, now: RunView, query: int, target: int, layer: int, heads: int, off: HeadsOff
-) -> Callable[[], LayerEffects]:
-    masks, row = now.masks, now.row
-    return lambda: layer_effects(model, batch, masks, row, query, target, layer, heads, off)

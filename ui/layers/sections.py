@@ -9,8 +9,9 @@ import streamlit as st
 from model.base import Model
 from model.heads.logit_lens import LogitLens, logit_lens
 from model.heads.rollout import LayerMaps, layer_maps, token_flow
+from model.jobs.job import ModelRef
 from model.text import TokenBatch
-from ui import explain, page, query
+from ui import explain, page, query, results
 from ui import head as head_picture
 from ui.layers.choosing import OVER, Over
 from ui.markdown import escaped
@@ -129,23 +130,19 @@ def show_all(
 
 
 def _lens(chosen: Chosen, of: RunView, begin: int, end: int) -> LogitLens:
-    def make() -> LogitLens:
-        return logit_lens(chosen.model, chosen.batch, of.masks, chosen.row, begin, end)
-
-    return of.kept(f"lens {begin}-{end}", make)
+    return results.ask(logit_lens, ModelRef.of(chosen.model), chosen.batch, of.masks, chosen.row, begin, end)
 
 
 def _maps(of: RunView, over: Over) -> LayerMaps:
     how = "mean" if over == "flow" else over
-    return of.kept(f"over heads: {how}", lambda: layer_maps(of.trace, of.row, of.masks, how))
+    return of.ask(layer_maps, how)
 
 
 def _token(chosen: Chosen, over: Over, names: list[str], of: RunView) -> TokenView:
     maps, place = _maps(of, over), chosen.query
     values, masks = maps.maps[:, place], set().union(*maps.blocked)
     if over == "flow":
-        flow = of.kept(f"flow {place}", lambda: token_flow(of.trace, of.row, of.masks, place))
-        values = flow.flow
+        values = of.ask(token_flow, place).flow
     blocked = {name: np.stack([_row(layer.get(name), place, values) for layer in maps.blocked]) for name in masks}
     closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
     return TokenView(values, closed, names, chosen.pieces, UNITS[over])
