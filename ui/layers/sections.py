@@ -32,9 +32,9 @@ ATTENTION_ALONE = (
     "is not in them."
 )
 LENS = (
-    "The state after each layer goes through the model's own last steps, its final norm and its unembedding, as if no "
-    "layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Nothing but the last column was trained "
-    "to be read like this."
+    "The state after each layer goes through the model's own last steps (its final norm, where it has one, and its "
+    "unembedding), as if no layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Nothing but the "
+    "last column was trained to be read like this."
 )
 
 

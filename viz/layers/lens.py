@@ -135,7 +135,7 @@ STYLE = f"""
   .lens-mark {{ display: inline-block; margin: 0 .35em 0 .8em; width: 1em; }}
   .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
   .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
-  table.lens-candidates td.wide {{ max-width: 0; width: 45%; overflow: hidden; text-overflow: ellipsis; }}
+  table.lens-candidates td.wide {{ white-space: normal; width: 45%; }}
   {_shades()}
 </style>
 """
