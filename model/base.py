@@ -11,9 +11,10 @@ from uuid import uuid4
 
 from torch import Tensor
 
+from model.errors import NotSupported
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
-from model.trace import Trace
+from model.trace import LayerRecord, Trace
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
 MOST_ROWS = 16
@@ -33,6 +34,20 @@ def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
         return self.__dict__[kept]
 
     return ask
+
+
+HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
+"""(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """The residual stream of a run. streams: [B,T,W] each, what enters the first layer and what leaves each layer; of
+    an encoder-decoder the decoder's. final: from the last of them to the run's states, which `Model.readout` takes.
+    """
+
+    streams: tuple[Tensor, ...]
+    final: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +165,14 @@ class Model(ABC):
     @abstractmethod
     def readout(self, states: Tensor) -> Tensor:
         """Final states [.., W] -> logits [.., V]."""
+
+    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
+        """`run`, but for what edit makes of each attention's heads. Raises NotSupported where that cannot be done."""
+        raise NotSupported(f"{self.name}: what its heads give cannot be changed here")
+
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        """The residual stream of a run under spec. Raises NotSupported where it is not known."""
+        raise NotSupported(f"{self.name}: what each of its layers leaves is not known here")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from model.predictions import logits_at, predictions
 from model.text import TokenBatch
 from ui import results, run_view
 from ui.cross_attention.lines import PARTS, Lines
+from ui.drawn import drawn
 from ui.run_view import RunView
 from viz.cross_attention.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
@@ -38,11 +39,17 @@ def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]
 
 def view(found: RunView, layer: int, head: int | None) -> HeadView:
     """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
-    heads = range(run_view.shape_of(found)[1]) if head is None else [head]
-    views = [found.head(layer, number) for number in heads]
-    weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+    if head is None:
+        one = drawn(_mean, [found.head(layer, number) for number in range(run_view.shape_of(found)[1])])
+    else:
+        one = found.head(layer, head)
     queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
-    return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
+    return replace(one, queries=queries, keys=keys)
+
+
+def _mean(views: list[HeadView]) -> HeadView:
+    weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+    return replace(views[0], weights=weights, scaled=scaled)
 
 
 @dataclass(frozen=True, eq=False)
