@@ -44,6 +44,11 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     return shared().get(job.key, lambda: home().ask(job, reader(), _leave), _leave)
 
 
+def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
+    """As ask, and not remembered: what is another every time, a measured time above all."""
+    return home().ask(Job(function, arguments), reader(), _leave)
+
+
 def reader() -> str:
     """Whose turn it is: a page's session."""
     context = get_script_run_ctx()
