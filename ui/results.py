@@ -28,7 +28,7 @@ def engine() -> Engine:
     return Engine(settings.models_in_memory, settings.traces_bytes)
 
 
-@st.cache_resource(show_spinner=False)
+@st.cache_resource(show_spinner=False, on_release=lambda home: home.close())
 def home() -> Home:
     """Where this server's jobs are done."""
     return homes.start(Settings.from_environment(), engine())
