@@ -189,13 +189,15 @@ class TokenizedText:
         return 4 * characters + 100 * self.batch.ids.numel()
 
 
-def tokenize(model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None) -> TokenizedText:
+def tokenize(
+    model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS
+) -> TokenizedText:
     """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row.
 
-    At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
+    At most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
     ValueError where no line holds anything.
     """
-    rows, left_out = rows_of(text, MOST_ROWS)
+    rows, left_out = rows_of(text, most_rows)
     targets = None if targets is None else list(targets)
     batch = model.encode(rows, pad_side, targets and targets[: len(rows)])
     room = max(model.most_cells // batch.ids.shape[1], 1)

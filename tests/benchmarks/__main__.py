@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.forward import traced_forward
+from tests.benchmarks.jobs import jobs_elsewhere
 from tests.benchmarks.lab import drawn_cell
 from tests.benchmarks.llama import traced_llama
 from tests.benchmarks.long import long_texts
@@ -28,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
+    "jobs": jobs_elsewhere,
     "beside": beside_trainings,
     "start": first_page,
     "pictures": first_pictures,

@@ -1,11 +1,8 @@
 """The runs behind the Cross-attention page, and what is drawn of them; what is measured is remembered."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
-import streamlit as st
 import torch
 
 from model.base import Model
@@ -112,15 +109,8 @@ def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
 
 
 def measured(model: DatesModel, spec: MaskSpec) -> Measured:
-    """On the held-out sample; remembered, and shown while it is made."""
-    key: Hashable = ("dates measured", model.key, spec, SAMPLE)
-    bar = st.empty()
-    words = f"Writing {SAMPLE} held-out dates …"
-    found = results.shared().get(
-        key, lambda: measure(model, spec, SAMPLE, lambda share: cast(None, bar.progress(share, words)))
-    )
-    bar.empty()
-    return found
+    """On the held-out sample; remembered."""
+    return results.ask(measure, ModelRef.of(model), spec, SAMPLE)
 
 
 def _signed(batch: TokenBatch, row: int) -> list[str]:
