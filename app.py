@@ -11,7 +11,7 @@ from ui import head as head_picture
 from ui.guard import guarded
 from ui.heads import views as head_views
 from ui.markdown import escaped
-from viz.head import comparison_figure, head_figure, head_range
+from viz.head import comparison_figure, head_figure
 from viz.loss_words import misled
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
@@ -55,10 +55,12 @@ with right:
     views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
+    colours = head_views.colours()
+    colours.apply(figure, *views)
     query.mark(figure, views[0])
     with picture_place:
         head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
-    st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
+    st.html(explain.key(views, colours.top(*views), colours=colours, sharing=explain.sharing(now, layer, head)))
     with guarded():
         head_views.show(now, whole, layer, head, name, part)
     st.caption(escaped(signs(views[0].queries + views[0].keys)))

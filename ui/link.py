@@ -128,6 +128,10 @@ class View(TextLink):
     view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
+    sorted: bool = False  # whether bars stand the largest first
+    palette: Literal["viridis", "cividis", "magma", "inferno"] = "viridis"
+    colours_to: Literal["largest", "one", "percentile"] = "largest"
+    brightness: Literal["root", "linear"] = "root"
 
 
 def share(view: Link) -> None:

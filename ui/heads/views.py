@@ -5,6 +5,7 @@ import streamlit as st
 from ui import query
 from ui.heads.chosen import Chosen
 from ui.run_view import RunView
+from viz.heads.colours import Colours
 from viz.view import HeadView
 
 VIEWS = {
@@ -35,3 +36,9 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
         from ui.heads import numbers
 
         numbers.show(chosen)
+
+
+def colours() -> Colours:
+    """What the heatmap's colours mean: chosen in the view Numbers."""
+    state = st.session_state
+    return Colours(state.palette, state.colours_to, state.brightness)
