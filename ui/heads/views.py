@@ -32,6 +32,14 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
         from ui.heads import bars
 
         bars.show(chosen)
+    elif view == "carried":
+        from ui.heads import carried
+
+        carried.show(chosen)
+    elif view == "why":
+        from ui.heads import why
+
+        why.show(chosen)
     elif view == "numbers":
         from ui.heads import numbers
 
