@@ -122,7 +122,7 @@ class TestKeyboard:
 
 class TestAgreement:
     def test_a_cell_has_the_same_number_in_every_view(self, heads: Visit) -> None:
-        query, key = 8, 2
+        query, key = 8, 3
         page = heads(layer=4, head=0, query=query, key=key)
         weight = page.weights()[query, key]
         text = weight_text(weight)
