@@ -6,6 +6,7 @@ import streamlit as st
 
 from model.heads.habits import HABITS
 from model.heads.survey import Survey
+from ui.drawn import drawn
 from viz.components import OVERVIEW_HTML, source
 from viz.overview import overview_packet
 
@@ -19,8 +20,8 @@ def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str 
     rerun. numbers: as overview_packet's."""
     measures = {name: found.habits[..., place] for place, name in enumerate(HABITS)}
     measures |= {"future": found.future, "padding": found.padding}
-    packet = overview_packet(found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
-                             measures=measures)  # fmt: skip
+    packet = drawn(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
+                   measures=measures)  # fmt: skip
 
     def picked() -> None:
         pick = st.session_state[key].get("pick")

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.base import TRACE_BYTES, Description, Model
+from model.base import TRACE_BYTES, Description, Model, once
 from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.loading import (
@@ -22,7 +22,7 @@ from model.huggingface.loading import (
 )
 from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
-from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
+from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head
 from model.masks import MaskSpec
@@ -130,6 +130,7 @@ class HuggingFaceModel(Model):
             why = f"it failed on this text ({type(error).__name__}: {first_line(error)})"
             raise refusal(self.name, self._stacks.network.config.model_type, why) from None
 
+    @once
     def describe(self) -> Description:
         """What was found when it was loaded."""
         network, sites = self._stacks.network, self._findings.sites
@@ -237,7 +238,7 @@ def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel
     network, head = read_network(name, folder)
     try:
         check_vocabulary(name, network, tokenizers[0])
-        stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
+        stacks = stacks_of(network)
         findings = examine(stacks)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
