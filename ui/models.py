@@ -1,20 +1,19 @@
 """Models, shared by everybody in the process, read-only, a few at a time; and how a reader comes to one."""
 
-import gc
 import shutil
-from collections import OrderedDict
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from model import catalog
 from model.base import Model
 from model.errors import TooLarge
+from model.jobs.models import LoadedModels
 from model.settings import Settings
-from model.trace import Trace
 from ui import results
 from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
@@ -22,52 +21,9 @@ from ui.markdown import escaped
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 
 
-class LoadedModels:
-    """The models in memory, by name; the one longest unused leaves first, and the results of its runs with it."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
-        self._lock, self._loading = Lock(), Lock()
-
-    def find(self, name: str) -> Model | None:
-        """The model, where it is loaded and its files are still those that it was loaded from."""
-        with self._lock:
-            if name not in self._models:
-                return None
-            stamp, model = self._models[name]
-            if stamp != _stamp(name):
-                return None
-            self._models.move_to_end(name)
-            return model
-
-    def load(self, name: str, settings: Settings) -> Model:
-        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises."""
-        with self._loading:
-            model = self.find(name)
-            if model is None:
-                stamp = _stamp(name)
-                model = catalog.load(name, settings=settings)
-                self._keep(name, stamp, model)
-            return model
-
-    def _keep(self, name: str, stamp: str, model: Model) -> None:
-        with self._lock:
-            gone = [self._models.pop(name)[1]] if name in self._models else []
-            self._models[name] = stamp, model
-            while len(self._models) > self._most:
-                gone.append(self._models.popitem(last=False)[1][1])
-        for old in gone:
-            results.shared().forget(partial(_is_run_of, old))
-        del gone
-        gc.collect()
-        gc.freeze()  # what is loaded now stays for long: no collection need look at it again
-
-
-@st.cache_resource(show_spinner=False)
 def loaded() -> LoadedModels:
     """Those of this process."""
-    return LoadedModels(Settings.from_environment().models_in_memory)
+    return results.engine().models
 
 
 @st.cache_resource(show_spinner=False)
@@ -89,7 +45,29 @@ def get(name: str) -> Model:
     with st.spinner(f"Loading {escaped(name)} …", show_time=True):
         if st.session_state.get("agreed_download") == name:
             _download(name)
-        return loaded().load(name, settings())
+        return _load(name)
+
+
+def _load(name: str) -> Model:
+    """With what is being done and a stop: any press ends this script's waiting."""
+    place = st.empty()
+    line: DeltaGenerator | None = None
+
+    def show(words: str) -> None:
+        nonlocal line
+        if line is None:
+            box = place.container()
+            line = box.empty()
+            box.button("Stop loading", key="stop_loading", icon=":material/stop:", on_click=_stop, args=(name,))
+        line.caption(escaped(words or "waiting for another model's load"))
+
+    model = loaded().load(name, settings(), show)
+    place.empty()
+    return model
+
+
+def _stop(name: str) -> None:
+    st.session_state.failure = f"The loading of {name} was stopped"
 
 
 def get_or_keep(name: str) -> Model:
@@ -146,9 +124,12 @@ def _download(name: str) -> None:
         place.button("Stop the download", key="stop_download", icon=":material/stop:",
                      on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
 
+        began = monotonic()
+
         def show(file: str, done: int, total: int) -> None:
             share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            so_far = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB, {monotonic() - began:.0f} s"
+            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {so_far}")
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)
@@ -196,18 +177,3 @@ def _is_private() -> bool:
         return address == "localhost" or (bool(address) and ip_address(address).is_loopback)
     except ValueError:
         return False
-
-
-def _is_run_of(model: Model, result: object) -> bool:
-    """A run's trace holds its model, by the readout that makes logits of its states."""
-    return isinstance(result, Trace) and result.readout == model.readout
-
-
-def _stamp(name: str) -> str:
-    """Changes when a folder's files do, so that a model saved anew is loaded anew."""
-    folder = Path(name).expanduser()
-    try:
-        is_folder = name not in catalog.ENTRIES and folder.is_dir()
-    except (OSError, ValueError):
-        return ""
-    return catalog.files_key(name, folder) if is_folder else ""
