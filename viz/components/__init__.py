@@ -5,7 +5,13 @@ from pathlib import Path
 OVERVIEW_HTML = """
 <div class="overview">
   <canvas tabindex="0" role="application" aria-label="Attention of every head"></canvas>
+  <div class="letters" aria-hidden="true"></div>
   <div class="name" aria-live="polite"></div>
+  <div class="by">
+    <label>Dim by <select aria-label="Dim by"></select></label>
+    <label class="sort"><input type="checkbox"> strongest first</label>
+  </div>
+  <div class="tags"></div>
 </div>
 """
 
@@ -31,6 +37,14 @@ GROWING_HTML = """
   <canvas tabindex="0" role="img" aria-label="Attention of one head"></canvas>
   <div class="cell" aria-live="polite"></div>
 </div>
+"""
+
+TOKENS_HTML = """
+<div class="view tokens"></div>
+"""
+
+ARCS_HTML = """
+<div class="view arcs"></div>
 """
 
 
