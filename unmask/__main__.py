@@ -1,24 +1,27 @@
-"""python -m unmask check MODEL"""
+"""unmask, python -m unmask: open the app; with a command, what it can do without it."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-EPILOG = """\
+NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
+
+EPILOG = f"""\
 exit status: 0 it obeys, 1 a law is broken, 2 it could not be checked.
 
 examples:
-  python -m unmask check story
-  python -m unmask check ./my-model --dtype bfloat16 --junit obeys.xml
-  python -m unmask check Qwen/Qwen3-0.6B --download
-  python -m unmask check patient:sdpa --picture        (python -m unmask patients lists them)
+  {NAME} check story
+  {NAME} check ./my-model --dtype bfloat16 --junit obeys.xml
+  {NAME} check Qwen/Qwen3-0.6B --download
+  {NAME} check patient:sdpa --picture        ({NAME} patients lists them)
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
-    main = argparse.ArgumentParser("python -m unmask", description="What Unmask can do without its app.")
-    commands = main.add_subparsers(dest="command", required=True)
+    main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
+    commands = main.add_subparsers(dest="command")
     check = commands.add_parser(
         "check",
         help="does a model obey its mask?",
@@ -38,15 +41,24 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--flex", action="store_true", help="compare FlexAttention too; compiled, which takes a minute")
     check.add_argument("--download", action="store_true", help="fetch a hub id that is not on this machine")
     commands.add_parser("patients", help="list the small modules, sound and broken, that can be checked")
+    commands.add_parser("train", help="train a model that ships anew", add_help=False)
     return main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    asked = parser().parse_args(arguments)
+    asked, rest = parser().parse_known_args(arguments)
+    if rest and asked.command != "train":  # whose arguments are its own
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
-    return command.patients() if asked.command == "patients" else command.check(asked)
+    commands = {
+        None: lambda: command.open_app(),
+        "check": lambda: command.check(asked),
+        "patients": lambda: command.patients(),
+        "train": lambda: command.train(rest),
+    }
+    return commands[asked.command]()
 
 
 if __name__ == "__main__":

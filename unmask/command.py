@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from model.base import CHECKPOINTS
 from model.bug_clinic.bugs import BUGS
 from model.obey import formats
 from model.obey.check import check as measure
@@ -19,10 +20,26 @@ from model.obey.findings import CannotCheck
 from model.obey.ward import everyone
 from model.settings import Settings
 
+APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 ALL = everyone(BUGS)
 PATIENT = "patient:"
 COULD_NOT = 2
 GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
+
+
+def open_app() -> int:
+    """Serve the app and open it in the browser, until it is stopped."""
+    from streamlit.web import cli  # no other command needs a server
+
+    return cli.main(["run", str(APP)], standalone_mode=False) or 0
+
+
+def train(arguments: list[str]) -> int:
+    """Train a model that ships, as `python -m model.training` does in a checkout."""
+    from model.training.__main__ import main
+
+    main(arguments)
+    return 0
 
 
 def check(asked: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ MOST_SECONDS = 300.0  # from start to end, pauses and all
 LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
 
 # the job is read before torch is imported, which takes seconds: whoever writes it need not wait for that
-WORKER = "import sys; job = sys.stdin.readline(); from model.why_causal import live_worker; live_worker.main(job)"
+WORKER = f"import sys; job = sys.stdin.readline(); from {__package__} import live_worker; live_worker.main(job)"
 
 State = Literal["starting", "running", "paused", "done", "stopped", "failed"]
 
