@@ -9,8 +9,9 @@ page.set_up("Explore")  # first, so that the browser has something to fetch whil
 from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
 from ui.guard import guarded
+from ui.heads import views as head_views
 from ui.markdown import escaped
-from viz.head import comparison_figure, head_figure, head_range
+from viz.head import comparison_figure, head_figure
 from viz.loss_words import misled
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.overview import overview_packet
@@ -38,7 +39,7 @@ title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.si
 changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
-    views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
+    views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
 seen = sentence(explain.scene(now, scope, name, views[0]))
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
@@ -54,10 +55,14 @@ with right:
     views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
+    colours = head_views.colours()
+    colours.apply(figure, *views)
     query.mark(figure, views[0])
     with picture_place:
         head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
-    st.html(explain.key(views, head_range(*views), sharing=explain.sharing(now, layer, head)))
+    st.html(explain.key(views, colours.top(*views), colours=colours, sharing=explain.sharing(now, layer, head)))
+    with guarded():
+        head_views.show(now, whole, layer, head, name, part)
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)

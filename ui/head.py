@@ -16,18 +16,24 @@ LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its pad
 
 
 def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure", zooms: bool = False) -> None:
-    """Draw one of viz.head's figures; a click on a cell chooses its query, the choice "query".
+    """Draw one of viz.head's figures; a click on a cell chooses its query and its key, the choices "query" and "key".
 
     room: "pair" for a figure that a comparison may take the place of, else "one". zooms: zooming in is the choice
     "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
     """
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
+    listen(key, f"{room}_{key}", zooms=zooms)
+
+
+def listen(key: str, place: str, *, zooms: bool = False) -> None:
+    """Hear the clicks on the chart of this key in the container of the name `place`."""
 
     def heard() -> None:
         picked = st.session_state[f"{key}_pick"]
-        if isinstance(picked.get("pick"), int):
-            st.session_state.query = picked["pick"]
+        places = picked.get("pick")
+        if isinstance(places, list) and places and all(isinstance(place, int) for place in places):
+            st.session_state.update(zip(("query", "key"), places, strict=False))
         zoom = picked.get("zoom")
         if zoom == "":
             st.session_state.zoom = None
@@ -35,7 +41,7 @@ def show(figure: go.Figure, alt: str, *, room: str, key: str = "head_figure", zo
             st.session_state.zoom = zoom
 
     with st.container(key=f"listening_{key}"):
-        _listener(data={"chart": f"st-key-{room}_{key}", "zooms": zooms}, key=f"{key}_pick", on_pick_change=heard,
+        _listener(data={"chart": f"st-key-{place}", "zooms": zooms}, key=f"{key}_pick", on_pick_change=heard,
                   on_zoom_change=heard)  # fmt: skip
 
 

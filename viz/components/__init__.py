@@ -33,6 +33,14 @@ GROWING_HTML = """
 </div>
 """
 
+TOKENS_HTML = """
+<div class="view tokens"></div>
+"""
+
+ARCS_HTML = """
+<div class="view arcs"></div>
+"""
+
 
 def source(*names: str) -> str:
     """The text of files of this folder, one after another: packet.js before what needs it."""

@@ -13,6 +13,14 @@ async function unpack(data) {
 
 // The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.
 function hatching(pen, masks, ratio, ground = null) {
+  const tile = hatchTile(masks, ratio, ground);
+  const pattern = pen.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(masks[0].lines.length / tile.width));
+  return pattern;
+}
+
+// One period of it.
+function hatchTile(masks, ratio, ground = null) {
   const side = masks[0].lines.length;
   const tile = sheet(side, side, ratio);
   const brush = tile.getContext("2d");
@@ -26,9 +34,7 @@ function hatching(pen, masks, ratio, ground = null) {
       for (let x = 0; x < side; x++) if (bits & (1 << x)) brush.fillRect(x, y, 1, 1);
     });
   }
-  const pattern = pen.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(side / tile.width));
-  return pattern;
+  return tile;
 }
 
 // A canvas of its own of so many css pixels, to paint on once and copy from.
