@@ -34,6 +34,11 @@ class Chosen:
         return self.now.trace.name == "cross"
 
     @property
+    def first_key(self) -> int:
+        """The position of the first key that is no padding."""
+        return self.now.trace.keys.real(self.now.row).start
+
+    @property
     def changed(self) -> bool:
         """Whether the masks are other than the standard ones."""
         return self.standard is not self.view

@@ -28,6 +28,10 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
         from ui.heads import tokens
 
         tokens.show(chosen)
+    elif view == "arcs":
+        from ui.heads import arcs
+
+        arcs.show(chosen)
     elif view == "bars":
         from ui.heads import bars
 

@@ -2,10 +2,8 @@
 // of a server for that. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
 // onPick("towards", "at" or "by") tell what the reader chose.
 
-const REST = 250; // milliseconds without a key until the page hears of a query that arrow keys chose
 const MOST_PINS = 8;
 const STRONGEST = 0.75; // the opacity of weight 1, so that the token can be read on it
-const SAID = 4; // tokens named below the text
 
 // The light of a weight: as in the heatmap, brightness goes with its square root.
 const light = (weight) => Math.sqrt(Math.min(Math.max(weight, 0), 1)) * STRONGEST;
@@ -32,25 +30,6 @@ function paint(cells, hatches, text, source, values) {
     token.lastChild.textContent = values ? (reason ? "–" : weightText(cells.weights[place])) : "";
     token.title = cellWords(cells, query, key);
   });
-}
-
-// What a row or a column holds, the largest first.
-function summary(cells, { side, at }) {
-  const others = side === "query" ? cells.columns : cells.rows;
-  const found = [];
-  let blocked = 0;
-  for (let other = 0; other < others; other++) {
-    const place = side === "query" ? placeOf(cells, at, other) : placeOf(cells, other, at);
-    if (cells.blocked[place]) blocked++;
-    else found.push([cells.weights[place], side === "query" ? keyName(cells, other) : queryName(cells, other)]);
-  }
-  const name = side === "query" ? queryName(cells, at) : keyName(cells, at);
-  const verb = side === "query" ? "looks at" : "is looked at by";
-  if (!found.length) return `${name} ${verb} nothing: every cell is blocked.`;
-  found.sort((one, other) => other[0] - one[0]);
-  const most = found.slice(0, SAID).map(([weight, other]) => `${other} ${weightText(weight)}`);
-  const rest = found.length > SAID ? ` and ${found.length - SAID} more` : "";
-  return `${name} ${verb} ${most.join(", ")}${rest}${blocked ? `; ${blocked} blocked` : ""}.`;
 }
 
 // The token above or below another, nearest to it.
@@ -133,12 +112,7 @@ function show(element, cells, own, onPick) {
     onPick("pins", own.pins.join(","));
   };
   const choose = (position, rest) => {
-    own.query = position;
-    clearTimeout(own.waiting);
-    own.waiting = setTimeout(() => {
-      own.waiting = null;
-      onPick("query", position);
-    }, rest);
+    chooseSoon(own, position, rest, onPick);
     refresh();
   };
 
@@ -186,8 +160,6 @@ function show(element, cells, own, onPick) {
   pin.onclick = () => togglePin(own.query);
 
   const had = element.getRootNode().activeElement?.closest?.(".text");
-  element.style.setProperty("--tint", cells.tint);
-  element.style.setProperty("--mark", cells.mark);
   element.replaceChildren(tools, ...texts.map((text) => text.list), said, pinned);
   if (had) queries.list.focus();
   refresh();
@@ -195,17 +167,5 @@ function show(element, cells, own, onPick) {
 }
 
 export function draw(element, data, onPick) {
-  element.latest = data; // packets unpack one after another, but may not finish in that order
-  readCells(data).then((cells) => {
-    if (element.latest !== data) return;
-    const before = element.own || { values: false, waiting: null };
-    const own = (element.own = { ...before, pins: cells.pins, towards: cells.towards });
-    if (!own.waiting) own.query = cells.query; // else arrow keys are on their way
-    show(element, cells, own, onPick);
-    element.dataset.head = cells.name;
-  });
-  return () => {
-    element.latest = null;
-    clearTimeout(element.own?.waiting);
-  };
+  return drawCells(element, data, { values: false }, (cells, own) => show(element, cells, own, onPick));
 }
