@@ -5,7 +5,10 @@ import streamlit as st
 from viz.components import OVERVIEW_HTML, source
 
 _component = st.components.v2.component(
-    "unmask_overview", html=OVERVIEW_HTML, css=source("overview.css"), js=source("packet.js", "overview.js")
+    "unmask_overview",
+    html=OVERVIEW_HTML,
+    css=source("overview.css"),
+    js=source("packet.js", "overview.js", "streamlit.js"),
 )
 
 

@@ -1,5 +1,5 @@
 // The overview of all heads: rows are layers, columns are heads. It draws the bytes it is given and knows no mask.
-// Packet: see viz/overview.py. Returns the picked cell as [layer, head] through the trigger "pick".
+// Packet: see viz/overview.py. onPick("pick", [layer, head]) tells which head was chosen.
 
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
@@ -60,7 +60,7 @@ function picture(canvas, packet) {
   return all;
 }
 
-function draw(canvas, packet, all, cursor) {
+function paint(canvas, packet, all, cursor) {
   const { cell, tall, height } = layout(packet, canvas.parentElement.clientWidth || 320);
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all, window.devicePixelRatio || 1);
@@ -92,16 +92,25 @@ function moved(packet, from, key) {
   return { layer, head };
 }
 
-export default function (component) {
-  const { data, parentElement, setTriggerValue } = component;
-  const canvas = parentElement.querySelector("canvas");
-  const name = parentElement.querySelector(".name");
+// The canvas and the line below it, made once: a canvas that stays keeps its focus.
+function parts(element) {
+  if (!element.firstElementChild) {
+    const [canvas, name] = ["canvas", "div"].map((tag) => document.createElement(tag));
+    Object.assign(canvas, { tabIndex: 0, role: "application", ariaLabel: "Attention of every head" });
+    Object.assign(name, { className: "name", ariaLive: "polite" });
+    element.append(canvas, name);
+  }
+  return element.children;
+}
+
+export function draw(element, data, onPick) {
+  const [canvas, name] = parts(element);
   let packet = null;
   let cursor = null;
   let left = false;
   let all = null; // the picture, painted once for a packet and a size
 
-  const show = () => draw(canvas, packet, (all ||= picture(canvas, packet)), cursor);
+  const show = () => paint(canvas, packet, (all ||= picture(canvas, packet)), cursor);
 
   const say = () => {
     const at = cursor || packet;
@@ -119,7 +128,7 @@ export default function (component) {
     Object.assign(packet, at); // shown at once; the page follows
     show();
     say();
-    setTriggerValue("pick", [at.layer, at.head]);
+    onPick("pick", [at.layer, at.head]);
   };
 
   canvas.onpointermove = (event) => packet && point(cellAt(canvas, packet, event));
