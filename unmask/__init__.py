@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from model.spec import MaskSpec
     from unmask.checking import CannotCheck, Report, assert_causal, check
     from unmask.notebook import load
+    from unmask.one_file import report
     from unmask.sources import attentions
 
 HOMES = {
@@ -22,8 +23,9 @@ HOMES = {
     "attentions": "unmask.sources",
     "check": "unmask.checking",
     "load": "unmask.notebook",
+    "report": "unmask.one_file",
 }
-__all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "load"]
+__all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "load", "report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,12 @@ examples:
   {NAME} check patient:sdpa --picture        ({NAME} patients lists them)
 """
 
+REPORT_EPILOG = f"""\
+examples:
+  {NAME} report --text "Once upon a time" -o report.html
+  {NAME} report --model gpt2 --text "Hello world" --masks none --head 5,1 --head 0,3
+"""
+
 
 def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
@@ -40,6 +46,15 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--seconds", type=float, default=120.0, help="the most that it may take (120)")
     check.add_argument("--flex", action="store_true", help="compare FlexAttention too; compiled, which takes a minute")
     check.add_argument("--download", action="store_true", help="fetch a hub id that is not on this machine")
+    report = commands.add_parser("report", help="a run as one HTML file that needs no network", epilog=REPORT_EPILOG,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    report.add_argument("--model", default="story", help="a folder, a hub id, or a name of the app's (story)")
+    report.add_argument("--text", required=True, help="the text that it reads")
+    report.add_argument("--target", help="of an encoder-decoder, which writes its own without")
+    report.add_argument("--masks", help="those that are on, with commas, none, or a mask as JSON; as it was trained")
+    report.add_argument("--head", action="append", default=[], metavar="L,H", help="one to show first; again for more")
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (report.html)")
+    report.add_argument("--download", action="store_true", help="fetch a model that is not on this machine")
     commands.add_parser("patients", help="list the small modules, sound and broken, that can be checked")
     commands.add_parser("train", help="train a model that ships anew", add_help=False)
     return main
@@ -55,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = {
         None: lambda: command.open_app(),
         "check": lambda: command.check(asked),
+        "report": lambda: command.report(asked),
         "patients": lambda: command.patients(),
         "train": lambda: command.train(rest),
     }

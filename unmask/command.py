@@ -68,6 +68,23 @@ def check(asked: argparse.Namespace) -> int:
     return report.exit_code
 
 
+def report(asked: argparse.Namespace) -> int:
+    """Write one HTML file. 0: it is written; 2: it could not be, and why in a sentence."""
+    warnings.filterwarnings("ignore")  # of the libraries
+    from unmask import one_file, report_request  # the other commands draw nothing
+
+    try:
+        run, heads = report_request.run_of(asked)
+        made = one_file.report(run, heads, link=report_request.link_to(run, heads[0] if heads else run.first_head()))
+        size = made.save(asked.output).stat().st_size
+    except (ValueError, OSError, MemoryError) as error:
+        words = (str(error).strip() or type(error).__name__).rstrip(".")
+        print(f"No report was written: {words}.", file=sys.stderr)
+        return COULD_NOT
+    print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
+    return 0
+
+
 def patients() -> int:
     """Print their names."""
     for patient in ALL.values():

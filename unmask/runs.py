@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +83,13 @@ class Run(HeadSource):
         return self.trace.spec
 
     @property
+    def text(self) -> str:
+        """The row that was read, an encoder-decoder's text before its target."""
+        batches = [one for one in (self.trace.batch.source, self.trace.batch) if one is not None]
+        texts = [one.texts[self.row] if one.texts else "".join(one.pieces[self.row]) for one in batches]
+        return "\n→ ".join(texts)
+
+    @property
     def labels(self) -> list[str]:
         """What is shown of each token that looks."""
         return list(self.trace.queries.pieces[self.row])
@@ -145,16 +151,6 @@ class Run(HeadSource):
         """Does the model's own code obey its mask on the beginning of this text? As unmask.check."""
         ids = self.trace.batch.ids[self.row, self.trace.batch.real(self.row)][:MOST_CHECKED]
         return check_of(self.model, self.network, **({"ids": ids} | options))
-
-    def report(self, path: str | Path, *, heads: Sequence[tuple[int, int]] = (), link: str = "") -> Path:
-        """One HTML file with all of it, which needs no network: all heads, those chosen first, masks and numbers.
-
-        link: to the same view in a running app.
-        """
-        from unmask.report import report_of
-
-        Path(path).write_text(report_of(self, heads, link=link), encoding="utf-8")
-        return Path(path)
 
     def first_head(self) -> tuple[int, int]:
         """The one to show first."""
