@@ -65,6 +65,11 @@ class LoadedModel:
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         return Run(self.model, self.model.run(batch, spec), row, self.network)
 
+    @property
+    def first_head(self) -> tuple[int, int]:
+        """A layer and head worth seeing first."""
+        return catalog.first_head(self.model)
+
     def check(self, **options: Any) -> Any:
         """Does the model's own code obey its mask? unmask.check of its network, with the options of that."""
         return check_of(self.model, self.network, **options)

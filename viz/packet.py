@@ -6,10 +6,7 @@ import zlib
 from typing import Any
 
 
-def packed(header: dict[str, Any], *planes: bytes, level: int = 1) -> bytes:
-    """The length of a JSON header (4 bytes, little-endian), the header, then the planes, deflated as one.
-
-    level: from 1, fast, to 9, small.
-    """
+def packed(header: dict[str, Any], *planes: bytes) -> bytes:
+    """The length of a JSON header (4 bytes, little-endian), the header, then the planes, deflated as one."""
     text = json.dumps(header).encode()
-    return struct.pack("<I", len(text)) + text + zlib.compress(b"".join(planes), level)
+    return struct.pack("<I", len(text)) + text + zlib.compress(b"".join(planes), 1)

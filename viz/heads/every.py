@@ -57,7 +57,7 @@ def every_packet(
     }
     numbers = np.stack([ten_thousandths(view.weights) for view in heads.values()]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
-    return packed(about | picture | header, high.tobytes(), low.tobytes(), *masks, level=9)
+    return packed(about | picture | header, high.tobytes(), low.tobytes(), *masks)
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
