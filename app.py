@@ -14,7 +14,6 @@ from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure
 from viz.loss_words import misled
 from viz.numbers import leak_table, loss_figure, next_token_table
-from viz.overview import overview_packet
 from viz.room import WIDE
 from viz.sentence import sentence
 from viz.signs import signs
@@ -70,7 +69,7 @@ with right:
 with overview_place, guarded("Looking at every head …"):  # the chosen head stands on the page before all are surveyed
     surveys = now.survey(), standard.survey()
     numbers = model.describe().layer_numbers.get(attention, ())
-    overview.show(overview_packet(surveys[0].thumbnails, surveys[0].blocked, layer=layer, head=head, numbers=numbers))
+    overview.show(surveys[0], layer, head, numbers)
     st.caption(explain.OVERVIEW)
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 with tokens, guarded("Predicting …"):
