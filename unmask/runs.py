@@ -73,6 +73,10 @@ class Run(HeadSource):
         """Each head's leak."""
         return leak_notes(self.survey.future, self.survey.padding)
 
+    def measures(self) -> dict[str, np.ndarray]:
+        """What each head does, in shares of its attention, 0 to 1, [L,H]: "previous", "first", "induction" …"""
+        return self.survey.measures()
+
     def attention(self, name: str) -> "Run":
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return replace(self, trace=self.trace.select(name))
@@ -137,6 +141,7 @@ class Run(HeadSource):
             blocked=every.blocked & parts.blocked,
             heads={place: changed(view, parts.heads[place]) for place, view in every.heads.items()},
             notes=(),
+            measures={},
         )
         words = loss_words(self.losses, other.losses, self.labels) if self.predicts and other.predicts else ""
         return Difference(f"{self.title} − {other.title}", drawn, found.largest, words)

@@ -49,6 +49,10 @@ class HeadSource(ABC):
         """A line for each head of each layer, or none at all."""
         return []
 
+    def measures(self) -> dict[str, np.ndarray]:
+        """Shares of each head's attention by their names, [L,H], by which an overview can be dimmed and sorted."""
+        return {}
+
     def head(self, layer: int, head: int) -> Head:
         """One head as a heatmap."""
         return Head(self.named(layer, head), self.view(layer, head), self.query)
@@ -74,7 +78,8 @@ class HeadSource(ABC):
             held[place] = around(view, (0, len(view.queries)), self.query, tokens)
             if len(held) == room_for(held[place], cells):
                 break
-        return AllHeads(small, blocked, held, tuple(chosen), self.query, self.numbers, self.notes(), self.across)
+        return AllHeads(small, blocked, held, tuple(chosen), self.query, self.numbers, self.notes(), self.measures(),
+                        self.across)  # fmt: skip
 
     def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
         """A head of a layer, or several, as lines between the tokens."""

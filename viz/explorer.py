@@ -1,7 +1,7 @@
 """All heads on one page, without a server: the overview, and the head that is picked in it, large."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,8 @@ class AllHeads:
     thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L,S,S'], patches that are blocked as a whole. heads: by
     (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: those to
     choose first, one at least. query: the position whose row is framed. numbers: of each layer in the network, where
-    they are not 0, 1, 2 … notes: for each layer and head a line, or none at all. across: the keys are another text.
+    they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as viz.overview's. across: the
+    keys are another text.
     """
 
     thumbnails: np.ndarray
@@ -57,6 +58,7 @@ class AllHeads:
     query: int
     numbers: Sequence[int] = ()
     notes: Sequence[Sequence[str]] = ()
+    measures: Mapping[str, np.ndarray] = field(default_factory=dict)
     across: bool = False
 
     @property
@@ -68,7 +70,9 @@ class AllHeads:
     def overview(self) -> bytes:
         """The packet of the overview."""
         layer, head = self.chosen[0]
-        return overview_packet(self.thumbnails, self.blocked, layer=layer, head=head, numbers=self.numbers)
+        return overview_packet(
+            self.thumbnails, self.blocked, layer=layer, head=head, numbers=self.numbers, measures=self.measures
+        )
 
 
 def explorer_page(

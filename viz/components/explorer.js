@@ -42,11 +42,13 @@ function choose(layer, head) {
   draw();
 }
 
+const all = await unpack(inlined("overview"));
+let leave = () => {};
+
 function overview(layer, head) {
-  const draw = globalThis.canvases.overview;
-  unpack(inlined("overview")).then(({ header, body }) =>
-    draw(found("overview"), { header: { ...header, layer, head }, body }, (_, [layer, head]) => choose(layer, head))
-  );
+  leave();
+  const header = { ...all.header, layer, head };
+  leave = globalThis.canvases.overview(found("overview"), { header, body: all.body }, (_, at) => choose(...at));
   choose(layer, head);
 }
 
