@@ -8,6 +8,7 @@ page.set_up("Explore")  # first, so that the browser has something to fetch whil
 
 from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.heads import views as head_views
 from ui.markdown import escaped
@@ -39,7 +40,8 @@ changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
-seen = sentence(explain.scene(now, scope, name, views[0]))
+scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0]))
+seen = drawn(sentence, scene)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
@@ -53,13 +55,17 @@ with right:
         rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
     views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
-    figure = comparison_figure(*views, dark=dark) if changed else head_figure(views[0], dark=dark, wide=WIDE)
-    colours = head_views.colours()
-    colours.apply(figure, *views)
-    query.mark(figure, views[0])
+    framed, colours = query.picked(), head_views.colours()
+    figure = (
+        drawn(comparison_figure, *views, dark=dark, query=framed)
+        if changed
+        else drawn(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
+    )
     with picture_place:
-        head_picture.show(figure, explain.head_alt(name, views[0], changed), room="pair", zooms=True)
-    st.html(explain.key(views, colours.top(*views), colours=colours, sharing=explain.sharing(now, layer, head)))
+        alt = drawn(explain.head_alt, name, views[0], changed)
+        head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True)
+    sharing = explain.sharing(now, layer, head)
+    st.html(drawn(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
     with guarded():
         head_views.show(now, whole, layer, head, name, part)
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
@@ -78,12 +84,12 @@ with tokens, guarded("Predicting …"):
 if predictions is None or standard_predictions is None:
     tokens.info(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"]))
 else:
-    tokens.html(next_token_table(predictions.candidates, standard_predictions.candidates, changed=changed))
+    tokens.html(drawn(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed))
     with losses:
         curves = (predictions.losses, standard_predictions.losses)
-        figure = loss_figure(*curves, batch.pieces[row], changed=changed)
-        st.caption(explain.loss_caption(*curves, changed=changed), help=explain.NATS)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+        figure = drawn(loss_figure, *curves, batch.pieces[row], changed=changed)
+        st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=explain.NATS)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
         if misled(*curves):
@@ -91,5 +97,5 @@ else:
         if explain.lifts_the_causal_mask(now):
             losses.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
-leaks.html(leak_table(one, every, name, changed=changed))
+leaks.html(drawn(leak_table, one, every, name, changed=changed))
 controls.share(link.View, model, masks=None)

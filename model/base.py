@@ -1,8 +1,11 @@
 """What every model can do, what is said of it, and what of a text it reads. No model in it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from torch import Tensor
@@ -14,6 +17,21 @@ from model.trace import Trace
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
 MOST_ROWS = 16
 TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is always allowed
+
+Answer = TypeVar("Answer")
+
+
+def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    """A method whose answer never changes: found at the first call, and kept with its object."""
+    kept = f"_{method.__name__}_once"
+
+    @wraps(method)
+    def ask(self: Any) -> Answer:
+        if kept not in self.__dict__:
+            self.__dict__[kept] = method(self)
+        return self.__dict__[kept]
+
+    return ask
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from model.base import Description, Model
+from model.base import Description, Model, once
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
@@ -48,6 +48,7 @@ class DecoderModel(Model):
         """What to show for an id."""
         return self.tokenizer.label(token)
 
+    @once
     def describe(self) -> Description:
         """What a page says of it."""
         return Description(

@@ -38,15 +38,16 @@ with query_place:
 part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
 part = canvas.drawable(*part)
+rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")
 with left:
-    canvas.show(mask, *part, compose.text_key(reading.batch))
+    canvas.show(mask, rows, columns, compose.text_key(reading.batch))
 with right:
     shown = sections.choose_shown()
-    now_view, standard_view = (cropped(view, part, part) for view in views)
+    now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = sections.alt(name, shown, now_view, standard_view)
-    head_picture.show(figure, alt, room="one")
+    head_picture.show(figure, alt, room="one", zooms=True)
 with said, guarded("Following what each token can know …"):
     said.html(effect.sentence(now, standard, chosen))
 st.html(formula(mask) + counts(views[0].blocked, mask))

@@ -7,6 +7,7 @@ from ui import page
 page.set_up("Obey")  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, obey
+from ui import head as head_picture
 from ui.guard import guarded
 from ui.markdown import escaped
 from viz.obey import laws_table, mask_figure, named_pairs, sentence, view_of
@@ -41,7 +42,7 @@ st.html(sentence(view))
 if notes:
     st.markdown(notes)
 figure = mask_figure(view, dark=page.is_dark())
-st.plotly_chart(figure, key="obey_figure", config=page.CHART, alt=obey.alt(report))
+head_picture.show(figure, obey.alt(report), room="two", key="obey_figure", on_pick=None)
 st.html(obey.key(report) + named_pairs(view))
 st.html(laws_table(view))
 st.caption(obey.numbers(report))

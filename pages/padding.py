@@ -47,12 +47,12 @@ st.html(grid(texts, choice.mask, tolerance, what))
 
 left, right = st.columns([1.1, 1], gap="large")
 with left:
-    st.markdown("##### Each sentence against itself alone")
+    st.markdown("#### Each sentence against itself alone")
     st.html(texts_table(texts, tolerance))
     if texts[0].alone is not None:
         st.caption(escaped(words.reading(texts, choice.side)))
 with right:
-    st.markdown("##### Every way to pad, at once")
+    st.markdown("#### Every way to pad, at once")
     with guarded("Running every other way to pad …"):
         every = runs.ways(model, found.texts, causal, own)
     ways.show(every, shown, len(texts), cells)
@@ -63,6 +63,6 @@ with right:
     )
 sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown, cells)}</p>')
 
-st.markdown("##### Why")
+st.markdown("#### Why")
 st.html(words.listed(words.reasons(every, causal=causal, cells=cells)))
 choosing.share(model)

@@ -9,6 +9,7 @@ page.set_up("Why causal")  # first, so that the browser has something to fetch w
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS
 from ui import explain
+from ui import head as head_picture
 from ui.guard import guarded
 from ui.why_causal import choices, live_training, runs, words
 from viz.head import head_figure, head_range
@@ -26,13 +27,13 @@ with guarded():
 sentence.html(words.paragraph(words.trained(training)))
 left, right = st.columns([1, 1.5], gap="large")
 with left:
-    st.markdown("##### How they were trained")
+    st.markdown("#### How they were trained")
     figure = loss_curves(words.training_lines(training), unit="nats a token", height=400)
     st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=words.training_alt(training))
     training_caption = st.empty()
 
 heads, losses = st.container(), st.container()  # drawn once the text is read: what needs no text is there before
-st.markdown("##### Train it yourself")
+st.markdown("#### Train it yourself")
 live_training.show()
 if not text.strip():
     right.info("Type a text on the left: the twins read it with the causal mask and without.")
@@ -52,12 +53,12 @@ if note := words.cut_note(pair, batch):
     notes.warning(note)
 
 with right:
-    st.markdown("##### What they can do")
+    st.markdown("#### What they can do")
     seed = choices.choose_writing()
     written = st.container()
 
 with heads:
-    st.markdown("##### The heads that copy the answer")
+    st.markdown("#### The heads that copy the answer")
     one = choices.choose_combination()
     first = choices.first_choices(pair, batch, outcomes)
     layer, head = choices.choose_head(one, outcomes)
@@ -66,7 +67,7 @@ with heads:
     with picture:
         st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
         alt = explain.head_alt(f"L{layer} H{head}", view, False)
-        st.plotly_chart(head_figure(view, dark=page.is_dark()), key="head_figure", config=page.CHART, alt=alt)
+        head_picture.show(head_figure(view, dark=page.is_dark()), alt, room="one", on_pick=None)
         st.html(explain.key([view], head_range(view)))
         st.caption(words.LABELS)
     with beside:
@@ -77,11 +78,11 @@ with heads:
             st.html(copies(outcomes[other].copies, chosen, blocked=other.run))
 
 with losses:
-    st.markdown("##### The loss of every token")
+    st.markdown("#### The loss of every token")
     figure = token_losses(words.loss_lines(outcomes), batch.pieces[0])
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=words.loss_alt(outcomes))
 
-st.markdown("##### Proof: change a later token")
+st.markdown("#### Proof: change a later token")
 trained, place, token = choices.choose_change(pair, batch, first)
 with guarded():
     changes = runs.change(pair, batch, trained, place, token)

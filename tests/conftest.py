@@ -7,6 +7,8 @@ skipped, and say so.
 import os
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
+
 import pytest
 import torch
 

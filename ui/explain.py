@@ -48,8 +48,13 @@ NATS = "A token's loss is −ln of the probability that it was given, in nats: 0
 
 
 def title_of(model: Model) -> str:
+    """The model's name for markdown."""
+    return escaped(plain_title(model))
+
+
+def plain_title(model: Model) -> str:
     """The model's name, of a folder its last part."""
-    return escaped(Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name)
+    return Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name
 
 
 def size(batch: TokenBatch, row: int) -> str:

@@ -1,7 +1,8 @@
 """Work that may fail: a spinner while it goes on, a sentence in place of a stack trace when it ends badly."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 import streamlit as st
 import torch
@@ -11,6 +12,8 @@ from ui.markdown import escaped
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
 NO_MEMORY = "There was not enough memory for this. Try a shorter text, fewer lines or a smaller model"
 ALLOCATOR = ("can't allocate memory", "not enough memory", "out of memory")  # what torch's RuntimeErrors then say
+
+_words: ContextVar[str] = ContextVar("_words", default="")
 
 
 def problem_in(error: Exception) -> str | None:
@@ -24,11 +27,14 @@ def problem_in(error: Exception) -> str | None:
 
 
 @contextmanager
-def guarded(words: str | None = None, *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Show a spinner with these words; where the work fails, call on_trouble, say why and end the page there."""
+def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Where the work fails, call on_trouble, say why and end the page there.
+
+    words: of the spinner while a result is made in it (`waiting`).
+    """
+    before = _words.set(words)
     try:
-        with st.spinner(words, show_time=True) if words else nullcontext():
-            yield
+        yield
     except Exception as error:
         problem = problem_in(error)
         if problem is None:
@@ -36,3 +42,11 @@ def guarded(words: str | None = None, *, on_trouble: Callable[[], None] = lambda
         on_trouble()
         st.error(f"{escaped(problem)}.", icon=":material/error:")
         st.stop()
+    finally:
+        _words.reset(before)
+
+
+def waiting() -> AbstractContextManager[None]:
+    """The spinner of the guard around, for what takes time alone: a thread and a message each, shown or not."""
+    words = _words.get()
+    return st.spinner(words, show_time=True) if words else nullcontext()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from model.heads.survey import Survey
+from ui.drawn import drawn
 from viz.components import OVERVIEW_HTML, source
 from viz.overview import overview_packet
 
@@ -19,8 +20,8 @@ _component = st.components.v2.component(
 def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str = "overview") -> None:
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
     rerun. numbers: as overview_packet's."""
-    packet = overview_packet(found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
-                             measures=found.measures())  # fmt: skip
+    packet = drawn(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
+                   measures=found.measures())  # fmt: skip
 
     def picked() -> None:
         pick = st.session_state[key].get("pick")

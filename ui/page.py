@@ -1,13 +1,14 @@
 """What every page begins with: its title and its style."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import streamlit as st
 
-from ui import choices
+from ui import at_once, choices
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
-from viz.room import MARGIN, WIDE
+from viz.room import MARGIN, TWO, WIDE
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
@@ -17,6 +18,7 @@ PAGES = {  # in the order in which they are read
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),
+    "pages/export.py": ("Export", ":material/download:"),
     "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
     "pages/generation.py": ("Generation", ":material/play_arrow:"),
     "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
@@ -31,9 +33,12 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 ROOM = """
   [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
   [class*="st-key-ROOM_"] > * {
-    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE, 100dvh - ABOVEpx), 70rem); }
+    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE,
+      (100dvh - var(--above, 195px) - DOWNpx) / var(--tall, 1)), 70rem);
+    min-width: calc(var(--side) * WIDE + ACROSSpx); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
-    width: calc(var(--side) * WIDE + ACROSSpx) !important; height: calc(var(--side) + DOWNpx) !important; }
+    width: calc(var(--side) * WIDE + ACROSSpx) !important;
+    height: calc(var(--side) * var(--tall, 1) + DOWNpx) !important; }
 """
 STYLE = """
 <style>
@@ -59,6 +64,9 @@ STYLE = """
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
+  [data-testid="stWidgetLabel"] p { color: light-dark(#1F2328, #E6E8EB) !important; }
+  [data-testid="stBaseButton-primary"] p { color: light-dark(#FFFFFF, #14171C); }
+  [data-testid="stMarkdownContainer"] h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   ROOMS
   [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
@@ -70,13 +78,13 @@ STYLE = """
 """
 
 
-def _room(name: str, wide: float, above: int) -> str:
+def _room(name: str, wide: float) -> str:
     """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
 
-    above: pixels over the picture, as the page opens.
+    A picture may set --above, what is over it as the page opens, and --tall, its height in widths (ui/head.py).
     """
     across, down = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
-    numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down, "ABOVE": above + down}
+    numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down}
     style = ROOM
     for word, number in numbers.items():
         style = style.replace(word, str(number))
@@ -85,36 +93,43 @@ def _room(name: str, wide: float, above: int) -> str:
 
 def set_up(title: str) -> None:
     """Call first on every page."""
+    at_once.no_delay()
     choices.begin_page(title)
-    st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="expanded")
-    rooms = _room("pair", WIDE, 195) + _room("one", 1, 195)
-    switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
-    switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
-    colours = OPENER_COLOURS | MASK_COLOURS
-    swatches = " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
-    st.html(
-        STYLE.replace("SWITCHES", ", ".join(switches.values()))
-        .replace("ROOMS", rooms)
-        .replace("</style>", swatches + "</style>")
-    )
+    st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
+    st.html(_style())
     with st.sidebar:
         for path, (label, icon) in PAGES.items():
             st.page_link(path, label=label, icon=icon)
     with st.container(key="early"):
-        _fetch_early("PlotlyChart")
+        st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
 
 
-def _fetch_early(part: str) -> None:
-    """Let the browser fetch and compile a part of Streamlit's own page while the server still imports torch.
+@cache
+def _style() -> str:
+    """The pages' CSS."""
+    rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
+    switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
+    switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
+    colours = OPENER_COLOURS | MASK_COLOURS
+    swatches = " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
+    return (
+        STYLE.replace("SWITCHES", ", ".join(switches.values()))
+        .replace("ROOMS", rooms)
+        .replace("</style>", swatches + "</style>")
+    )
 
-    Plotly's is 5 MB of JavaScript, asked for otherwise only once a chart arrives. Does nothing where a later Streamlit
-    keeps its parts elsewhere.
+
+@cache
+def _fetch_early(part: str) -> str:
+    """A script that lets the browser fetch and compile a part of Streamlit's own page while the server imports torch.
+
+    Plotly's is 5 MB of JavaScript, asked for otherwise only once a chart arrives. It does nothing where a later
+    Streamlit keeps its parts elsewhere.
     """
     scripts = Path(st.__file__).parent / "static" / "static" / "js"
-    for path in sorted(scripts.glob(f"{part}.*.js")):
-        address = json.dumps(f"static/js/{path.name}")
-        script = f"<script>import(new URL({address}, document.baseURI)).catch(() => {{}})</script>"
-        st.html(script, unsafe_allow_javascript=True)
+    addresses = [json.dumps(f"static/js/{path.name}") for path in sorted(scripts.glob(f"{part}.*.js"))]
+    fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
+    return f"<script>{'; '.join(fetched)}</script>"
 
 
 def is_dark() -> bool:

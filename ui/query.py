@@ -1,11 +1,8 @@
 """Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token."""
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from ui.run_view import RunView
-from viz.heatmap import mark_row
-from viz.view import HeadView, coarser
 
 HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
 
@@ -30,11 +27,10 @@ def choose(now: RunView) -> int:
     return st.session_state.query_row
 
 
-def mark(figure: go.Figure, view: HeadView) -> None:
-    """A frame around the row that the reader picked, where it is in sight."""
+def picked() -> int | None:
+    """The query that the reader picked, whose row is framed; None until then."""
     chosen = st.session_state.get("query")
-    if isinstance(chosen, int) and view.first <= chosen < view.first + len(view.queries):
-        mark_row(figure, (chosen - view.first) // coarser(view).step, ("",))
+    return chosen if isinstance(chosen, int) else None
 
 
 def predicting(now: RunView, query: int) -> int | None:

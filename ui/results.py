@@ -2,31 +2,36 @@
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from sys import getsizeof
 from threading import BoundedSemaphore, Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import streamlit as st
 from cachetools import LRUCache
 
 from model import machine
 from model.settings import Settings
+from ui.guard import waiting
+
+Result = TypeVar("Result")
 
 
-class Sized(Protocol):
-    def nbytes(self) -> int: ...
-
-
-Result = TypeVar("Result", bound=Sized)
+def nbytes(result: Any) -> int:
+    """The memory it takes, in bytes."""
+    return result.nbytes() if hasattr(result, "nbytes") else getsizeof(result)
 
 
 class ResultCache:
     """Least recently used leaves first. As many results are made at a time as there are cores, the others wait.
 
     What two ask for at once is made once: the second waits for the first.
+    waiting: entered around the making, and the waiting for another's.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._kept: LRUCache = LRUCache(most_bytes, getsizeof=lambda result: result.nbytes())
+    def __init__(self, most_bytes: int, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._waiting = waiting
+        self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._being_made: dict[Hashable, Future] = {}
         self._lock = Lock()
         self._cores = BoundedSemaphore(machine.cores())
@@ -37,6 +42,13 @@ class ResultCache:
         make is called without a lock, and calls no `get` of its own: who waits for a core must hold none.
         Raises what make raises, for everybody who waits for it.
         """
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        with self._waiting():
+            return self._get_or_make(key, make)
+
+    def _get_or_make(self, key: Hashable, make: Callable[[], Result]) -> Result:
         while True:
             with self._lock:
                 if key in self._kept:
@@ -78,7 +90,7 @@ class ResultCache:
             promise.set_exception(error)
             raise
         with self._lock:
-            if result.nbytes() <= self._kept.maxsize:
+            if nbytes(result) <= self._kept.maxsize:
                 self._kept[key] = result
             del self._being_made[key]
         promise.set_result(result)
@@ -88,4 +100,4 @@ class ResultCache:
 @st.cache_resource(show_spinner=False)
 def shared() -> ResultCache:
     """The one of this process, a share of the memory that the container has."""
-    return ResultCache(Settings.from_environment().results_bytes)
+    return ResultCache(Settings.from_environment().results_bytes, waiting)

@@ -18,12 +18,11 @@ from model.masks import MaskSpec, places
 from model.text import TokenBatch
 from model.trace import Trace
 from ui import results
-from ui.results import Sized
 from viz.mask_lab.canvas import MaskView
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
 
-Made = TypeVar("Made", bound=Sized)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +49,9 @@ class RunView:
 
     def head(self, layer: int, head: int) -> HeadView:
         """The head as arrays to draw."""
+        return self.kept(("head", layer, head), lambda: self._head(layer, head))
+
+    def _head(self, layer: int, head: int) -> HeadView:
         stages = self.trace.stages(layer, head, self.row, self.masks)
         blocked = self.trace.blocked_by(layer, self.row, self.masks, head=head)
         return HeadView(
@@ -91,7 +93,7 @@ class RunView:
         key = ("predictions", self.key, self.row, query)
         return results.shared().get(key, lambda: self._predictions(query))
 
-    def kept(self, what: str, make: Callable[[], Made]) -> Made:
+    def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """What make() gives, remembered as this view's `what`."""
         key = (what, self.key, self.trace.name, digest(self.masks), self.row)
         return results.shared().get(key, make)

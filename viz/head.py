@@ -6,10 +6,10 @@ Both have one large picture of one size, so that the page stands still when a ma
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from viz.heatmap import (
     Part,
+    Picture,
     axes,
     blocked_traces,
     cells,
@@ -17,6 +17,7 @@ from viz.heatmap import (
     colour_range,
     empty_notes,
     figure,
+    frames,
     hatching,
     title,
     weights_trace,
@@ -28,18 +29,26 @@ from viz.view import HeadView, coarser, reduced, step_of
 TITLES = ("now", "standard masks", "now − standard")
 
 
-def head_figure(now: HeadView, *, dark: bool, wide: float = 1) -> go.Figure:
-    """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures."""
+def head_figure(now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, query: int | None = None) -> Picture:
+    """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures.
+
+    tall: the room's height in sides. query: the position whose row is framed.
+    """
     view = coarser(now)
-    layout = _layout(view, dark) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
+    layout = _layout(view, dark, query) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
     layout["xaxis"]["domain"] = [0, 1 / wide]
-    weights = weights_trace(view, head_range(now), **_at_picture(view, wide))
+    weights = weights_trace(view, head_range(now), **_at_picture(view, wide, tall))
     return figure([*blocked_traces(view), weights], layout)
 
 
 def comparison_figure(
-    now: HeadView, standard: HeadView, *, dark: bool, titles: tuple[str, str, str] = TITLES
-) -> go.Figure:
+    now: HeadView,
+    standard: HeadView,
+    *,
+    dark: bool,
+    titles: tuple[str, str, str] = TITLES,
+    query: int | None = None,
+) -> Picture:
     """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together."""
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
@@ -51,7 +60,7 @@ def comparison_figure(
         weights_trace(other, zmax, "2"),
         _difference_trace(view, change, dark, "3", **_beside(1, SMALL, SMALL)),
     ]
-    layout = _layout(view, dark) | axes(view) | axes(other, "2", tokens=False) | axes(view, "3", tokens=False)
+    layout = _layout(view, dark, query) | axes(view) | axes(other, "2", tokens=False) | axes(view, "3", tokens=False)
     layout["xaxis"]["domain"] = [0, 1 / WIDE]
     for place, domain in (("2", [1 - SMALL, 1]), ("3", [0, SMALL])):
         layout[f"xaxis{place}"] |= {"domain": [1 - SMALL / WIDE, 1], "matches": "x"}
@@ -67,13 +76,15 @@ def comparison_figure(
     return figure(traces, layout)
 
 
-def difference_figure(now: HeadView, standard: HeadView, *, dark: bool) -> go.Figure:
-    """now - standard alone, as large as it gets."""
+def difference_figure(
+    now: HeadView, standard: HeadView, *, dark: bool, tall: float = 1, query: int | None = None
+) -> Picture:
+    """now - standard alone, as large as it gets; tall: the room's height in widths."""
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
     images = _hatching_of(change, other, dark=dark, place="")
-    layout = _layout(view, dark) | axes(view) | {"annotations": [], "images": images}
-    return figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1))], layout)
+    layout = _layout(view, dark, query) | axes(view) | {"annotations": [], "images": images}
+    return figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
 
 def head_range(*views: HeadView) -> float:
@@ -117,12 +128,16 @@ def _beside(x: float, top: float, tall: float) -> Part:
     return {"x": x, "xanchor": "left", "xpad": 8, "y": top, "yanchor": "top", "ypad": 0, "len": tall}
 
 
-def _at_picture(view: HeadView, wide: float) -> Part:
+def _at_picture(view: HeadView, wide: float, tall: float) -> Part:
     """Where the colour bar of one picture stands, whose cells are square."""
     rows, columns = view.weights.shape
-    return _beside(min(columns / rows, 1) / wide, 1, min(rows / columns, 1))
+    return _beside(min(columns / rows * tall, 1) / wide, 1, min(rows / columns / tall, 1))
 
 
-def _layout(view: HeadView, dark: bool) -> Part:
-    """What both have."""
-    return {"margin": MARGIN | {"autoexpand": False}, "annotations": empty_notes(view, dark=dark)}
+def _layout(view: HeadView, dark: bool, query: int | None) -> Part:
+    """What all have."""
+    return {
+        "margin": MARGIN | {"autoexpand": False},
+        "annotations": empty_notes(view, dark=dark),
+        "shapes": frames(view, query, ""),
+    }

@@ -26,9 +26,23 @@ TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom
 Part = dict[str, Any]
 
 
-def figure(traces: list[Part], layout: Part) -> go.Figure:
+class Picture(go.Figure):
+    """A figure that is made into plain data once, however often it is shown. What is added after that is not seen."""
+
+    def to_dict(self) -> Part:
+        """The same plain data each time; read-only."""
+        if "_plain" not in self.__dict__:
+            self._plain = super().to_dict()
+        return self._plain
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about: its numbers, and the same as text."""
+        return 3 * len(self.to_json(validate=False))
+
+
+def figure(traces: list[Part], layout: Part) -> Picture:
     """The parts as a figure; nothing in them is checked."""
-    return go.Figure(data=traces, layout={"hovermode": "closest"} | layout, _validate=False)
+    return Picture(data=traces, layout={"hovermode": "closest"} | layout, _validate=False)
 
 
 def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> Part:
@@ -184,8 +198,12 @@ def _short(label: str) -> str:
     return label if len(label) <= LONGEST_TICK else label[: LONGEST_TICK - 1] + "…"
 
 
-def mark_row(figure: go.Figure, row: int, places: tuple[str, ...]) -> None:
-    """A frame around one row of the pictures on these axes."""
-    for place in places:
-        figure.add_shape(type="rect", xref=f"x{place} domain", yref=f"y{place}", x0=0, x1=1, y0=row - 0.5, y1=row + 0.5,
-                         line={"color": MARK, "width": 1.5})  # fmt: skip
+def frames(view: HeadView, query: int | None, *places: str) -> list[Part]:
+    """Layout shapes: a frame around the row of a query, by its position, in the pictures of the view on these axes.
+
+    None where the query is out of sight, or there is none.
+    """
+    if query is None or not 0 <= (row := (query - view.first) // view.step) < len(view.queries):
+        return []
+    side = {"type": "rect", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row + 0.5, "line": {"color": MARK, "width": 1.5}}
+    return [side | {"xref": f"x{place} domain", "yref": f"y{place}"} for place in places]

@@ -20,6 +20,8 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
         if means[0] != means[1]
         else f"The mean loss stays at {means[1]} nats a token"
     )
+    if np.nanmax(np.abs(change)) <= NOTICED:
+        return f"{mean}: no token's by more than {NOTICED} nats."
     sides = (
         ("better", change < -NOTICED, int(np.nanargmin(change))),
         ("worse", change > NOTICED, int(np.nanargmax(change))),
@@ -35,6 +37,10 @@ def misled(now: np.ndarray, standard: np.ndarray) -> bool:
 
 def _side(how: str, count: int, most: int, now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
     if not count:
-        return f"no token is predicted {how}"
-    extreme = f"most of all “{escape(tokens[most])}” ({standard[most]:.2f} → {now[most]:.2f})"
-    return f"{count} token{' is' if count == 1 else 's are'} predicted {how}, {extreme}"
+        return f"no token is predicted noticeably {how}"
+    extreme = f"“{escape(tokens[most])}” ({standard[most]:.2f} → {now[most]:.2f})"
+    return (
+        f"1 token is predicted {how}, {extreme}"
+        if count == 1
+        else f"{count} tokens are predicted {how}, most of all {extreme}"
+    )

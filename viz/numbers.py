@@ -108,18 +108,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.4132 -> "41.3 %"; 0.00042 -> "0.042 %"; exactly 0 -> "0 %"; less than 1e-5 -> "≤ 0.001 %"; NaN -> "–"."""
-    if math.isnan(share):
-        return "–"
-    if share == 0:
-        return "0 %"
-    if share < 1e-5:
-        return "≤ 0.001 %"
-    return f"{share * 100:.3f} %" if share < 0.001 else f"{share * 100:.1f} %"
-
-
-def tenths(share: float) -> str:
-    """A share to a tenth of a percent, as in tables: 0.4132 -> "41.3 %"; NaN -> "–".
+    """A share to a tenth of a percent: 0.4132 -> "41.3 %"; NaN -> "–".
 
     What is not exactly 0 or 1 never says so: 0.0004 -> "< 0.1 %", 0.9996 -> "> 99.9 %".
     """
@@ -132,11 +121,16 @@ def tenths(share: float) -> str:
     return f"{share * 100:.1f} %" if share < 0.9995 else "> 99.9 %"
 
 
+def chance(probability: float) -> str:
+    """A model's probability of a token: no softmax makes it exactly 0 or 1, whatever float32 rounds it to."""
+    return percent(min(max(probability, 1e-9), 1 - 1e-9))
+
+
 def _candidate(one: Candidate, colour: str) -> Markup:
     return join(
         (
             tag("td", one.label, class_="token"),
-            tag("td", tenths(one.probability), class_="number"),
+            tag("td", chance(one.probability), class_="number"),
             tag("td", bar(one.probability, colour), class_="track"),
         )
     )

@@ -13,10 +13,10 @@ from viz.hatch import data_uri, hatch_png
 from viz.heatmap import axes as axes_of
 from viz.heatmap import axis_names, colour_bar, hatching
 from viz.palette import ALLOWED, MARK, table
+from viz.room import MARGIN, TWO
 from viz.view import HeadView
 
-HEIGHT = 540  # pixels
-LEFT, RIGHT = (0.0, 0.44), (0.5, 0.94)
+LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
 NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 COLOURS = {"obeys": "#009E73", "broken": "#D55E00", "cannot tell": "#E69F00", "does not apply": "#8a8f98"}
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")
@@ -81,8 +81,8 @@ def view_of(report: Report) -> ObeyView:
 
 def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
-    margin = {"l": 8, "r": 8, "t": 40, "b": 8}
-    figure = go.Figure(layout={"height": HEIGHT, "margin": margin, "hovermode": "closest", "showlegend": False})
+    margin = MARGIN | {"autoexpand": False}
+    figure = go.Figure(layout={"margin": margin, "hovermode": "closest", "showlegend": False})
     blank = np.zeros(view.moved.shape, np.float32)
     axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
     _add_measured(figure, view, axes, dark=dark)
@@ -112,12 +112,12 @@ def laws_table(view: ObeyView) -> str:
         f"{f'<b>{law.verdict}</b>' if law.verdict == 'broken' else law.verdict}</td>"
         f"<td>{html.escape(law.name)}</td>"
         f'<td class="number">{_amount(law.amount)}</td><td class="number">{_amount(law.tolerance)}</td>'
-        f'<td style="white-space:normal">{html.escape(law.words)}</td></tr>'
+        f'<td style="white-space:normal;min-width:16rem">{html.escape(law.words)}</td></tr>'
         for law in rows
     )
     numbers = '<th class="number">most</th><th class="number">tolerated</th>'
     head = f"<tr><th>verdict</th><th>law</th>{numbers}<th>found</th></tr>"
-    return f'<table class="numbers">{head}{body}</table>'
+    return f'<div style="overflow-x:auto" tabindex="0"><table class="numbers">{head}{body}</table></div>'
 
 
 def named_pairs(view: ObeyView) -> str:
@@ -162,7 +162,7 @@ def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
         zmin=low,
         zmax=high,
         colorscale=_scale(),
-        colorbar=colour_bar("moves by", x=RIGHT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0,
+        colorbar=colour_bar("moves by", x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0,
                             tickvals=ticks, ticktext=[f"1e{tick}" for tick in ticks]),
         customdata=view.moved,
         hovertemplate="<b>%{y}</b> moves by %{customdata:.3g}<br>when <b>%{x}</b> is changed<extra></extra>",
@@ -264,14 +264,13 @@ def sentence(view: ObeyView) -> str:
         found = html.escape(broken[0].words[:1].upper() + broken[0].words[1:])
         return f'<p class="sentence"><b>{html.escape(view.verdict)}</b> {found}{others}</p>'
     closed = int((~view.declared & ~np.isnan(view.moved)).sum())
-    opened = view.declared & ~np.isnan(view.moved)
+    opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
     parts = []
     if closed:
         parts.append(f"Through {_pairs(closed)} that its mask closes nothing came")
     if opened.any():
-        parts.append(
-            f"through {int((opened & view.reaches).sum()):,} of {_pairs(int(opened.sum()))} that it opens something did"
-        )
+        through = int((opened & view.reaches).sum())
+        parts.append(f"through {through:,} of {_pairs(int(opened.sum()))} of two tokens that it opens something did")
     said = "; ".join(parts)
     said = f"{said[:1].upper()}{said[1:]}." if said else ""
     doubt = f" {len(unsure)} {'law' if len(unsure) == 1 else 'laws'} cannot tell." if unsure else ""

@@ -33,6 +33,10 @@ class HeadView:
             union |= mask
         return union
 
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return self.weights.nbytes + self.scaled.nbytes + sum(mask.nbytes for mask in self.blocked.values())
+
 
 def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> HeadView:
     """A whole view's rows and columns, each from a position up to, without, another. The weights stay what they are."""

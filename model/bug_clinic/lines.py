@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from model.base import Model
 from model.masks import MaskSpec
-from model.text import rows_of
+from model.text import TokenBatch, rows_of, shortened
 
 MOST_ROWS = 8
 MOST_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
@@ -54,21 +54,18 @@ def masks_for(model: Model) -> MaskSpec:
 def _length(model: Model, line: str) -> int:
     """How many positions a line takes, 0 where the model has no tokens for it."""
     try:
-        return model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None).ids.shape[1]
+        return _read(model, [line]).ids.shape[1]
     except ValueError:
         return 0
 
 
 def _shortened(model: Model, line: str) -> str:
-    """The longest beginning of a line that takes at most MOST_TOKENS positions."""
-    most = min(MOST_TOKENS, model.context - 1)
-    fits, too_long = 0, min(len(line), 100 * MOST_TOKENS) + 1
-    if too_long > len(line) and _length(model, line) <= most:
+    """The beginning of a line that takes at most MOST_TOKENS positions."""
+    try:
+        return shortened(line, min(MOST_TOKENS, model.context - 1), lambda lines: _read(model, lines))
+    except ValueError:
         return line
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if _length(model, line[:middle]) <= most:
-            fits = middle
-        else:
-            too_long = middle
-    return line[:fits]
+
+
+def _read(model: Model, lines: list[str]) -> TokenBatch:
+    return model.encode(lines, "right", lines if model.kind == "encoder-decoder" else None)

@@ -17,7 +17,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
-from model.base import CHECKPOINTS, Description, Model
+from model.base import CHECKPOINTS, Description, Model, once
 from model.blocks import Heads
 from model.cross_attention.written_dates import CHARACTERS
 from model.errors import CheckpointError
@@ -101,6 +101,7 @@ class DatesModel(Model):
         """What to show for an id."""
         return self._targets.label(token)
 
+    @once
     def describe(self) -> Description:
         """What a page says of it."""
         config = self.network.config

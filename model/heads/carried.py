@@ -4,54 +4,17 @@ Kobayashi et al. 2020, "Attention is Not Only a Weight": a token may get most of
 Sizes: K keys, D head width, W width, V vocabulary.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from model.base import Model
 from model.decoder import DecoderModel
+from model.heads.parts import Carried, DirectEffect
 from model.heads.stream import blocks_of, heads_through, network_of, stream, through_frozen
 from model.masks import MaskSpec
 from model.trace import Trace
 
 TOP = 8  # tokens that are pushed up, and down
-
-
-@dataclass(frozen=True, eq=False)
-class Carried:
-    """One query of a head over K keys.
-
-    weights, value_norms: [K]. moved: [K], weight × norm of the value. added: [K], the norm of what each key adds to the
-    residual stream, through the output projection; None where that is not known. output: the norm of their sum.
-    """
-
-    weights: np.ndarray
-    value_norms: np.ndarray
-    moved: np.ndarray
-    added: np.ndarray | None
-    output: float | None
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return 4 * self.weights.nbytes
-
-
-@dataclass(frozen=True, eq=False)
-class DirectEffect:
-    """What a head adds to the logits of the next token by itself, past all later layers, the final norm's deviation
-    held at its value. up, down: (label, effect) of the tokens it pushes most, in logits, relative to `mean`, its effect
-    on all tokens: adding the same to all changes no probability.
-    """
-
-    up: tuple[tuple[str, float], ...]
-    down: tuple[tuple[str, float], ...]
-    mean: float
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 100 * (len(self.up) + len(self.down))
 
 
 @torch.inference_mode()

@@ -6,41 +6,16 @@ Mathematical Framework for Transformer Circuits").
 Sizes: D head width, S sources.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from model.base import Model
 from model.errors import NotSupported
+from model.heads.parts import ScoreSplit
 from model.heads.stream import blocks_of, linear, network_of, stream, through_frozen
 from model.trace import Trace
 
 TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreSplit:
-    """One cell. q, k: float64 [D]. by_dimension: [D], q·k times the scale; score: their sum, before any mask.
-
-    sources: S names, and terms: float64 [S,S], rows what wrote the query, columns what wrote the key: they sum to the
-    score. Both None where the split by source is not exact; why_not then says why, in a sentence.
-    scale: what q·k is multiplied with.
-    """
-
-    q: np.ndarray
-    k: np.ndarray
-    scale: float
-    by_dimension: np.ndarray
-    score: float
-    sources: tuple[str, ...] | None = None
-    terms: np.ndarray | None = None
-    why_not: str = ""
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return 3 * self.q.nbytes + (0 if self.terms is None else self.terms.nbytes)
 
 
 @torch.inference_mode()

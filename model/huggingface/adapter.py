@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from model.base import TRACE_BYTES, Description, Model
+from model.base import TRACE_BYTES, Description, Model, once
 from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.loading import (
@@ -25,7 +25,7 @@ from model.huggingface.loading import (
 )
 from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
-from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of
+from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head, head_of
 from model.masks import MaskSpec
@@ -133,6 +133,7 @@ class HuggingFaceModel(Model):
             why = f"it failed on this text ({type(error).__name__}: {first_line(error)})"
             raise refusal(self.name, self._stacks.network.config.model_type, why) from None
 
+    @once
     def describe(self) -> Description:
         """What was found when it was loaded."""
         network, sites = self._stacks.network, self._findings.sites
@@ -267,7 +268,7 @@ def _examined(
     model_type = network.config.model_type
     try:
         check_vocabulary(name, network, tokenizers[0])
-        stacks = TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
+        stacks = stacks_of(network)
         findings = examine(stacks)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:

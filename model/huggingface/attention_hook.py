@@ -66,10 +66,12 @@ class Call:
 class Run(Protocol):
     """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong.
 
+    own_code: whether attention by a network's own code is to come through it, too.
     concerns: whether so many queries and keys may be the text's tokens; a softmax over other things is no attention.
     """
 
     positions: Tensor | None
+    own_code: bool
 
     def concerns(self, queries: int, keys: int) -> bool: ...
     def attend(self, call: Call) -> Tensor: ...
@@ -93,6 +95,7 @@ class NoAttention:
     """Going on while a network's head alone is computed, whose attentions are not asked for."""
 
     positions: Tensor | None = None
+    own_code = False
 
     def concerns(self, queries: int, keys: int) -> bool:
         return True

@@ -1,5 +1,6 @@
 """A model's files, from a folder or the hub: judged by config, tokenizer and size before any weights are fetched."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
 from model.huggingface.refusals import check_type, refusal
+from model.huggingface.stacks import stacks_of
+from model.huggingface.verify import check_runs_on_text
 from model.huggingface.weights import class_for
 from model.settings import Settings
 
@@ -46,22 +49,38 @@ def _cached(name: str) -> Path | None:
             f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
         ) from None
     folder = hub.cached_folder(name)
+    modules = None if folder else hub.cached(name, (formats.MODULES,))
+    if modules is not None:
+        folder = formats.transformer_inside(modules, lambda path: json.loads(path.read_bytes()))
     return folder if folder is not None and checkpoint_files.is_complete(folder) else None
 
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
     """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
-    files = hub.listing(name)
-    formats.check_files(name, files, lambda file: _json(name, file))
+    files, inside = _files(name)
+
+    def fetched(wanted: tuple[str, ...]) -> Path:
+        return hub.download(name, tuple(inside + file for file in wanted), progress)
+
+    formats.check_files(name, files, lambda file: checkpoint_files.read_json(name, fetched((file,)) / file))
     checkpoint_files.check_config_is_there(name, files)
     checkpoint_files.check_size(name, files, settings)
-    config = checkpoint_files.read_config(name, hub.download(name, (checkpoint_files.CONFIG,)))
+    config = checkpoint_files.read_config(name, fetched((checkpoint_files.CONFIG,)))
     check_type(name, config)
     wanted = checkpoint_files.needed(name, files)
     weights = checkpoint_files.weight_files(name, files)
-    small = tuple(file for file in wanted if file not in weights)
-    judge(name, hub.download(name, small, progress), config, settings)
-    return {file: files[file] for file in wanted}
+    judge(name, fetched(tuple(file for file in wanted if file not in weights)), config, settings)
+    return {inside + file: files[file] for file in wanted}
+
+
+def _files(name: str) -> tuple[dict[str, int], str]:
+    """The files of a repository, or of the folder with the transformer in a sentence-transformers' one; that folder."""
+    files = hub.listing(name)
+    if checkpoint_files.CONFIG in files or formats.MODULES not in files:
+        return files, ""
+    modules = hub.download(name, (formats.MODULES,)) / formats.MODULES
+    inside = formats.first_module(json.loads(modules.read_bytes()))
+    return (hub.listing(name, inside), inside) if inside else (files, "")
 
 
 def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -> None:
@@ -69,6 +88,7 @@ def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     try:
         network = without_weights(folder)
+        check_runs_on_text(stacks_of(network))
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
@@ -87,7 +107,3 @@ def without_weights(folder: Path) -> PreTrainedModel:
             return model_class._from_config(config) if own else model_class.from_config(config)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
         raise CheckpointError(f"{folder.name}: its configuration makes no network ({first_line(error)}).") from None
-
-
-def _json(name: str, file: str) -> dict[str, Any]:
-    return checkpoint_files.read_json(name, hub.download(name, (file,)) / file)

@@ -77,8 +77,12 @@ def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
     """The folder with the transformer: its first module's, of a sentence-transformers' folder; else itself."""
     if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
         return folder
-    modules = read(folder / MODULES)
-    paths = [module.get("path") for module in modules if isinstance(module, dict)] if isinstance(modules, list) else []
-    first = paths[0] if paths and isinstance(paths[0], str) else ""
-    inside = (folder / first).resolve()
-    return inside if inside.is_relative_to(folder) and (inside / "config.json").is_file() else folder
+    inside = folder / first_module(read(folder / MODULES))
+    return inside if (inside / "config.json").is_file() else folder
+
+
+def first_module(modules: Any) -> str:
+    """The folder of the first of sentence-transformers' modules, "name/"; "" where it has none of its own."""
+    first = modules[0] if isinstance(modules, list) and modules else None
+    path = first.get("path") if isinstance(first, dict) else None
+    return f"{path}/" if isinstance(path, str) and re.fullmatch(r"\w[\w.-]*", path) else ""

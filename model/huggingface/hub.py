@@ -42,12 +42,17 @@ def cached_folder(repo: str) -> Path | None:
     return cached(repo, ("config.json",))
 
 
-def listing(repo: str) -> dict[str, int]:
-    """The names and sizes of the files right in a repository, by the hub. Raises NotAvailable within two seconds."""
+def listing(repo: str, inside: str = "") -> dict[str, int]:
+    """The names and sizes of the files right in a repository, or in its folder `inside` ("name/"), by the hub.
+
+    Raises NotAvailable within two seconds.
+    """
     info = _reach(
         repo, "config.json", lambda: HfApi(token=False).model_info(repo, files_metadata=True, timeout=REACH_SECONDS)
     )
-    return {file.rfilename: file.size or 0 for file in info.siblings or [] if "/" not in file.rfilename}
+    files = {file.rfilename: file.size or 0 for file in info.siblings or []}
+    here = {file.removeprefix(inside): size for file, size in files.items() if file.startswith(inside)}
+    return {file: size for file, size in here.items() if "/" not in file}
 
 
 def download(repo: str, files: tuple[str, ...], progress: Progress | None = None) -> Path:

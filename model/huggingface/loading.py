@@ -105,7 +105,7 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
     config, (tokenizer, of_targets) = network.config, tokenizers
     start, end = added_around(tokenizer)
     ends = frozenset().union(*(_ids(getattr(said, "eos_token_id", None)) for said in _configs(network)))
-    pad = _padding(config, tokenizer, ends)
+    pad = _padding(config, tokenizer, ends, vocabulary_of(network))
     texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
         return Tokens(texts, None, ends, [])
@@ -132,11 +132,11 @@ def _type_on(device: str) -> torch.dtype | str:
     return torch.float32 if device == "cpu" else "auto"
 
 
-def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int]) -> int:
+def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int], known: int) -> int:
     """The id in padded cells: the model's own, or the tokenizer's, or for want of one the closing token."""
     own = getattr(config, "pad_token_id", None)
     named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
-    usable = [token for token in (own, *named, *sorted(ends)) if token is not None and token >= 0]
+    usable = [token for token in (own, *named, *sorted(ends)) if token is not None and 0 <= token < known]
     return usable[0] if usable else 0
 
 

@@ -71,6 +71,7 @@ class Probe:
     heads: list[tuple[int, int]] = field(default_factory=list)  # query and key-value heads of each site
     bytes_per_token: int = 0  # of q, k and v, all sites together
     positions: Tensor | None = None
+    own_code: bool = True
     _given: list[tuple[Tensor, NativeMask | None]] = field(
         default_factory=list
     )  # the masks that transformers asked for

@@ -15,7 +15,7 @@ SUPPORTED = (
     "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, gptj, bloom, falcon, opt, phi3, olmo2, gpt_oss, "
     "bert, roberta, deberta, distilbert, t5, bart, marian and most others"
 )
-WITHOUT_ATTENTION = {
+NOT_SHOWN = {
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), "its layers are a state space, which looks at no tokens"),
     **dict.fromkeys(("rwkv", "xlstm"), "its layers are a recurrence, which looks at no tokens"),
     "fnet": "it mixes its tokens by Fourier transforms, without attention",
@@ -28,6 +28,22 @@ WITHOUT_ATTENTION = {
     "deepseek_v4": "its attention looks at compressed groups of tokens beside the tokens",
     "t5gemma2": "its decoder looks at its source and its target in one attention, not in two",
     "prophetnet": "its decoder predicts several tokens at once, with an attention of its own for each",
+    "blt": "it reads bytes in patches, and its attention is between bytes and patches by code of its own",
+    "cpmant": "it puts vectors of its own before every text, so that its attention is not on the text's tokens alone",
+    "fsmt": "its decoder is given its masks in a way of its own, and its two vocabularies are no tokenizer's here",
+    **dict.fromkeys(
+        ("dots3_note", "dots3_note_text", "minimax_m3_vl", "minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"),
+        "an indexer of its own chooses the blocks of tokens that it looks at, for each query others",
+    ),
+    **dict.fromkeys(
+        ("musicgen", "musicgen_decoder", "musicgen_melody", "musicgen_melody_decoder"),
+        "it writes music: its tokens are sounds, no text",
+    ),
+    "udop": "it reads a text with the place of each word on a page, never a text alone",
+    "voxtral_realtime": "it runs on sound with a text, never on a text alone",
+    "pi0": "it moves robots: it runs on pictures and the state of joints, never on a text alone",
+    **dict.fromkeys(("pix2struct", "pp_formulanet", "vision-encoder-decoder"),
+                    "its encoder reads pictures, no text"),
     **dict.fromkeys(("blip", "blip-2", "instructblip", "instructblipvideo", "kosmos-2", "idefics"),
                     "it runs on a picture with a text, never on a text alone"),
 }  # fmt: skip
@@ -60,7 +76,7 @@ def check_type(name: str, config: dict[str, Any]) -> None:
         raise refusal(name, model_type, "it needs code of its own, which this program never runs")
     if model_type not in CONFIG_MAPPING:
         raise refusal(name, model_type, "the installed transformers does not know its architecture")
-    why = WITHOUT_ATTENTION.get(model_type) or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
+    why = NOT_SHOWN.get(model_type) or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
     if why is not None:
         raise refusal(name, model_type, why)
 

@@ -7,7 +7,7 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from model.errors import NotSupported
-from model.huggingface.attention_hook import NoAttention, give_positions, going_on
+from model.huggingface.attention_hook import NoAttention, Run, give_positions, going_on
 from model.huggingface.own_attention import OwnAttention
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
@@ -51,17 +51,12 @@ class _PassThrough(nn.Module):
 
 
 @contextmanager
-def _through(run: Pass, stack: nn.Module, rows: int) -> Iterator[None]:
-    """The attentions of a stack on a batch of so many rows go through the run, those of code of its own too."""
-    if isinstance(run, Probe):
-        with going_on(run), run.whereabouts.watch(stack), OwnAttention(rows):
-            yield
-    elif run.own_code:
-        with going_on(run), OwnAttention(rows):
-            yield
-    else:
-        with going_on(run):
-            yield
+def through(run: Run, stack: nn.Module, rows: int) -> Iterator[None]:
+    """The attentions of a stack on a batch of so many rows go through the run; those of code of its own too, where the
+    run asks for them."""
+    watched = run.whereabouts.watch(stack) if isinstance(run, Probe) else nullcontext()
+    with going_on(run), watched, OwnAttention(rows) if run.own_code else nullcontext():
+        yield
 
 
 def _replaced(network: nn.Module, path: str, stand_in: nn.Module) -> nn.Module:
@@ -95,7 +90,7 @@ class OneStack:
         options: dict[str, Any] = self._numbered(positions)
         if _takes(self.stack, "use_cache"):
             options["use_cache"] = False
-        with _through(run, self.stack, len(ids)):
+        with through(run, self.stack, len(ids)):
             # with an attention mask, positions that start again are not taken for packed sequences
             return self.stack(input_ids=ids, attention_mask=keep.long(), **options)[0]
 
@@ -119,13 +114,22 @@ class OneStack:
         """The most positions it was made for, and that it takes without changing itself."""
         config = self.stack.config.get_text_config()
         limit = min([_stated(config), *_before_it_changes(config)])
-        return limit if self._counts_by_ids is None else limit - cast(int, self._counts_by_ids.padding_idx) - 1
+        if self._counts_by_ids is not None:
+            return limit - cast(int, self._counts_by_ids.padding_idx) - 1
+        return min([limit, *(len(table) - self.first_position for table in _position_tables(self.stack))])
 
 
 def _counts_by_ids(module: nn.Module) -> bool:
     table = getattr(module, "position_embeddings", None)
     numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
     return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
+
+
+def _position_tables(stack: nn.Module) -> list[Tensor]:
+    """One row a position: I-BERT's are no nn.Embedding."""
+    named = [module for name, module in stack.named_modules() if name.endswith("position_embeddings")]
+    tables = [getattr(module, "weight", None) for module in named]
+    return [table for table in tables if isinstance(table, Tensor)]
 
 
 class TwoStacks:
@@ -149,13 +153,13 @@ class TwoStacks:
     def memory(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
         """The encoder's states: ids and keep [B,S] -> [B,S,W]."""
         run.positions = positions_of(keep)
-        with _through(run, self.encoder, len(ids)):
+        with through(run, self.encoder, len(ids)):
             return self.encoder(input_ids=ids, attention_mask=keep.long())[0]
 
     def states(self, run: Pass, ids: Tensor, keep: Tensor, memory: Tensor, memory_keep: Tensor) -> Tensor:
         """The decoder's: ids and keep [B,T], memory [B,S,W], memory_keep [B,S] -> [B,T,W]."""
         run.positions = positions_of(keep)
-        with _through(run, self.decoder, len(ids)):
+        with through(run, self.decoder, len(ids)):
             return self.decoder(
                 input_ids=ids,
                 attention_mask=keep.long(),
@@ -189,6 +193,11 @@ class TwoStacks:
 
 
 Stacks = OneStack | TwoStacks
+
+
+def stacks_of(network: PreTrainedModel) -> Stacks:
+    """Raises NotSupported for a network that reads something else than text."""
+    return TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
 
 
 def stack_names(network: PreTrainedModel) -> tuple[str, ...]:
@@ -253,12 +262,15 @@ def _stated(config: PreTrainedConfig) -> int:
 
 
 def _before_it_changes(config: PreTrainedConfig) -> list[int]:
-    """Rotary positions of the "longrope" kind get other frequencies, for every thread, once a row passes this limit."""
+    """Rotary positions of the "longrope" kind get other frequencies, for every thread, once a row passes this limit;
+    Doge leaves tokens out once there are more than it keeps."""
     given = getattr(config, "rope_parameters", None) or {}
     kinds = [
         rope for rope in (given, *given.values()) if isinstance(rope, dict)
     ]  # one for all layers, or by layer type
-    return [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
+    longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
+    kept = getattr(config, "keep_window_size", None)
+    return longest if kept is None else [*longest, kept]
 
 
 def _takes(module: nn.Module, name: str) -> bool:

@@ -7,14 +7,14 @@ a wrong one.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
 from model.errors import NotSupported, first_line
-from model.huggingface import attention_hook, layers
+from model.huggingface import attention_hook, layers, numbering
 from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import Probe, Site
 from model.huggingface.recording import Recording
@@ -25,9 +25,11 @@ TOKENS = 6  # of each row, where nothing in the configuration asks for more; a s
 SOURCE_MORE = 3  # so that cross-attention shows by its shape
 MOST_TOKENS = 600
 MOST_WORK = 7e10  # parameters times tokens: a few seconds
-FIRST_POSITIONS = (1, 2)  # where it is not 0: 2 in the embeddings of RoBERTa's kind, where 1 is padding
 TOLERANCE = {torch.float32: 1e-3}  # of the largest logit; a layer left out or a mask ignored changes them by about 1
 COARSE = 0.1  # for float16 and bfloat16
+NEEDS_MORE = re.compile(
+    r"pixel|image|input_features|bbox|flattened_patches|missing \d+ required positional", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +66,15 @@ def examine(stacks: Stacks) -> Findings:
     """
     batch = _batch(stacks)
     expected = _reference(stacks, batch)
+    _switch(stacks, attention_hook.NAME)
     if isinstance(stacks, OneStack) and stacks.takes_positions:
-        first = _first_position(stacks, batch, expected)
+        first = numbering.first_position(stacks, batch.ids[:1])
         stacks.takes_positions, stacks.first_position = first is not None, first or 0
         if first != 0:
+            _switch(stacks, "eager")
             batch = _batch(stacks)
             expected = _reference(stacks, batch)
-    _switch(stacks)
+            _switch(stacks, attention_hook.NAME)
     edges = edges_of(stacks.network.config)
     probe = Probe(_keeps(batch), edges, far_positions(edges, stacks.context()))
     _states(stacks, probe, batch)
@@ -84,32 +88,14 @@ def examine(stacks: Stacks) -> Findings:
     return Findings(tuple(probe.sites), tuple(probe.heads), bytes_per_token, *kinds)
 
 
-def _switch(stacks: Stacks) -> None:
-    """To our attention and our masks. Networks with attention of their own say that they cannot be switched, but they
-    too ask for their masks by the name in their configuration."""
-    stacks.network.set_attn_implementation(attention_hook.NAME)
+def _switch(stacks: Stacks, attention: str) -> None:
+    """To our attention and our masks, or to transformers' own. Networks with attention of their own say that they
+    cannot be switched, but they too ask for their masks by the name in their configuration."""
+    stacks.network.set_attn_implementation(attention)
     for module in stacks.network.modules():
         config = getattr(module, "config", None)
         if isinstance(config, PreTrainedConfig):
-            config._attn_implementation_internal = attention_hook.NAME
-
-
-def _first_position(stack: OneStack, batch: _Batch, from_zero: Tensor) -> int | None:
-    """The number of a text's first token, where a network that takes positions is left to number them by itself; None
-    where it does not count on from there. from_zero: the batch's logits [2,T,V] with positions from 0.
-
-    What it does by itself is what it was trained with: positions from 0, passed to it, may give other logits.
-    """
-    alone = replace(batch, ids=batch.ids[:1], keep=batch.keep[:1])  # without padding
-    stack.takes_positions = False
-    by_itself = _reference(stack, alone)
-    stack.takes_positions = True
-    if torch.allclose(from_zero[:1], by_itself, rtol=1e-3, atol=1e-3):
-        return 0
-    for stack.first_position in FIRST_POSITIONS:
-        if torch.allclose(_reference(stack, alone), by_itself, rtol=1e-3, atol=1e-3):
-            return stack.first_position
-    return None
+            config._attn_implementation_internal = attention
 
 
 def _proof_tokens(stacks: Stacks) -> int:
@@ -125,6 +111,7 @@ def _batch(stacks: Stacks) -> _Batch:
     device, known = device_of(stacks.network), vocabulary_of(stacks.network)
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
+    pad = pad if pad < known else 0  # of a larger model's whole vocabulary
     sides = []
     length = _proof_tokens(stacks)
     for tokens in (length, length + SOURCE_MORE):
@@ -143,9 +130,20 @@ def _reference(stacks: Stacks, batch: _Batch) -> Tensor:
             return stacks.reference(batch.ids, batch.keep, batch.source, batch.source_keep)
         return stacks.reference(batch.ids, batch.keep)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
-        if re.search(r"pixel|image|input_features|bbox", str(error), re.IGNORECASE):
+        if NEEDS_MORE.search(str(error)):
             raise NotSupported(f"it does not run on text alone ({first_line(error)})") from None
         raise NotSupported(f"transformers itself cannot run it ({type(error).__name__}: {error})") from None
+
+
+def check_runs_on_text(stacks: Stacks) -> None:
+    """Raises NotSupported for a network that asks for more than a text, as far as one without weights shows it."""
+    ids = torch.zeros(1, TOKENS, dtype=torch.long, device=device_of(stacks.network))
+    batch = _Batch(ids, torch.ones_like(ids, dtype=torch.bool), ids, torch.ones_like(ids, dtype=torch.bool))
+    try:
+        _reference(stacks, batch)
+    except NotSupported as error:
+        if "it does not run on text alone" in str(error):
+            raise
 
 
 def _states(stacks: Stacks, run: Probe | Recording, batch: _Batch) -> Tensor:

@@ -60,7 +60,7 @@ def judge(trial: Trial) -> Finding:
             return Finding(LAW, NAME, BROKEN, words, 0.0, tolerance, (row, column))
     count = int((gradients[~declared] == 0).sum())
     return Finding(
-        LAW, NAME, OBEYS, f"exactly 0 in {count} of {int((~declared).sum())} closed pairs.", amount, tolerance
+        LAW, NAME, OBEYS, f"exactly 0 in {count:,} of {int((~declared).sum()):,} closed pairs.", amount, tolerance
     )
 
 

@@ -27,16 +27,16 @@ def judge(trial: Trial, law: str) -> Finding:
     beside, of_long = difference_of(found[1], long[0])
     where = first_above(each, trial.tolerance)
     pad = int((~keep[0]).nonzero()[0])
-    pads = trial.length - trial.part
-    broken = f"with {pads} pads on the {side}, output {where} of the row differs by {say(amount)} from the row alone."
+    pads = _pads(trial.length - trial.part)
+    broken = f"with {pads} on the {side}, output {where} of the row differs by {say(amount)} from the row alone."
     if beside > amount:
         where = first_above(of_long, trial.tolerance)
         broken = (
             f"in a batch with a mask, output {where} of an unpadded row differs by {say(beside)} from the row alone."
         )
     elif not bool(torch.isfinite(found[0, real]).all()):
-        broken = f"with {pads} pads on the {side}, output {where} of the row is no number."
-    kept = f"{pads} pads on the {side}: the row is as it is alone."
+        broken = f"with {pads} on the {side}, output {where} of the row is no number."
+    kept = f"{pads} on the {side}: the row is as it is alone."
     pair = None if beside > amount else (real.start + where, pad)
     finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
     if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
@@ -118,6 +118,10 @@ def _unmasked_would_move(trial: Trial) -> bool:
         trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
     )
     return amount > trial.noise.beside
+
+
+def _pads(count: int) -> str:
+    return "1 pad" if count == 1 else f"{count} pads"
 
 
 def _cannot_shift(trial: Trial) -> bool:

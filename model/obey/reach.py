@@ -64,7 +64,7 @@ def judge(trial: Trial, mask: MeasuredMask) -> Finding:
         why = "no token moved the output of another, not even where the mask lets it: nothing shows that it could."
         return unknown(LAW, NAME, why, finding)
     share = (open_and_moved & others)[:, measured].sum()
-    words = f"{int(share)} of {int(others[:, measured].sum())} open pairs were seen to be open, and no closed one."
+    words = f"{int(share):,} of {int(others[:, measured].sum()):,} open pairs were seen to be open, and no closed one."
     return Finding(LAW, NAME, OBEYS, words, amount, mask.tolerance)
 
 

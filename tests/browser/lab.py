@@ -39,7 +39,7 @@ class Lab(Explore):
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
         assert box is not None
-        size = self.mask.evaluate("canvas => canvas.studio.mask.size")
+        size = self.mask.evaluate("canvas => Math.max(canvas.studio.mask.height, canvas.studio.mask.width)")
         side = box["width"] - MARGIN["l"] - MARGIN["r"]
         x = MARGIN["l"] / 2 if key < 0 else MARGIN["l"] + (key + 0.5) * side / size
         y = MARGIN["t"] + (side + 20 if query < 0 else (query + 0.5) * side / size)

@@ -73,6 +73,34 @@ def test_undo_and_clear_bring_the_mask_back(lab: Callable) -> None:
     assert page.blocked()[6, 0], "Clear can be undone"
 
 
+def test_what_is_drawn_over_a_drawing_that_is_switched_off_is_undone_down_to_it(lab: Callable) -> None:
+    page = lab().drag(FIRST, LAST)
+    below = page.blocked()
+    page.toggle("Drawn").drag((8, 8), (8, 8))
+    both = page.blocked()
+    assert both[8, 8]
+    assert both[FIRST]
+    page.press("Undo")
+    np.testing.assert_array_equal(page.blocked(), below)
+
+
+def test_zooming_in_shows_that_part_of_the_mask_too_and_stays_when_a_mask_is_flipped(lab: Callable) -> None:
+    page = lab(zoom="5-8,1-3")
+    whole = ~np.tri(12, dtype=bool)
+    assert page.blocked().shape == (4, 3)
+    page.drag((1, 2), (2, 2))  # the 6th and 7th query, the 3rd key
+    cells = np.zeros((4, 3), bool)
+    cells[1:3, 2] = True
+    np.testing.assert_array_equal(page.blocked(), whole[5:9, 1:4] | cells)
+    assert "6: " in page.why(1, 2)
+    assert "looks at 3: " in page.why(1, 2)
+    page.toggle("Causal")
+    np.testing.assert_array_equal(page.blocked(), cells)
+    spec = MaskSpec.from_json(parse_qs(urlsplit(page.page.url).query)["masks"][0])
+    assert [(one.query, one.key, one.last_query, one.last_key) for one in spec.drawn] == [(6, 3, 7, 3)]
+    assert "zoom=5-8" in page.page.url
+
+
 def test_a_second_click_on_a_cell_takes_the_first_back(lab: Callable) -> None:
     page = lab()
     before = page.weights()

@@ -1,4 +1,4 @@
-"""Every page, one after the other in one visit: each opens, and what was chosen on one is there when it is seen again.
+"""Every page: each opens, and a rerun repeats nothing; what was chosen on one is there when it is seen again.
 
 python -m pytest tests/pages/test_all_pages.py
 """
@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.explore import Explore
+from ui import results
 from ui.page import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,18 @@ def test_a_page_opens_at_its_own_address_and_shows_something(name: str) -> None:
     app.run()
     assert not app.exception
     assert not app.error
-    assert len(app.get("plotly_chart")) + len(app.get("bidi_component")) + len(app.get("html")) > 2
+    kinds = ("plotly_chart", "bidi_component", "html", "image")
+    assert sum(len(app.get(kind)) for kind in kinds) > 2
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_rerun_with_nothing_changed_computes_and_draws_nothing_anew(name: str) -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.switch_page(name)
+    app.run()
+    before = results.shared().nbytes()
+    app.run()
+    assert results.shared().nbytes() == before > 0
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -22,7 +22,7 @@ from tests.pages.explore import array
 from ui.cross_attention.drawing import MASKS
 from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER
 from ui.cross_attention.runs import SAMPLE
-from viz.numbers import tenths
+from viz.numbers import percent
 
 APP = str(Path(__file__).parents[2] / "app.py")
 BESIDE = LONGER[4]
@@ -114,12 +114,12 @@ class TestFirstView:
         least = min(written.probabilities[0][:10])
         assert page.sentence().startswith("The model writes 2021-03-03, which is right: the text means 3 March 2021.")
         assert (
-            f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {tenths(least)}."
+            f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {percent(least)}."
             in page.sentence()
         )
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
-        assert chances == [tenths(one) for one in written.probabilities[0]]
+        assert chances == [percent(one) for one in written.probabilities[0]]
         assert not page.said("error") + page.said("warning")
 
     def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:
@@ -164,7 +164,7 @@ class TestMasks:
             found = measure(model, spec, SAMPLE)
             wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
             assert table[name][:2] == [wrote, "right" if wrote == "2021-03-03" else "wrong"]
-            assert table[name][2:] == [tenths(one) for one in (found.exact, found.characters, found.probability)]
+            assert table[name][2:] == [percent(one) for one in (found.exact, found.characters, found.probability)]
 
     @pytest.mark.parametrize("switch", list(LIFTED))
     def test_a_lifted_mask_changes_the_heatmaps_and_the_probabilities(self, model: DatesModel, switch: str) -> None:
@@ -172,7 +172,7 @@ class TestMasks:
         trace = model.run(model.encode([FIRST, BESIDE]), spec)
         outputs, (now, standard) = page.strip()
         expected = np.exp(-trace.losses(0).numpy()[1:])
-        assert now[:10] == [tenths(float(one)) for one in expected]
+        assert now[:10] == [percent(float(one)) for one in expected]
         assert now != standard
         assert "".join(outputs) == "2021-03-03<end>"
         part, layer = ("cross", 0) if switch == "cross_padding" else ("decoder", 1)

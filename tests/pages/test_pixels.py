@@ -18,7 +18,7 @@ from model.pixels import digits
 from model.pixels.digit_writing import Draw, class_chances, write
 from model.pixels.real_digits import real_digits, recogniser
 from tests.pages.explore import array
-from viz.numbers import tenths
+from viz.numbers import percent
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,15 +100,15 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
     now, standard = model.run(batch, MaskSpec(causal=False)), model.run(batch)
     shares = page.numbers("shares")
     leak = digits.attention(now, 21)[2, 1, 22:].sum()
-    assert shares[0] == [tenths(float(leak)), "0 %"]
-    assert tenths(float(leak)) in page.words()
-    assert shares[3][0] == tenths(float(digits.attention(now, 20)[..., 21].mean()))
+    assert shares[0] == [percent(float(leak)), "0 %"]
+    assert percent(float(leak)) in page.words()
+    assert shares[3][0] == percent(float(digits.attention(now, 20)[..., 21].mean()))
     chances = [digits.level_chances(trace)[20] for trace in (now, standard)]
-    assert shares[4] == [tenths(float(chance[levels[20]])) for chance in chances]
+    assert shares[4] == [percent(float(chance[levels[20]])) for chance in chances]
     losses = [float(trace.losses()[1:].mean()) for trace in (now, standard)]
     assert shares[5] == [f"{loss:.3f}" for loss in losses]
     assert page.numbers("levels") == [
-        [tenths(float(chances[0][level])), tenths(float(chances[1][level]))] for level in range(8)
+        [percent(float(chances[0][level])), percent(float(chances[1][level]))] for level in range(8)
     ]
     assert f"from {losses[1]:.3f} to {losses[0]:.3f} nats a pixel" in page.words()
     verdict = "does not read the answer" if losses[0] > losses[1] else "later pixels help it"
@@ -157,8 +157,8 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
     classes = tuple(range(10)) * 2
     read = recogniser().read(write(model, classes, Draw()))
     right = int((read == np.array(classes)).sum())
-    assert page.words().startswith(f"{right} of 20 written digits ({tenths(right / 20)}) are recognised")
-    assert f"{tenths(recogniser().accuracy)} right" in page.words()
+    assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognised")
+    assert f"{percent(recogniser().accuracy)} right" in page.words()
     assert page.html("gallery").count("<figure") == 20
     assert page.html("gallery").count('class="yes"') == right
     page.choose(wanted=7, count=10)
@@ -197,7 +197,7 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
     given = third()[:40]
     chances = class_chances(model, given)
     told = int(chances.argmax())
-    assert [row[0] for row in page.numbers("classes")] == [tenths(float(chance)) for chance in chances]
+    assert [row[0] for row in page.numbers("classes")] == [percent(float(chance)) for chance in chances]
     made = write(model, [told] * 5, Draw(), np.repeat(given[None], 5, 0))
     right = int((recogniser().read(made) == told).sum())
     assert f"From the 5 rows above the line the model wrote the rest 5 times; {right} of them" in page.words()

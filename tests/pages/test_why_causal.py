@@ -13,7 +13,7 @@ from model.why_causal.twins import COMBINATIONS, Combination, Pair
 from tests.pages.explore import array
 from tests.pages.why_causal import TEXT, WhyCausal, visit_that_ends
 from ui.why_causal import words
-from viz.numbers import tenths
+from viz.numbers import percent
 from viz.why_causal.tables import nats
 
 WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
@@ -49,7 +49,7 @@ def test_the_sentence_says_what_was_measured(pair: Pair) -> None:
     for number in (
         f"{curves.training[False][-1]:.2f} nats",
         f"at {curves.training[True][-1]:.2f}",
-        f"L{layer} H{head} puts {tenths(float(scores.max()))}",
+        f"L{layer} H{head} puts {percent(float(scores.max()))}",
         f"{outcome(pair, WITHOUT_WITH).loss:.1f} nats",
         f"its twin’s {outcome(pair, WITH_WITH).loss:.1f}",
     ):
@@ -62,7 +62,7 @@ def test_the_four_cards_are_the_four_combinations(pair: Pair) -> None:
         assert (trained, run) == (words[one.trained], words[one.run])
         found = outcome(pair, one)
         assert loss == nats(found.loss)
-        assert accuracy == tenths(found.accuracy)
+        assert accuracy == percent(found.accuracy)
 
 
 def test_the_training_curves_are_those_that_ship() -> None:
@@ -85,7 +85,7 @@ def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: Pair, 
 
     page.pick(why_head=(2, 1))
     np.testing.assert_allclose(page.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
-    assert tenths(float(scores[2, 1])) in page.sentences()[1]
+    assert percent(float(scores[2, 1])) in page.sentences()[1]
     next(button for button in page.app.button if button.label == "Jump to the best").click()
     page.run()
     assert page["why_head"] == best
@@ -95,7 +95,7 @@ def test_every_head_has_its_copy_score_under_all_four(pair: Pair) -> None:
     batch = pair.encode(TEXT)
     for one, cells in zip(COMBINATIONS, WhyCausal().copies(), strict=True):
         scores = twins.copy_scores(pair.run(batch, one))
-        assert cells == [tenths(float(score)) for score in scores.ravel()]
+        assert cells == [percent(float(score)) for score in scores.ravel()]
         if one.run:
             assert set(cells) == {"0 %"}
 
@@ -179,8 +179,8 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: Pair) -> No
     assert own.loss < other.loss
     said = WhyCausal(text).sentences()[0]
     assert f"the other way round for this text: its loss is {own.loss:.1f} nats a token" in said
-    assert f"at {tenths(own.echoes)} of the places (its twin at {tenths(other.echoes)})" in said
-    assert f"that is right {tenths(twins.repeats(pair.encode(text)))} of the time" in said
+    assert f"at {percent(own.echoes)} of the places (its twin at {percent(other.echoes)})" in said
+    assert f"that is right {percent(twins.repeats(pair.encode(text)))} of the time" in said
     assert other.loss > np.log(len(pair.words()))
     assert "worse here than guessing blindly (6.9 nats)" in said
     usual = WhyCausal().sentences()[0]

@@ -294,6 +294,10 @@ class TestRoom:
             bar = trace_of(head_figure(view_of(shape), dark=False), "weights").colorbar
             assert (bar.x, bar.y, bar.len) == (x, 1, tall)
 
+    def test_in_a_room_as_low_as_its_picture_the_bar_is_as_tall_as_the_room(self) -> None:
+        bar = trace_of(head_figure(view_of((3, 6)), dark=False, tall=0.5), "weights").colorbar
+        assert (bar.x, bar.y, bar.len) == (1, 1, 1)
+
 
 def every_mask(tokens: int) -> dict[str, np.ndarray]:
     """All seven masks that block, the drawn one without any order: what takes most bytes."""

@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.numbers import TOP, Candidate, Leak, leak_table, loss_figure, next_token_table, percent, tenths
+from viz.numbers import TOP, Candidate, Leak, chance, leak_table, loss_figure, next_token_table, percent
 from viz.palette import NOW, STANDARD
 
 NOW_LIST = [Candidate(f"now{place}", 0.5 / (place + 1)) for place in range(TOP)]
@@ -50,26 +50,6 @@ class TestPercent:
         [
             (0, "0 %"),
             (0.4132, "41.3 %"),
-            (1, "100.0 %"),
-            (0.001, "0.1 %"),
-            (0.00042, "0.042 %"),
-            (1e-9, "≤ 0.001 %"),
-            (math.nan, "–"),
-        ],
-    )
-    def test_words(self, share: float, words: str) -> None:
-        assert percent(share) == words
-
-    def test_only_nothing_at_all_is_0(self) -> None:
-        assert all(percent(share) != "0 %" for share in np.geomspace(1e-12, 1, 50))
-
-
-class TestTenths:
-    @pytest.mark.parametrize(
-        ("share", "words"),
-        [
-            (0, "0 %"),
-            (0.4132, "41.3 %"),
             (1, "100 %"),
             (0.99949, "99.9 %"),
             (0.9996, "> 99.9 %"),
@@ -80,20 +60,29 @@ class TestTenths:
         ],
     )
     def test_words(self, share: float, words: str) -> None:
-        assert tenths(share) == words
+        assert percent(share) == words
+
+    def test_only_nothing_at_all_is_0_and_only_all_of_it_100(self) -> None:
+        shares = [*np.geomspace(1e-12, 0.5, 50), *(1 - np.geomspace(1e-12, 0.5, 50))]
+        assert not {"0 %", "100 %", "0.0 %", "100.0 %"} & {percent(share) for share in shares}
+
+    def test_no_probability_that_float32_rounds_is_said_to_be_certain(self) -> None:
+        assert chance(float(np.float32(1 - 1e-9))) == "> 99.9 %"
+        assert chance(float(np.float32(1e-60))) == "< 0.1 %"
+        assert [chance(one) for one in (0.4132, math.nan)] == ["41.3 %", "–"]
 
 
 class TestNextTokens:
     def test_one_list_while_nothing_is_changed(self) -> None:
         rows = Rows(next_token_table(STANDARD_LIST, STANDARD_LIST, changed=False)).rows
-        assert [row[:2] for row in rows[1:]] == [[one.label, tenths(one.probability)] for one in STANDARD_LIST]
+        assert [row[:2] for row in rows[1:]] == [[one.label, percent(one.probability)] for one in STANDARD_LIST]
 
     def test_two_lists_side_by_side_now_on_the_left(self) -> None:
         rows = Rows(next_token_table(NOW_LIST, STANDARD_LIST, changed=True)).rows
         assert rows[0] == ["now", "standard"]
         assert [row[0] for row in rows[1:]] == [one.label for one in NOW_LIST]
         assert [row[3] for row in rows[1:]] == [one.label for one in STANDARD_LIST]
-        assert [row[4] for row in rows[1:]] == [tenths(one.probability) for one in STANDARD_LIST]
+        assert [row[4] for row in rows[1:]] == [percent(one.probability) for one in STANDARD_LIST]
 
     def test_bars_are_as_wide_as_the_probabilities(self) -> None:
         html = next_token_table(NOW_LIST, STANDARD_LIST, changed=True)

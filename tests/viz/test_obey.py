@@ -70,7 +70,7 @@ def test_no_marks_where_all_agrees(view: ObeyView) -> None:
     said = re.sub("<.*?>", "", sentence(agreed))
     assert said == (
         "It obeys its mask. Through 10 pairs that its mask closes nothing came; "
-        "through 15 of 15 pairs that it opens something did."
+        "through 10 of 10 pairs of two tokens that it opens something did."
     )
 
 

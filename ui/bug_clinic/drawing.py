@@ -16,6 +16,7 @@ from viz.head import comparison_figure, head_figure, head_range
 from viz.room import WIDE
 from viz.view import HeadView
 
+ABOVE = 270  # pixels of what stands over the picture
 TITLES = ("with the bug", "right version", "bug − right")
 
 
@@ -82,13 +83,13 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
         alt = f"Heatmaps with the bug, right, and their difference: {_size(right)}; a weight changes by {most:.2f}."
         if nan:
             say_nan(figure)
-    show_figure(figure, alt, room="pair")
+    show_figure(figure, alt, room="pair", above=ABOVE, on_pick=None)
 
 
 def draw_alone(shown: HeadView, what: str = "a bug") -> None:
     """A heatmap beside which no other will stand."""
     alt = f"Heatmap of {what}: {_size(shown)}. The largest weight is {shown.weights.max():.2f}."
-    show_figure(head_figure(shown, dark=page.is_dark()), alt, room="one")
+    show_figure(head_figure(shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
 
 
 def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None:

@@ -168,7 +168,7 @@ def _why(found: Examination, *, lower: bool) -> str:
             return ": better than it should be, for it reads what it is to predict"
         return ". It is higher although each token's answer is read: the model was trained without seeing it"
     if lower and not found.broken("causal"):
-        return ". It is lower though no later token is read: on so short a text, worse attention can guess better"
+        return ". It is lower though no later token is read: on one text, wrong attention may guess better"
     return ""
 
 

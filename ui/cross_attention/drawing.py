@@ -8,6 +8,7 @@ from model.cross_attention import written_dates
 from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.masks import MaskSpec
 from ui import explain, page
+from ui import head as head_picture
 from ui.cross_attention import lines as ours
 from ui.cross_attention import runs
 from ui.cross_attention.lines import Lines
@@ -18,10 +19,7 @@ from viz.cross_attention.words import RULES, Answer, Breaks, breaks_table, break
 from viz.cross_attention.words import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import loss_figure, next_token_table
-from viz.view import HeadView
 
-HEIGHT = 430  # pixels of a square picture
-CROSS_WIDTH, LABELS = 820, 160  # pixels of the cross picture's cells, and of what is around them
 TITLES = {
     "cross": "Cross: the output looks at the source",
     "encoder": "Encoder: the source looks at itself",
@@ -116,7 +114,7 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
 
 def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> None:
     """Every choice of masks, measured."""
-    st.markdown("##### What breaks when a mask is lifted")
+    st.markdown("#### What breaks when a mask is lifted")
     meant, rows = written_dates.read(lines.reading.rows[row]), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
@@ -146,23 +144,19 @@ def _name_of(spec: MaskSpec) -> str:
 
 
 def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> None:
-    st.markdown(f"##### {TITLES[part]}")  # the cross-attention's head is chosen above, at the alignment
+    st.markdown(f"#### {TITLES[part]}")  # the cross-attention's head is chosen above, at the alignment
     layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
     name = f"{part} L{layer} " + ("mean of heads" if head is None else f"H{head}")
     now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)
-    dark = page.is_dark()
-    if shown == "change":
-        figure = difference_figure(now, standard, dark=dark)
-    else:
-        figure = head_figure(now if shown == "now" else standard, dark=dark)
-    figure.update_layout(height=_height(now) if part == "cross" else HEIGHT, margin_t=30)
     drawn = standard if shown == "standard" else now
-    st.plotly_chart(figure, key=f"{part}_figure", config=page.CHART, alt=explain.head_alt(name, drawn, False))
+    rows, columns = drawn.weights.shape
+    alt, tall, dark = explain.head_alt(name, drawn, False), min(rows / columns, 1), page.is_dark()
+    if shown == "change":
+        figure = difference_figure(now, standard, dark=dark, tall=tall)
+    else:
+        figure = head_figure(drawn, dark=dark, tall=tall)
+    begin = parts[part].now.trace.queries.real(parts[part].now.row).start
+    on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
+    head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
     st.caption(READING[part])
     st.html(explain.key([drawn], head_range(drawn)))
-
-
-def _height(view: HeadView) -> int:
-    """Of a wide picture with square cells, so that it is no taller than they are."""
-    rows, columns = view.weights.shape
-    return min(round(rows * CROSS_WIDTH / columns), HEIGHT) + LABELS

@@ -202,6 +202,11 @@ def choose_step(outputs: list[str]) -> int:
     return st.session_state.cross_step
 
 
+def go_to_step(step: int) -> None:
+    """Look at another step; the control keeps it among those that there are."""
+    st.session_state.cross_step = max(step, 0)
+
+
 def choose_shown(changed: bool) -> str:
     """Which weights the heatmaps show, where masks are lifted."""
     if not changed:

@@ -46,6 +46,8 @@ STYLE = f"""
   .chance.gone .bar:last-child {{ visibility: hidden; }}
   .chance.gone {{ opacity: .65; }}
   .chance.drawn {{ font-weight: 600; }}
+  .st-key-candidates [data-testid="stHorizontalBlock"] {{ flex-wrap: nowrap; }}
+  .st-key-candidates [data-testid="stColumn"] {{ min-width: 0; }}
   .chance.head b {{ width: 8.6rem; flex: none; }}
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}

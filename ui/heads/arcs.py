@@ -3,6 +3,7 @@
 import streamlit as st
 
 from ui import run_view
+from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing
 from viz.components import ARCS_HTML, source
 from viz.heads.arcs import MOST_HEADS, arcs_packet, shown
@@ -22,7 +23,8 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
     others = _choose_heads(chosen, layer)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [shown(view, chosen.part, chosen.query) for view in views]
-    packet = arcs_packet(
+    packet = drawn(
+        arcs_packet,
         parts,
         [chosen.name, *(f"{layer} H{head}" for head in others)],
         query=chosen.query,
@@ -31,7 +33,7 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
         across=chosen.across,
     )
     _component(data=packet, key=key, on_query_change=hearing(key))
-    words = left_out(chosen.view, parts[0], chosen.query)
+    words = drawn(left_out, chosen.view, parts[0], chosen.query)
     if words:
         st.caption(words)
 

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
 from viz.components import TOKENS_HTML, source
 from viz.heads.tokens import left_out, shown, tokens_packet
@@ -17,7 +18,8 @@ _component = st.components.v2.component(
 def show(chosen: Chosen, key: str = "head_tokens") -> None:
     """Draw it; what is picked there are the choices "query", "pins" and "towards"."""
     part = shown(chosen.view, chosen.part, chosen.query)
-    packet = tokens_packet(
+    packet = drawn(
+        tokens_packet,
         part,
         name=chosen.name,
         query=chosen.query,
@@ -28,6 +30,6 @@ def show(chosen: Chosen, key: str = "head_tokens") -> None:
     )
     heard = hearing(key)
     _component(data=packet, key=key, on_query_change=heard, on_pins_change=heard, on_towards_change=heard)
-    words = left_out(chosen.view, part, chosen.query)
+    words = drawn(left_out, chosen.view, part, chosen.query)
     if words:
         st.caption(words)

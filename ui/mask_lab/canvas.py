@@ -28,13 +28,14 @@ def drawable(begin: int, end: int) -> tuple[int, int]:
     return begin, min(end, begin + MOST_CELLS)
 
 
-def show(view: MaskView, begin: int, end: int, text: str, key: str = "mask_canvas") -> None:
-    """Draw positions begin up to, without, end of the mask; strokes go to compose's drawing.
+def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: str, key: str = "mask_canvas") -> None:
+    """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
+    drawing.
 
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
     packet = canvas_packet(
-        view, begin=begin, end=end, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
+        view, rows=rows, columns=columns, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
     )
     with st.container(key=f"one_{key}"):
         _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))

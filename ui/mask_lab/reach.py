@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.heads.reach import Reach, layer_mask, reach_of
+from ui import head as head_picture
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
@@ -25,7 +26,7 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
         view = _view(now, layer, head, chosen)
     st.html(reach_sentence(view))
     figure = reach_figure(view, dark=page.is_dark())
-    st.plotly_chart(figure, key="reach_figure", config=page.CHART, alt=_alt(view))
+    head_picture.show(figure, _alt(view), room="two", key="reach_figure")
     st.html(f'<p class="key">{_key(now, view)}</p>{reach_table(view)}')
     with st.expander("How reach is computed"):
         st.markdown(HOW)

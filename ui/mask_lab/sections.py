@@ -7,12 +7,12 @@ import streamlit as st
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
+from ui.drawn import drawn
 from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
 from ui.run_view import RunView
 from viz.head import difference_figure, head_figure
-from viz.heatmap import mark_row
-from viz.view import HeadView, coarser
+from viz.view import HeadView
 
 SHOWN = ("now", "standard", "change")
 SECTIONS = {
@@ -65,12 +65,8 @@ def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Fig
     """The head under the masks that were chosen to be shown, as tall as the mask beside it, the query's row framed."""
     dark = page.is_dark()
     if shown == "change":
-        figure = difference_figure(now, standard, dark=dark)
-    else:
-        figure = head_figure(now if shown == "now" else standard, dark=dark)
-    if 0 <= query - now.first < len(now.queries):
-        mark_row(figure, (query - now.first) // coarser(now).step, ("",))
-    return figure
+        return drawn(difference_figure, now, standard, dark=dark, query=query)
+    return drawn(head_figure, now if shown == "now" else standard, dark=dark, query=query)
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

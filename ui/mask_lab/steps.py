@@ -9,6 +9,7 @@ from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
+from viz.numbers import percent
 from viz.view import HeadView
 
 
@@ -96,8 +97,8 @@ def _about_the_values(row: RowSteps) -> str:
     free = int(row.free.sum())
     which = "every key that is not blocked"
     if len(drawn) < free:
-        share = row.weights[drawn].sum()
-        which = f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({share:.4f} of the weight)"
+        share = percent(float(row.weights[drawn].sum()))
+        which = f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({share} of the weight)"
     return f"Pale: the value v of {which}. Red: weight × value, what it adds. Below: the sum over all keys."
 
 

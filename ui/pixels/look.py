@@ -13,7 +13,7 @@ from ui import page, run_view
 from ui.controls import SCOPES, only
 from ui.pixels import choices, pictures
 from ui.run_view import RunView
-from viz.numbers import tenths
+from viz.numbers import chance, percent
 from viz.pixels.numbers import level_table, loss_figure, share_table
 from viz.pixels.pictures import PIXELS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
 from viz.pixels.words import Seen, sentence
@@ -158,11 +158,11 @@ def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: in
         return what, values[0], values[1]
 
     return [
-        row(f"{name} from here: on later pixels", [tenths(float(one.leak[layer, head])) for one in both]),
-        row(f"{name}, mean of all queries", [tenths(float(one.mean_leak[layer, head])) for one in both]),
-        row("all heads, all queries", [tenths(float(one.mean_leak.mean())) for one in both]),
-        row(f"writing {here}: on the answer", [tenths(one.answer) for one in both]),
-        row(f"true level {true} of {here}", [tenths(float(one.chances[true])) for one in both]),
+        row(f"{name} from here: on later pixels", [percent(float(one.leak[layer, head])) for one in both]),
+        row(f"{name}, mean of all queries", [percent(float(one.mean_leak[layer, head])) for one in both]),
+        row("all heads, all queries", [percent(float(one.mean_leak.mean())) for one in both]),
+        row(f"writing {here}: on the answer", [percent(one.answer) for one in both]),
+        row(f"true level {true} of {here}", [chance(float(one.chances[true])) for one in both]),
         row("loss, nats a pixel", [f"{one.losses.mean():.3f}" for one in both]),
     ]
 

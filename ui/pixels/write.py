@@ -7,7 +7,7 @@ from model.pixels.digit_writing import Draw, class_chances
 from model.pixels.real_digits import TITLES
 from ui.guard import guarded
 from ui.pixels import choices, pictures
-from viz.numbers import tenths
+from viz.numbers import chance, percent
 from viz.pixels.gallery import Card, gallery
 from viz.pixels.numbers import class_table
 from viz.pixels.pictures import SIDE
@@ -25,10 +25,10 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
     right = int((read == named).sum())
     data = pictures.the_digits()
     st.html(
-        f'<p class="sentence">{right} of {len(classes)} written digits ({tenths(right / len(classes))}) are '
+        f'<p class="sentence">{right} of {len(classes)} written digits ({percent(right / len(classes))}) are '
         f"recognised as their class by a {TITLES[reader.kind]} that was trained on {len(data.train.classes):,} real "
         f"digits and no written one. Of {len(data.test.classes)} real digits that it never saw it names "
-        f"{tenths(reader.accuracy)} right.</p>"
+        f"{percent(reader.accuracy)} right.</p>"
     )
     cards = [
         Card(picture, f"{told}, read as {found}", bool(told == found))
@@ -97,11 +97,11 @@ def _card(levels: np.ndarray, told: int, read: int, given: int) -> Card:
 
 def _finish_words(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -> str:
     if rows == SIDE:
-        sure = tenths(float(chances[told]))
+        sure = chance(float(chances[told]))
         return f"All rows are given: nothing is left to write. The model finds class {told} {sure} likely."
     right = int((read == told).sum())
     seen = f"From the {rows} rows above the line" if rows else "From the class token alone"
     return (
         f"{seen} the model wrote the rest {len(read)} times; {right} of them are recognised as a {told}. "
-        f"By what is drawn it finds class {told} {tenths(float(chances[told]))} likely."
+        f"By what is drawn it finds class {told} {chance(float(chances[told]))} likely."
     )

@@ -12,7 +12,7 @@ from model.why_causal.twins import Combination, Outcome, Pair
 from ui import choices
 from ui.link import Link, Whole, at_most, share
 from ui.why_causal import live_training
-from viz.numbers import tenths
+from viz.numbers import percent
 
 FIRST_TEXT = (
     "Once upon a time there was a little girl who lived in a house by the sea. "
@@ -113,7 +113,7 @@ def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple
     if st.session_state.why_head not in order:
         st.session_state.why_head = best
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        label = lambda head: f"L{head[0]} H{head[1]} · {tenths(float(shown[head]))} on t + 1"  # noqa: E731
+        label = lambda head: f"L{head[0]} H{head[1]} · {percent(float(shown[head]))} on t + 1"  # noqa: E731
         st.selectbox("Head, the one that copies most first", order, key="why_head", width=300, format_func=label,
                      help="L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the token one to the right.",
                      )  # fmt: skip

@@ -10,7 +10,7 @@ from model.why_causal import live
 from model.why_causal.live import Progress, Training
 from ui import page
 from ui.markdown import escaped
-from viz.numbers import tenths
+from viz.numbers import percent
 from viz.why_causal.charts import Line, loss_curves
 
 LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it waits for one
@@ -138,7 +138,7 @@ def copying(now: Progress) -> str:
     score, layer, head = now.best_copy
     if score == 0:
         return "The mask leaves no head the next character: all copy scores are exactly 0."
-    name, share = f"L{layer} H{head}", tenths(score)
+    name, share = f"L{layer} H{head}", percent(score)
     if score >= STANDS:
         return f"Its best copy head, {name}, puts {share} of its attention on the next character: it reads the answer."
     return (

@@ -9,7 +9,7 @@ from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Change, Combination, Curves, Outcome, Pair
 from ui.markdown import escaped
-from viz.numbers import number, tenths
+from viz.numbers import number, percent
 from viz.why_causal.charts import Line
 from viz.why_causal.tables import nats
 
@@ -54,7 +54,7 @@ def sentence(training: Curves, outcomes: dict[Combination, Outcome], batch: Toke
     copies = outcomes[Combination(False, False)].copies
     layer, head = twins.best_head(copies)
     return Markup("{} On this text its head L{} H{} puts {} of its attention there. {}").format(
-        trained(training), layer, head, tenths(float(copies.max())), _put_back(outcomes, batch, vocabulary)
+        trained(training), layer, head, percent(float(copies.max())), _put_back(outcomes, batch, vocabulary)
     )
 
 
@@ -75,13 +75,13 @@ def _why_not(own: Outcome, other: Outcome, repeats: float, vocabulary: int) -> l
     if repeats >= OFTEN and own.echoes >= OFTEN:
         reasons.append(
             "The answer on its right is gone, and it guesses that the token it stands on comes again, at "
-            f"{tenths(own.echoes)} of the places (its twin at {tenths(other.echoes)}); in this text that is right "
-            f"{tenths(repeats)} of the time."
+            f"{percent(own.echoes)} of the places (its twin at {percent(other.echoes)}); in this text that is right "
+            f"{percent(repeats)} of the time."
         )
     if other.loss > math.log(vocabulary):
         reasons.append(
-            f"Its twin is worse here than guessing blindly ({math.log(vocabulary):.1f} nats): this is no text as those "
-            "it learned from."
+            f"Its twin is worse here than guessing blindly ({math.log(vocabulary):.1f} nats): this text is not "
+            "like those it learned from."
         )
     return reasons
 
@@ -116,13 +116,13 @@ def training_alt(training: Curves) -> str:
 def head_sentence(outcomes: dict[Combination, Outcome], one: Combination, head: tuple[int, int]) -> str:
     """What the head on screen does, in numbers."""
     free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
-    name, score = f"L{head[0]} H{head[1]}", tenths(float(free[head]))
+    name, score = f"L{head[0]} H{head[1]}", percent(float(free[head]))
     if one.run:
         return f"With the mask, {name} puts exactly 0 on the next token; without, {score}."
     whose = "The twin trained with the mask" if not one.trained else "The twin trained without it"
     return (
         f"{name} puts {score} of its attention on the token one to the right, the very one it is to predict "
-        f"(averaged over all that have one). {whose} has {tenths(float(others.max()))} at the most."
+        f"(averaged over all that have one). {whose} has {percent(float(others.max()))} at the most."
     )
 
 

@@ -12,25 +12,29 @@ const ERASE = 0, BLOCK = 1, OPEN = 2;
 const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
 
 function read({ header, body }) {
-  const cells = header.size * header.size;
-  return { ...header, blockers: body.subarray(0, cells), openers: body.subarray(cells) };
+  const [height, width] = [header.rows.place.length, header.columns.place.length];
+  const cells = height * width;
+  return { ...header, height, width, blockers: body.subarray(0, cells), openers: body.subarray(cells) };
 }
 
 // The drawing as one kind for each cell on screen; of the strokes on a cell the last one counts.
 function painted(mask, strokes) {
-  const { size, place } = mask;
-  const cells = new Uint8Array(size * size);
-  const real = place.map((_, at) => at).filter((at) => place[at] >= 0); // one after the other, without a gap
-  if (!real.length) return cells;
-  const [begin, end] = [real[0], real[real.length - 1]];
-  const at = (position) => begin + position - place[begin];
+  const cells = new Uint8Array(mask.height * mask.width);
   for (const [kind, query, key, lastQuery, lastKey] of strokes) {
-    const [left, right] = [Math.max(at(key), begin), Math.min(at(lastKey), end) + 1];
-    for (let q = Math.max(at(query), begin); q <= Math.min(at(lastQuery), end); q++) {
-      if (left < right) cells.fill(KINDS[kind], q * size + left, q * size + right);
-    }
+    const [top, bottom] = among(mask.rows.place, query, lastQuery);
+    const [left, right] = among(mask.columns.place, key, lastKey);
+    for (let q = top; q < bottom && left < right; q++) cells.fill(KINDS[kind], q * mask.width + left, q * mask.width + right);
   }
   return cells;
+}
+
+// Where, of the tokens of one side, those numbered first to last stand: from one up to, without, another.
+function among(place, first, last) {
+  const begin = place.findIndex((number) => number >= 0); // real tokens stand one after the other, without a gap
+  if (begin < 0) return [0, 0];
+  const end = place.findLastIndex((number) => number >= 0);
+  const at = (number) => begin + number - place[begin];
+  return [Math.max(at(first), begin), Math.min(at(last), end) + 1];
 }
 
 const bitNames = (names, bits) => names.filter((_, bit) => bits & (1 << bit)).map((one) => one.name);
@@ -42,7 +46,7 @@ function verdict(mask, drawing, cell) {
   const list = (names) => names.join(" and ");
   if (drawing[cell] === OPEN) return { open: true, why: `drawn open${blockers.length ? `, ${list(blockers)} would block it` : ""}` };
   const shut = openers.length ? [] : blockers;
-  const padding = mask.place[Math.floor(cell / mask.size)] < 0 || mask.place[cell % mask.size] < 0;
+  const padding = mask.rows.place[Math.floor(cell / mask.width)] < 0 || mask.columns.place[cell % mask.width] < 0;
   if (padding) return { open: !shut.length, why: `${shut.length ? `blocked by ${list(shut)}` : "allowed"}; padding cannot be drawn on` };
   if (drawing[cell] === BLOCK) return { open: false, why: `blocked by ${list([...shut, "drawn"])}` };
   if (shut.length) return { open: false, why: `blocked by ${list(shut)}` };
@@ -53,7 +57,7 @@ function layout(canvas, mask) {
   const { l, r, t, b } = mask.room;
   const width = canvas.clientWidth || 400;
   const side = width - l - r;
-  return { width, height: t + side + b, side, left: l, top: t, cell: side / mask.size };
+  return { width, height: t + side + b, side, left: l, top: t, cell: side / Math.max(mask.height, mask.width) };
 }
 
 // What is hatched on a cell: every mask that blocks it.
@@ -78,11 +82,11 @@ function picture(canvas, mask, drawing) {
   const ground = style.getPropertyValue("--st-secondary-background-color");
   const patterns = new Map();
   const gap = cell >= 7 ? 1 : 0;
-  for (let q = 0; q < mask.size; q++) {
-    for (let k = 0; k < mask.size; k++) {
-      const at = q * mask.size + k;
+  for (let q = 0; q < mask.height; q++) {
+    for (let k = 0; k < mask.width; k++) {
+      const at = q * mask.width + k;
       let cells = 1; // small cells that are alike are painted as one
-      while (!gap && k + cells < mask.size && alike(mask, drawing, at, at + cells)) cells += 1;
+      while (!gap && k + cells < mask.width && alike(mask, drawing, at, at + cells)) cells += 1;
       const [x, y] = [left + k * cell, top + q * cell];
       const shut = hatches(mask, drawing, at);
       const span = cells * cell - gap;
@@ -118,27 +122,27 @@ function draw(canvas, mask, all, chosen, cursor) {
   if (!cursor) return;
   pen.fillStyle = style.color;
   pen.globalAlpha = CROSS;
-  if (cursor.q >= 0) pen.fillRect(place.left, place.top + (cursor.q + 0.5) * place.cell - 0.5, place.side, 1);
-  if (cursor.k >= 0) pen.fillRect(place.left + (cursor.k + 0.5) * place.cell - 0.5, place.top, 1, place.side);
+  if (cursor.q >= 0) pen.fillRect(place.left, place.top + (cursor.q + 0.5) * place.cell - 0.5, mask.width * place.cell, 1);
+  if (cursor.k >= 0) pen.fillRect(place.left + (cursor.k + 0.5) * place.cell - 0.5, place.top, 1, mask.height * place.cell);
   pen.globalAlpha = 1;
   if (cursor.q >= 0 && cursor.k >= 0) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
 }
 
 // Beside the rows and below the columns, as many as can be read.
-function names(pen, mask, { left, top, side, cell }, style) {
+function names(pen, mask, { left, top, cell }, style) {
   const every = Math.ceil(READABLE / cell);
   const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
-  const label = (place) => (every > 1 ? `${place + mask.first} ${short(mask.labels[place])}` : short(mask.labels[place]));
+  const label = ({ first, labels }, place) => (every > 1 ? `${place + first} ${short(labels[place])}` : short(labels[place]));
   pen.fillStyle = style.color;
   pen.font = `${every > 1 ? 9 : 11}px ${style.fontFamily}`;
   pen.textBaseline = "middle";
   pen.textAlign = "right";
-  for (let place = 0; place < mask.size; place += every) {
-    pen.fillText(label(place), left - 5, top + (place + 0.5) * cell);
+  for (let row = 0; row < mask.height; row += every) pen.fillText(label(mask.rows, row), left - 5, top + (row + 0.5) * cell);
+  for (let column = 0; column < mask.width; column += every) {
     pen.save();
-    pen.translate(left + (place + 0.5) * cell, top + side + 5);
+    pen.translate(left + (column + 0.5) * cell, top + mask.height * cell + 5);
     pen.rotate(-Math.PI / 2);
-    pen.fillText(label(place), 0, 0);
+    pen.fillText(label(mask.columns, column), 0, 0);
     pen.restore();
   }
 }
@@ -172,35 +176,34 @@ function cellAt(canvas, mask, event) {
   const box = canvas.getBoundingClientRect();
   const { left, top, cell } = layout(canvas, mask);
   const step = (pixels) => Math.floor(pixels / cell);
-  const inside = (at) => (at >= 0 && at < mask.size ? at : -1);
-  return { q: inside(step(event.clientY - box.top - top)), k: inside(step(event.clientX - box.left - left)) };
+  const inside = (at, count) => (at >= 0 && at < count ? at : -1);
+  const [q, k] = [step(event.clientY - box.top - top), step(event.clientX - box.left - left)];
+  return { q: inside(q, mask.height), k: inside(k, mask.width) };
 }
 
 // From one corner to the other; a corner beside the cells takes the whole row, one below them the whole column.
 function rectangle(mask, from, to) {
-  const last = mask.size - 1;
-  const span = (one, other) => (one < 0 ? [0, last] : [Math.min(one, Math.max(other, 0)), Math.max(one, other)]);
-  const [q, lastQ] = span(from.q, to.q);
-  const [k, lastK] = span(from.k, to.k);
+  const span = (one, other, count) => (one < 0 ? [0, count - 1] : [Math.min(one, Math.max(other, 0)), Math.max(one, other)]);
+  const [q, lastQ] = span(from.q, to.q, mask.height);
+  const [k, lastK] = span(from.k, to.k, mask.width);
   return { q, k, lastQ, lastK };
 }
 
 // A rectangle of cells as a stroke over positions; whole rows and columns reach from the text's first token to its last.
 function strokeOf(mask, kind, from, box) {
-  const real = (first, last) => mask.place.slice(first, last + 1).filter((one) => one >= 0);
-  const side = (whole, first, last) => {
-    const places = real(first, last);
+  const side = ({ place }, whole, first, last) => {
+    const places = place.slice(first, last + 1).filter((one) => one >= 0);
     return whole ? [0, mask.tokens - 1] : places.length ? [places[0], places[places.length - 1]] : null;
   };
-  const queries = side(from.q < 0, box.q, box.lastQ);
-  const keys = side(from.k < 0, box.k, box.lastK);
+  const queries = side(mask.rows, from.q < 0, box.q, box.lastQ);
+  const keys = side(mask.columns, from.k < 0, box.k, box.lastK);
   return queries && keys ? [kind, queries[0], keys[0], queries[1], keys[1]] : null;
 }
 
 // Lives as long as the canvas: the page may send many packets, and the drawing goes on.
 function studio(canvas, root) {
   const why = root.querySelector(".why");
-  const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, tool: "block", from: null, to: null, cursor: null, anchor: null,
+  const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, begun: 0, tool: "block", from: null, to: null, cursor: null, anchor: null,
     sent: 0, timer: null, send: null };
 
   const show = () => {
@@ -211,8 +214,9 @@ function studio(canvas, root) {
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.hint;
     else {
-      const name = (place) => `${place + self.mask.first}: ${self.mask.labels[place]}`;
-      why.textContent = `${name(at.q)} looks at ${name(at.k)}: ${verdict(self.mask, self.drawing, at.q * self.mask.size + at.k).why}`;
+      const name = ({ first, labels }, place) => `${place + first}: ${labels[place]}`;
+      const { rows, columns, width } = self.mask;
+      why.textContent = `${name(rows, at.q)} looks at ${name(columns, at.k)}: ${verdict(self.mask, self.drawing, at.q * width + at.k).why}`;
     }
     for (const button of root.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", button.dataset.tool === self.tool);
     for (const button of root.querySelectorAll("[data-do]")) button.disabled = !self.strokes.length && (button.dataset.do === "clear" || !self.past.length);
@@ -231,7 +235,7 @@ function studio(canvas, root) {
   const add = (from, to) => {
     const box = rectangle(self.mask, from, to);
     const one = box.q === box.lastQ && box.k === box.lastK && from.q >= 0 && from.k >= 0;
-    const again = one && self.tool !== "erase" && self.drawing[box.q * self.mask.size + box.k] === KINDS[self.tool];
+    const again = one && self.tool !== "erase" && self.drawing[box.q * self.mask.width + box.k] === KINDS[self.tool];
     const stroke = strokeOf(self.mask, again ? "erase" : self.tool, from, box);
     if (stroke && self.strokes.length < self.mask.most) changed([...self.strokes, stroke]);
   };
@@ -267,10 +271,9 @@ function studio(canvas, root) {
   canvas.onpointerleave = () => { if (!self.from && self.mask) { self.cursor = null; show(); } };
   canvas.onkeydown = (event) => {
     if (!self.mask) return;
-    const last = self.mask.size - 1;
     const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
     if (event.key in STEPS) {
-      const [q, k] = stepped(event.key, at.q, at.k, last + 1, last + 1);
+      const [q, k] = stepped(event.key, at.q, at.k, self.mask.height, self.mask.width);
       self.anchor = event.shiftKey ? self.anchor || at : null;
       self.cursor = { q, k };
       show();
@@ -292,12 +295,23 @@ function studio(canvas, root) {
     if (what && self.mask) act[what]();
     if (self.mask) show();
   };
+  // The page itself set the drawing. What it replaced can be had again; what was drawn over a drawing that was switched
+  // off, and now lies on it, is undone down to that drawing.
+  const replaced = (strokes) => {
+    const under = strokes.length - self.strokes.length;
+    const onTop = under > 0 && self.strokes.length && String(strokes.slice(under)) === String(self.strokes);
+    if (onTop) {
+      const below = strokes.slice(0, under);
+      self.past = [...self.past.slice(0, self.begun).filter((one) => String(one) !== String(below)),
+        ...self.past.slice(self.begun).map((one) => [...below, ...one])];
+    } else if (self.strokes.length) self.past.push(self.strokes);
+    self.begun = self.past.length;
+  };
   self.take = (mask) => {
     const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page has not heard of all
-    const replaced = self.mask && mask.epoch !== self.mask.epoch && self.strokes.length;
+    if (self.mask && mask.epoch !== self.mask.epoch) replaced(mask.strokes);
     self.mask = mask;
     listen(self);
-    if (replaced) self.past.push(self.strokes); // what a loaded file replaced can be had again
     if (!ours) {
       clearTimeout(self.timer);
       self.strokes = mask.strokes;
@@ -305,14 +319,14 @@ function studio(canvas, root) {
     }
     self.drawing = painted(mask, self.strokes);
     self.sheet = null;
-    if (self.cursor && (self.cursor.q >= mask.size || self.cursor.k >= mask.size)) self.cursor = self.anchor = null;
+    if (self.cursor && (self.cursor.q >= mask.height || self.cursor.k >= mask.width)) self.cursor = self.anchor = null;
     canvas.setAttribute("aria-label", mask.alt);
     show();
   };
   // The cell that is pointed at on the head's picture, null where none is.
   self.point = (cell) => {
     if (!self.mask || self.from) return;
-    const there = cell && cell.q < self.mask.size && cell.k < self.mask.size;
+    const there = cell && cell.q < self.mask.height && cell.k < self.mask.width;
     self.cursor = there ? cell : null;
     show();
   };
@@ -330,7 +344,7 @@ function listen(self) {
   chart.heardBy = self;
   chart.on("plotly_hover", ({ points }) => {
     const [q, k] = points[0].pointNumber;
-    const exact = self.mask && points[0].fullData.z.length === self.mask.size; // and no patches of several cells
+    const exact = self.mask && points[0].fullData.z.length === self.mask.height; // and no patches of several cells
     if (exact) self.point({ q, k });
   });
   chart.on("plotly_unhover", () => self.point(null));

@@ -2,7 +2,21 @@
 // hands neither to the server, so this part, which draws nothing, listens to the chart in the container of class
 // data.chart. Rows and columns are named "position: token", or "first–last: tokens" for several (viz/heatmap.py). The
 // positions [row, column], or [position] of what has but one, go to the trigger "pick"; "first row-last row,first
-// column-last column" to "zoom", "" for the whole.
+// column-last column" to "zoom", "" for the whole. Only the browser knows how large the picture is: labels that have no
+// room beside the next one are left out, every second or third alike.
+
+const ROOM = 1.1; // of its own height that a label needs
+
+function thin(chart) {
+  for (const letter of "xy") {
+    const labels = [...chart.querySelectorAll(`.${letter}tick`)];
+    const axis = chart._fullLayout[`${letter}axis`];
+    if (labels.length < 2) continue;
+    const needed = ROOM * parseFloat(getComputedStyle(labels[0].querySelector("text")).fontSize);
+    const every = Math.ceil(needed / (axis._length / labels.length));
+    labels.forEach((label, place) => { label.style.display = place % every ? "none" : ""; });
+  }
+}
 
 function position(name, last) {
   const found = /^(\d+)(?:–(\d+))?: /.exec(name ?? "");
@@ -34,11 +48,14 @@ export default function ({ data, setTriggerValue }) {
     const [rows, columns] = [span(yaxis), span(xaxis)];
     if (rows && columns) setTriggerValue("zoom", `${rows},${columns}`);
   };
+  const drawn = () => thin(heard);
   const listen = () => {
     const chart = place.querySelector(".js-plotly-plot");
     if (!chart || chart === heard || !chart.on) return;
     heard = chart;
-    chart.on("plotly_click", chosen);
+    chart.on("plotly_afterplot", drawn);
+    drawn();
+    if (data.picks) chart.on("plotly_click", chosen);
     if (data.zooms) chart.on("plotly_relayout", zoomed);
   };
   listen();
@@ -46,6 +63,7 @@ export default function ({ data, setTriggerValue }) {
   observer.observe(place, { childList: true, subtree: true });
   return () => {
     observer.disconnect();
+    heard?.removeListener?.("plotly_afterplot", drawn);
     heard?.removeListener?.("plotly_click", chosen);
     heard?.removeListener?.("plotly_relayout", zoomed);
   };

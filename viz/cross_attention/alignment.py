@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from viz.heatmap import LONGEST_TICK
 from viz.html import escaped
-from viz.numbers import tenths
+from viz.numbers import chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
@@ -174,7 +174,7 @@ def _add_row(figure: go.Figure, found: Alignment) -> None:
 def _add_outputs(figure: go.Figure, found: Alignment) -> None:
     """A place to point at above each output: its probability, and what it looks at most."""
     said = [
-        f"step {step + 1} writes <b>{escaped(output)}</b>, {escaped(tenths(float(found.probabilities[step])))}<br>"
+        f"step {step + 1} writes <b>{escaped(output)}</b>, {escaped(chance(float(found.probabilities[step])))}<br>"
         f"looks most at {found.heaviest(step)}: {escaped(found.source[found.heaviest(step)])}, "
         f"{found.weights[step].max():.4f}"
         for step, output in enumerate(found.outputs)
@@ -223,4 +223,4 @@ def _frame(chosen: bool) -> Markup:
 
 def _probability(one: float) -> Markup:
     doubt = Markup(' class="doubt"') if one < 0.9 else Markup()
-    return Markup("<td{}>{}</td>").format(doubt, tenths(float(one)))
+    return Markup("<td{}>{}</td>").format(doubt, chance(float(one)))

@@ -6,7 +6,7 @@ from datetime import date
 from markupsafe import Markup
 
 from viz.cross_attention.alignment import Alignment
-from viz.numbers import tenths
+from viz.numbers import chance, percent
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def verdict(answer: Answer) -> Markup:
         words = Markup(
             "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: it writes {}, {}."
         ).format(wrote, judged)
-    least = tenths(answer.least)
-    if least == tenths(1 - 1e-9):
+    least = chance(answer.least)
+    if least == chance(1):
         words += Markup(" Every character has a probability of {}.").format(least)
     else:
         words += Markup(" Its least certain character is {}, with {}.").format(answer.at, least)
@@ -78,9 +78,9 @@ def step_words(found: Alignment) -> Markup:
         return Markup('<p class="key">{}</p>').format(words)
     words = Markup(
         "Step {} writes <b>{}</b> with {} and looks most at <b>{}</b> (position {}), with a weight of {:.2f}."
-    ).format(step, output, tenths(float(found.probabilities[found.step])), found.source[heavy], heavy, row[heavy])
+    ).format(step, output, chance(float(found.probabilities[found.step])), found.source[heavy], heavy, row[heavy])
     if found.padding.any():
-        words += f" {tenths(float(row[found.padding].sum()))} of the row is on padding."
+        words += f" {percent(float(row[found.padding].sum()))} of the row is on padding."
     return Markup('<p class="key">{}</p>').format(words)
 
 
@@ -107,7 +107,7 @@ def breaks_table(rows: list[Breaks], now: str, count: int) -> Markup:
             '<td class="number">{}</td><td class="number">{}</td></tr>'
         ).format(
             Markup(' aria-current="true"') if row.masks == now else "", row.masks, row.wrote, row.judged,
-            tenths(row.exact), tenths(row.characters), tenths(row.probability),
+            percent(row.exact), percent(row.characters), percent(row.probability),
         )
         for row in rows
     )  # fmt: skip
@@ -138,27 +138,27 @@ def _padding_words(standard: Breaks, padding: Breaks) -> Markup:
     return Markup(
         "Without the <b>padding mask</b> the encoder and the decoder read characters that nobody wrote: {} of the "
         "dates come out right{}."
-    ).format(tenths(padding.exact), _compared(padding.exact, standard.exact))
+    ).format(percent(padding.exact), _compared(padding.exact, standard.exact))
 
 
 def _shown_words(standard: Breaks, causal: Breaks) -> Markup:
     return Markup(
         "Without the <b>causal mask</b> the decoder, shown the right answer as in training, may read the characters "
         "that it is asked for. It never could in training: it gets {} of them right{}."
-    ).format(tenths(causal.characters), _compared(causal.characters, standard.characters))
+    ).format(percent(causal.characters), _compared(causal.characters, standard.characters))
 
 
 def _alone_words(standard: Breaks, causal: Breaks) -> str:
     return (
         "Writing by itself there is nothing yet to the right of the newest character, only earlier characters now see "
-        f"later ones: {tenths(causal.exact)} of the dates come out right{_compared(causal.exact, standard.exact)}."
+        f"later ones: {percent(causal.exact)} of the dates come out right{_compared(causal.exact, standard.exact)}."
     )
 
 
 def _compared(now: float, standard: float) -> str:
     """Beside the standard masks' share; where both are written alike, that nothing changed."""
-    usual = tenths(standard)
-    return ", as with the standard masks" if tenths(now) == usual else f" instead of {usual}"
+    usual = percent(standard)
+    return ", as with the standard masks" if percent(now) == usual else f" instead of {usual}"
 
 
 RULES = """

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from viz.numbers import chance as chance_words
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
@@ -99,7 +100,7 @@ def chance_html(chance: Chance, *, drawn: bool) -> Markup:
         percent(chance.after),
         percent(chance.after) if chance.after > 0 else "out",
         bars,
-        before=percent(chance.before),
+        before=chance_words(chance.before),
     )
 
 
@@ -114,7 +115,7 @@ def chances_head(what: str) -> Markup:
 
 def _chances(scene: Scene) -> str:
     """What the model gives the token, what the sampling makes of it, and what it leaves; silent where all stays."""
-    before, after = percent(scene.chosen.before), percent(scene.chosen.after)
+    before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
     if not scene.settings:
         return f"{before} by the model"
     how = " and ".join([", ".join(scene.settings[:-1]), scene.settings[-1]] if scene.settings[1:] else scene.settings)
@@ -122,7 +123,9 @@ def _chances(scene: Scene) -> str:
     if scene.chosen.after == 0:
         return f"{before} by the model, left out by {how}{now}"
     made = f"{before} by the model" + (f", {after} with {how}{now}" if after != before or scene.place is None else "")
-    return made + (f"; {scene.left:,} of {scene.vocabulary:,} tokens are left" if scene.left < scene.vocabulary else "")
+    if scene.left == scene.vocabulary:
+        return made
+    return f"{made}; {scene.left:,} of {scene.vocabulary:,} tokens {'is' if scene.left == 1 else 'are'} left"
 
 
 def _token(place: int, token: Token, newest: bool) -> Markup:
@@ -133,6 +136,6 @@ def _token(place: int, token: Token, newest: bool) -> Markup:
     kind = "prompt"
     if token.probability is not None:
         kind = "written by-hand" if token.by_hand else "written"
-        title += f", {percent(token.probability)} by the model" + ", taken by you" * token.by_hand
+        title += f", {chance_words(token.probability)} by the model" + ", taken by you" * token.by_hand
     piece = Markup('<span class="{}{}" title="{}">{}</span>').format(kind, " newest" * newest, title, shown)
     return piece + Markup("<br>") * label.count("⏎")

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup
 
 from viz.hatch import PERIOD
-from viz.heatmap import KEY_TITLE, axis_names, figure
+from viz.heatmap import KEY_TITLE, Picture, axis_names, figure
 from viz.html import escaped, join, tag
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
@@ -60,7 +59,7 @@ def row_of(view: HeadView, standard: HeadView | None, query: int) -> Row:
     return Row(cropped(view, rows, columns), None if standard is None else cropped(standard, rows, columns))
 
 
-def bars_figure(row: Row, *, largest_first: bool) -> go.Figure:
+def bars_figure(row: Row, *, largest_first: bool) -> Picture:
     """A bar for each key: all in the order of the text, or the largest alone. Blocked keys are marked as such."""
     names = np.array(axis_names(row.view)["x"], object)
     places = row.largest() if largest_first else np.arange(len(names))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from model.heads.carried import Carried, DirectEffect
+from model.heads.parts import Carried, DirectEffect
 from viz.heads.cells import weight_text
 from viz.html import bar, join, table, tag
 from viz.numbers import percent

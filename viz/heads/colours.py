@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.colors import sequential as plotly_palettes
 
 from viz.head import head_range
+from viz.heatmap import Part, Picture, figure
 from viz.palette import SEQUENTIAL
 from viz.view import HeadView
 
@@ -60,16 +60,20 @@ class Colours:
         how = "the square root of the weight" if self.brightness == "root" else "the weight itself"
         return "; ".join([*parts, f"brightness is {how}."])
 
-    def apply(self, figure: go.Figure, *views: HeadView) -> None:
-        """Give the heatmaps of weights in viz.head's figures of these views these colours."""
+    def given_to(self, picture: Picture, *views: HeadView) -> Picture:
+        """viz.head's picture of these views, its heatmaps of weights in these colours."""
         if self == STANDARD_COLOURS:
-            return  # as they are made
+            return picture  # as it was made
         title = "weight" + (", linear" if self.brightness == "linear" else "")
         title += f", {PERCENT}th percentile" if self.range == "percentile" else ""
-        for trace in figure.data:
-            if trace.name == "weights":
-                trace.update(zmin=0, zmax=self.top(*views), colorscale=self.scale())
-                trace.colorbar.title.text = title
+        plain, colours = picture.to_dict(), {"zmax": self.top(*views), "colorscale": self.scale()}
+
+        def recoloured(trace: Part) -> Part:
+            bar = trace["colorbar"] | {"title": trace["colorbar"]["title"] | {"text": title}}
+            return trace | colours | {"colorbar": bar}
+
+        traces = [recoloured(trace) if trace["name"] == "weights" else trace for trace in plain["data"]]
+        return figure(traces, plain["layout"])
 
 
 STANDARD_COLOURS = Colours()

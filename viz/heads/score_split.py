@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup
 
-from model.heads.score_split import ScoreSplit
+from model.heads.parts import ScoreSplit
 from viz.heads.carried import signed
-from viz.heatmap import figure
+from viz.heatmap import Picture, figure
 from viz.html import bar, join, table, tag
 from viz.palette import NOW, STANDARD, diverging
 
@@ -16,7 +15,7 @@ MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
 STRIPS = (("query", 0.72, 1.0), ("key", 0.40, 0.68), ("product", 0.0, 0.28))  # and what part of the height each has
 
 
-def strips_figure(found: ScoreSplit, *, dark: bool) -> go.Figure:
+def strips_figure(found: ScoreSplit, *, dark: bool) -> Picture:
     """q, k, and their products times the scale, which sum to the score: a strip of D numbers each."""
     reach = max(float(np.abs([found.q, found.k]).max()), 1e-9)
     each = max(float(np.abs(found.by_dimension).max()), 1e-9)

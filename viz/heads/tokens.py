@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from viz.heads.cells import around, cells_packet
+from viz.numbers import percent
 from viz.view import HeadView
 
 MOST_TOKENS = 128  # of each text: as many as the heatmap gives a cell each
@@ -40,9 +41,8 @@ def left_out(whole: HeadView, part: HeadView, query: int, what: str = "tokens") 
     rows, columns = part.weights.shape
     if (rows, columns) == whole.weights.shape:
         return ""
+    which = f"Shown are {what} {part.first_key}–{part.first_key + columns - 1} of {whole.weights.shape[1]:,}"
+    if not part.first <= query < part.first + rows:
+        return f"{which}; the query, {query}, is not among them."
     beyond = float(whole.weights[query].sum() - part.weights[query - part.first].sum(dtype=np.float64))
-    share = f"{max(beyond, 0) * 100:.1f} %"
-    return (
-        f"Shown are {what} {part.first_key}–{part.first_key + columns - 1} of {whole.weights.shape[1]:,}, around the "
-        f"query; {share} of its weight lies outside."
-    )
+    return f"{which}; {percent(max(beyond, 0.0))} of the query's weight lies outside."

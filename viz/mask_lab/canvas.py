@@ -5,6 +5,7 @@ A cell has two bytes: a bit for each mask that blocks it, and a bit for each ope
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from viz.room import MARGIN
 
 HINT = "Drag on the cells, or beside a row or below a column for all of it. Point at a cell to read why it is blocked."
 ALT = (
-    "The composed mask: {size} queries in rows, {size} keys in columns. Arrow keys move, with Shift they choose a "
+    "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move, with Shift they choose a "
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
 
@@ -38,20 +39,19 @@ class MaskView:
     first: int = 0
 
 
-def canvas_packet(view: MaskView, *, begin: int, end: int, epoch: int, number: int, most: int) -> bytes:
-    """Positions begin up to, without, end. epoch: a new one where the page itself set the drawing. number: of the last
-    drawing that the page heard of. most: how many strokes a drawing may have.
+def canvas_packet(
+    view: MaskView, *, rows: tuple[int, int], columns: tuple[int, int], epoch: int, number: int, most: int
+) -> bytes:
+    """The queries and the keys from a position up to, without, another. epoch: a new one where the page itself set the
+    drawing. number: of the last drawing that the page heard of. most: how many strokes a drawing may have.
 
-    The packet has two planes of bytes [S,S].
+    The packet has two planes of bytes [Q,K].
     """
-    part = slice(begin, end)
-    size = end - begin
+    part = slice(*rows), slice(*columns)
     header = {
-        "size": size,
-        "first": view.first + begin,
+        "rows": _side(view, part[0]),
+        "columns": _side(view, part[1]),
         "tokens": int(view.place.max()) + 1,
-        "place": view.place[part].tolist(),
-        "labels": list(view.labels[part]),
         "strokes": [list(stroke) for stroke in view.strokes],
         "masks": [ink(name) for name in view.blockers],
         "openings": [{"name": name, "colour": OPENER_COLOURS[name]} for name in view.openers],
@@ -59,13 +59,22 @@ def canvas_packet(view: MaskView, *, begin: int, end: int, epoch: int, number: i
         "allowed": ALLOWED,
         "room": MARGIN,
         "hint": HINT,
-        "alt": ALT.format(size=size),
+        "alt": ALT.format(queries=rows[1] - rows[0], keys=columns[1] - columns[0]),
         "epoch": epoch,
         "number": number,
         "most": most,
     }
-    planes = [_bits(some, view.place.size)[part, part] for some in (view.blockers, view.openers)]
+    planes = [_bits(some, view.place.size)[part] for some in (view.blockers, view.openers)]
     return packed(header, *(plane.tobytes() for plane in planes))
+
+
+def _side(view: MaskView, part: slice) -> dict[str, Any]:
+    """What stands along one side of the picture."""
+    return {
+        "first": view.first + part.start,
+        "place": view.place[part].tolist(),
+        "labels": list(view.labels[part]),
+    }
 
 
 def _bits(masks: dict[str, np.ndarray], size: int) -> np.ndarray:

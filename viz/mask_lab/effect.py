@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.numbers import Candidate, percent
+from viz.numbers import Candidate, chance
 from viz.palette import MARK
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -117,7 +117,13 @@ def _answers(found: Effect) -> Markup:
         return words + f" Yet {'its loss does not fall' if one else 'the loss of none of them falls'}."
     words += Markup(" Its loss falls from {:.2f} to {:.2f} {}").format(found.standard[best], found.now[best], NATS)
     rose = sum(found.gain(token) < 0 for token in found.known)
-    return words + (f"; that of {rose:,} of the others rises." if rose else ".")
+    return words + (f"; {_others(rose, len(found.known))}." if rose else ".")
+
+
+def _others(rose: int, known: int) -> str:
+    if known == 2:
+        return "that of the other rises"
+    return f"{'one' if rose == 1 else f'{rose:,}'} of the others {'rises' if rose == 1 else 'rise'}"
 
 
 def _way(found: Effect, token: int, path: Sequence["Look"]) -> Markup:
@@ -162,9 +168,9 @@ def _prediction(found: Effect) -> Markup:
     after = _name(found, found.query)
     if standard.label != now.label:
         return Markup("After {} the likeliest next token was <b>{}</b> ({}) and is <b>{}</b> ({}).").format(
-            after, standard.label, percent(standard.probability), now.label, percent(now.probability)
+            after, standard.label, chance(standard.probability), now.label, chance(now.probability)
         )
-    before, after_all = percent(standard.probability), percent(now.probability)
+    before, after_all = chance(standard.probability), chance(now.probability)
     if before == after_all:
         return Markup()
     return Markup("After {} the likeliest next token stays <b>{}</b>: {}, before {}.").format(
@@ -177,11 +183,12 @@ def _name(found: Effect, place: int) -> Markup:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """ "5 to 14, 16, 18 to 20"."""
+    """ "5 to 14, 16, 18, 19"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
+    spelled = (f"{first} to {last}" if last > first + 1 else range(first, last + 1) for first, last in runs)
+    return ", ".join(one if isinstance(one, str) else ", ".join(map(str, one)) for one in spelled)

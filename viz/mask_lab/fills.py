@@ -57,7 +57,7 @@ def fills_sentence(found: "Comparison") -> str:
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
     worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
     if worst is not None and leaks[worst] > 0:
-        share = percent(leaks[worst]).removeprefix("≤ ")
+        share = percent(leaks[worst]).removeprefix("< ")
         parts.append(f"{worst} leaves at most {share} of a row's attention on cells that are blocked.")
     elif worst is not None and leaks[worst] == 0:
         parts.append("On this head none of them leaves any weight on a blocked cell in float32.")
@@ -76,7 +76,7 @@ def order_sentence(found: "Comparison") -> str:
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return ""
     words = (
-        f"Multiplying by the mask after the softmax, a row keeps as little as {percent(lost.damage.least_total)} of "
+        f"Multiplying by the mask after the softmax, a row keeps only {percent(lost.damage.least_total)} of "
         "its attention: the blocked cells had taken their share already. "
     )
     if again.damage.nans:

@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 from markupsafe import escape
 
 from viz import heatmap
-from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching, mark_row
+from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.palette import table
+from viz.room import MARGIN, TWO
 from viz.view import HeadView, coarser, reduced
 
-HEIGHT = 540  # pixels
-LEFT, RIGHT = (0.0, 0.46), (0.52, 0.98)
+LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # in the dark and in the light
 MOST_CELLS = 192  # a side: two pictures share the width
 
@@ -49,14 +49,12 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     alone = f"layer L{view.layer} alone: what a token may look at"
     stacked = f"stacked: after how many of {_layers(len(view.window))} it can know of it"
     layout = {
-        "height": HEIGHT,
-        "margin": {"l": 8, "r": 8, "t": 52, "b": 8},
+        "margin": MARGIN | {"autoexpand": False},
         "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
         "images": hatching(mask.blocked, dark=dark),
+        "shapes": heatmap.frames(mask, view.query, "", "2"),
     }
-    figure = heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
-    mark_row(figure, view.query // mask.step, ("", "2"))
-    return figure
+    return heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
 
 
 def reach_table(view: ReachView) -> str:
@@ -142,7 +140,7 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     most = int(numbers.max())
     every = -(-most // 12)  # so many numbers at the colour bar
     ticks = list(range(1, most + 1, every))
-    bar = colour_bar("layers", x=RIGHT[1] + 0.005, xanchor="left", y=1, yanchor="top", ypad=0, tickvals=ticks)
+    bar = colour_bar("layers", x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks)
     first = "" if mask.step == 1 else "at the soonest "
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
         "zmin": 0.5,

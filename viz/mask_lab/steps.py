@@ -17,7 +17,6 @@ from viz.heatmap import (
     colour_bar,
     colour_range,
     hatching,
-    mark_row,
     weights_trace,
 )
 from viz.palette import diverging
@@ -53,13 +52,12 @@ def steps_figure(view: StepsView, *, dark: bool) -> go.Figure:
     layout = _layout(head) | {
         "annotations": _titles(view)
         + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],
+        "shapes": heatmap.frames(head, view.query, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
         "images": [image for place in (MASKED, WEIGHTS) for image in hatching(head.blocked, dark=dark, place=place)],
     }
     weights = weights_trace(head, colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
     pictures = [*_scores(view, head, dark), *blocked_traces(head, WEIGHTS), weights, *_values(view, head, dark)]
-    figure = heatmap.figure(pictures, layout)
-    mark_row(figure, view.query // head.step, (RAW, SCALED, MASKED, WEIGHTS, OUTPUT))
-    return figure
+    return heatmap.figure(pictures, layout)
 
 
 def _scores(view: StepsView, head: HeadView, dark: bool) -> list[Part]:

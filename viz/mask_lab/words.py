@@ -41,7 +41,7 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
         parts[0] += ": " + _list(first, MASK_COLOURS)
     if first != whole:
         parts.append(
-            f"a cell that several masks block counts for the first; each alone blocks {_list(whole, MASK_COLOURS)}"
+            f"a cell that several masks block counts for the first; each counted alone: {_list(whole, MASK_COLOURS)}"
         )
     opened = {name: count for name, count in _opened(view, taken).items() if count}
     if opened:

@@ -165,8 +165,9 @@ STYLE = f"""
   table.padded .p, table.padded .d {{ font-size: .75rem; min-height: 1.35em; white-space: nowrap; }}
   table.padded td .p {{ opacity: .75; }}
   table.padded td.pad .t {{ opacity: .8; }}
+  table.padded td.apart .p {{ opacity: 1; }}
   table.padded td.apart .d {{ font-weight: 600; }}
-  table.padded td.same .d {{ opacity: .55; }}
+  table.padded td.same .d {{ opacity: .75; }}
   table.padded td.read {{ box-shadow: inset 0 -2px 0 currentColor; }}
   table.padded td.pad.off, .padded.swatch.off {{ background: {MASK_COLOURS["padding"]}59; }}
   table.padded td.pad.keys, .padded.swatch.keys {{ background: {_stripes(45, 0.45)}; }}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from viz.formats import amount
-from viz.numbers import Candidate, percent
+from viz.numbers import Candidate, chance
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 
@@ -93,13 +93,14 @@ def _candidate(one: Candidate | None, expected: Candidate) -> str:
         return "<td></td>"
     kind = "correct" if one.label == expected.label else "wrong"
     token = f'<span class="token">{escape(one.label)}</span>'
-    return f'<td class="{kind}">{token} <span>{percent(one.probability)}</span></td>'
+    return f'<td class="{kind}">{token} <span>{chance(one.probability)}</span></td>'
 
 
 WAYS = """
   .st-key-ways [data-testid="stHorizontalBlock"] { flex-wrap: nowrap; }
   .st-key-ways [data-testid="stColumn"] { min-width: 0 !important; }
   .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
+  .st-key-ways button p { color: inherit; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }
   .st-key-ways button div, .st-key-ways button p { white-space: normal; overflow: visible; }
   .st-key-ways button p { font-size: .875rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
@@ -108,14 +109,14 @@ WAYS = """
   .st-key-ways [data-testid="stCaptionContainer"] { margin-bottom: 0; }
   .st-key-ways [data-testid="stCaptionContainer"] p { line-height: 1.25; margin: 0; }
 """
-STYLE = f"""
+STYLE = """
 <style>
-  table.texts th {{ vertical-align: bottom; white-space: normal; line-height: 1.25; }}
-  table.texts td > span {{ display: inline-block; white-space: nowrap; }}
-  table.numbers.texts td {{ white-space: normal; }}
-  table.texts td.wrong {{ color: {NOW}; font-weight: 600; }}
-  table.texts td.faint {{ opacity: .6; }}
-  table.texts td > span {{ vertical-align: bottom; }}
-  table.texts td .token {{ white-space: pre; line-height: inherit; }}
+  table.texts th { vertical-align: bottom; white-space: normal; line-height: 1.25; }
+  table.texts td > span { display: inline-block; white-space: nowrap; }
+  table.numbers.texts td { white-space: normal; }
+  table.texts td.wrong { color: light-dark(#B03A37, #E8837F); font-weight: 600; }
+  table.texts td.faint { opacity: .6; }
+  table.texts td > span { vertical-align: bottom; }
+  table.texts td .token { white-space: pre; line-height: inherit; }
 </style>
 """

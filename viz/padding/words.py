@@ -6,7 +6,7 @@ from dataclasses import replace
 from markupsafe import escape
 
 from viz.formats import amount
-from viz.numbers import percent
+from viz.numbers import chance
 from viz.padding.grid import PaddedText
 from viz.padding.tables import MASKS, Way, position_words, way_name
 
@@ -91,8 +91,8 @@ def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
         assert text.alone is not None
         return (
             f", and {who} likeliest next token is <b>{escape(_quoted(text.padded.label))}</b> "
-            f"({percent(text.padded.probability)}) instead of <b>{escape(_quoted(text.alone.label))}</b> "
-            f"({percent(text.alone.probability)})."
+            f"({chance(text.padded.probability)}) instead of <b>{escape(_quoted(text.alone.label))}</b> "
+            f"({chance(text.alone.probability)})."
         )
     return "." if worst.alone is None else ". The likeliest next token of every sentence stays the same."
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from viz.heatmap import colour_bar
-from viz.numbers import tenths
+from viz.numbers import chance
 from viz.palette import NOW, STANDARD, sequential
 from viz.pixels.pictures import GREYS, LEVELS, SIDE
 
@@ -87,8 +87,8 @@ def class_table(chances: np.ndarray, told: int) -> Markup:
     """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
     names = [Markup("<b>{} ← told</b>").format(one) if one == told else str(one) for one in range(len(chances))]
     rows = Markup().join(
-        Markup('<tr><td class="token">{}</td>{}</tr>').format(name, _bar(float(chance), STANDARD))
-        for name, chance in zip(names, chances, strict=True)
+        Markup('<tr><td class="token">{}</td>{}</tr>').format(name, _bar(float(share), STANDARD))
+        for name, share in zip(names, chances, strict=True)
     )
     head = Markup('<tr><th>class</th><th colspan="2">likely, given what is drawn</th></tr>')
     return Markup('<table class="numbers classes">{}{}</table>').format(head, rows)
@@ -98,4 +98,4 @@ def _bar(share: float, colour: str) -> Markup:
     """A share, 0 to 1, as two cells: in words, and as a bar."""
     return Markup(
         '<td class="number">{}</td><td class="track"><div class="bar" style="width:{:.1f}%;background:{}"></div></td>'
-    ).format(tenths(share), share * 100, colour)
+    ).format(chance(share), share * 100, colour)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
-from viz.numbers import tenths
+from viz.numbers import chance, percent
 from viz.pixels.pictures import CELLS, SIDE, PixelView, name_of, strongest
 
 SAME = 0.005  # nats a pixel; a smaller change of the loss is called none
@@ -34,7 +34,7 @@ def sentence(seen: Seen) -> Markup:
         return _looks(seen)
     looker = name_of(view.query, view.class_name)
     leak = (
-        f"Without the causal mask, {tenths(seen.leak)} of {seen.name}’s attention from {looker} goes to later pixels."
+        f"Without the causal mask, {percent(seen.leak)} of {seen.name}’s attention from {looker} goes to later pixels."
     )
     if seen.layer_only:
         redone = "Only this layer’s weights are redone, from the standard run’s queries and keys; predictions stay."
@@ -47,7 +47,7 @@ def _looks(seen: Seen) -> Markup:
     view, after = seen.view, int(seen.view.blocked.sum())
     looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
     who = f"from {looker}" if looker == picked else f"writing {picked} from {looker}"
-    places = ", ".join(f"{tenths(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights))
+    places = ", ".join(f"{percent(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights))
     rest = Markup("Nothing comes after it, so nothing is blocked. Pick a pixel further up to see the mask.")
     if after:
         later = "later pixel is" if after == 1 else "later pixels are"
@@ -60,7 +60,7 @@ def _answer(seen: Seen) -> Markup:
     pixel = name_of(seen.view.pixel + 1, "")
     now, standard = seen.loss
     change = f"from {standard:.3f} to {now:.3f} nats a pixel"
-    here = _here(pixel, *map(tenths, seen.chance))
+    here = _here(pixel, *map(chance, seen.chance))
     if now > standard + SAME:
         why = "it was trained never to see later pixels, and <b>does not read the answer</b> from them"
         return Markup("Over the image the loss rises {}: {}. {}").format(change, Markup(why), here)

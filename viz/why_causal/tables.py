@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from viz.numbers import tenths
+from viz.numbers import percent
 from viz.why_causal.charts import colour
 
 STYLE = Markup("""<style>
 .four { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .6rem; }
+@media (max-width: 640px) { .four { grid-template-columns: minmax(0, 1fr); } }
 .four .one { border: 1px solid rgba(128,128,128,.3); border-left-width: 4px; border-radius: 5px; padding: .4rem .7rem; }
 .four .what { font-size: .875rem; margin: 0; }
 .four .numbers { display: flex; flex-wrap: wrap; gap: 0 1.1rem; align-items: baseline; }
@@ -73,7 +74,7 @@ def nats(loss: float) -> str:
 def _copy(score: float, chosen: bool) -> Markup:
     shade = min(max(score, 0.0), 1.0) * 0.45  # so that the number stands out on light and on dark ground
     return Markup('<td class="{}" style="background: rgba(230,159,0,{:.2f})">{}</td>').format(
-        "chosen" if chosen else "", shade, tenths(score)
+        "chosen" if chosen else "", shade, percent(score)
     )
 
 
@@ -86,7 +87,7 @@ def _card(card: Card) -> Markup:
         '<span class="number"><b>{}</b> different tokens of the {} it writes</span></div>'
         '<p class="written"><span class="given">{}</span>{}</p></div>'
     ).format(
-        colour(card.trained), _word(card.trained), _word(card.run), nats(card.loss), tenths(card.accuracy),
+        colour(card.trained), _word(card.trained), _word(card.run), nats(card.loss), percent(card.accuracy),
         card.different, card.tokens, _shown(card.given), _shown(card.written),
     )  # fmt: skip
 

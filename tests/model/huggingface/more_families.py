@@ -66,6 +66,7 @@ OWN_CODE: dict[str, PreTrainedConfig] = {
     "deberta-v2": hf.DebertaV2Config(
         **PLAIN, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, type_vocab_size=0
     ),
+    "doge": hf.DogeConfig(**GROUPED, keep_window_size=24),  # it adds a number for each key, and is made for 24 tokens
     "layoutlm": hf.LayoutLMConfig(**PLAIN),
     "nystromformer": hf.NystromformerConfig(**PLAIN, num_landmarks=47, segment_means_seq_len=47, conv_kernel_size=1),
     "squeezebert": hf.SqueezeBertConfig(**PLAIN | {"intermediate_size": 40}, embedding_size=24),
@@ -206,7 +207,6 @@ MULTIMODAL: dict[str, PreTrainedConfig] = {
         layer_types=["chunked_attention", "full_attention", "chunked_attention"],
     ),
 }
-GEMMA = WIDE | {"sliding_window": 3, "query_pre_attn_scalar": 7}
 PAIRS: dict[str, PreTrainedConfig] = {
     "t5gemma": hf.T5GemmaConfig(
         encoder=hf.T5GemmaModuleConfig(**WIDE, sliding_window=3, query_pre_attn_scalar=7),

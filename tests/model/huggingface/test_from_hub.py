@@ -16,10 +16,11 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import save
-from transformers import LlamaConfig
+from transformers import BertConfig, BlipConfig, LlamaConfig, VisionEncoderDecoderConfig, ViTConfig
 
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, TooLarge
+from model.huggingface import refusals
 from model.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.fake_hub import cache, no_network
@@ -237,3 +238,35 @@ def test_a_sentence_transformers_repository_says_how_to_get_the_transformer_insi
     fake.repos = {REPO: {"modules.json": b"[]", "0_Transformer/config.json": b"{}"}}
     with pytest.raises(CheckpointError, match=rf"hf download {REPO} --local-dir FOLDER"):
         catalog.load(REPO, settings=SETTINGS)
+
+
+def test_the_transformer_inside_a_sentence_transformers_repository(
+    fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all its folders that of the first module alone is fetched; then it is found without a network."""
+    modules = [{"idx": 0, "path": "0_Transformer", "type": "x"}, {"idx": 1, "path": "1_Pooling", "type": "y"}]
+    inside = {f"0_Transformer/{name}": content for name, content in files.items()}
+    fake.repos = {REPO: {"modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b"{}", **inside}}
+    assert catalog.download_size(REPO, SETTINGS) == sum(map(len, files.values()))
+    assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
+    assert downloads(fake) == {"modules.json", *files}
+    no_network(monkeypatch)
+    assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
+
+
+def test_what_runs_on_no_text_alone_is_said_before_the_weights_are_fetched(
+    fake: ListingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the list of known ones too: the network that the config describes is asked."""
+    monkeypatch.setattr(refusals, "NOT_SHOWN", {})
+    vit = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9, image_size=16)
+    bert = BertConfig(**families.PLAIN, is_decoder=True, add_cross_attention=True)
+    pair = VisionEncoderDecoderConfig.from_encoder_decoder_configs(vit, bert)
+    for config, sentence in ((pair, "its encoder reads pixel values"), (BlipConfig(), "does not run on text alone")):
+        config.save_pretrained(tmp_path)
+        families.save_tokenizer(tmp_path)
+        fake.repos = {REPO: {path.name: path.read_bytes() for path in tmp_path.iterdir()} | {"model.safetensors": b""}}
+        with pytest.raises(CheckpointError, match=sentence):
+            catalog.load(REPO, settings=SETTINGS)
+        assert "model.safetensors" not in downloads(fake)
+        shutil.rmtree(constants.HF_HUB_CACHE)

@@ -88,7 +88,14 @@ class TestLongTexts:
         outside = view.weights[100, :first].sum() + view.weights[100, first + MOST_TOKENS :].sum()
         words = left_out(view, part, 100)
         assert f"{first}–{first + MOST_TOKENS - 1} of {size}" in words
-        assert f"{outside * 100:.1f} %" in words
+        assert f"{outside * 100:.1f}" in words
+        assert "of the query's weight" in words
+
+    def test_a_part_without_the_query_says_so(self) -> None:
+        view = view_of((29, 29), causal=causal(29))
+        part = shown(view, (3, 11), 25)
+        assert (part.first, part.weights.shape) == (3, (8, 8))
+        assert left_out(view, part, 25) == "Shown are tokens 3–10 of 29; the query, 25, is not among them."
 
     def test_a_rectangle_keeps_its_first_keys(self) -> None:
         view = view_of((MOST_TOKENS + 5, MOST_TOKENS + 9))

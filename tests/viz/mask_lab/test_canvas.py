@@ -31,14 +31,16 @@ def view(**changes: Any) -> MaskView:
 
 
 def planes_of(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
-    """The header, and the planes uint8 [2,S,S]: blockers, openers."""
+    """The header, and the planes uint8 [2,Q,K]: blockers, openers."""
     header, body = unpacked(packet)
-    return header, body.reshape(2, header["size"], header["size"])
+    return header, body.reshape(2, len(header["rows"]["place"]), len(header["columns"]["place"]))
 
 
 class TestPacket:
     def test_a_bit_for_each_mask_and_each_opening(self) -> None:
-        header, (blockers, openers) = planes_of(canvas_packet(view(), begin=0, end=SIZE, epoch=2, number=5, most=11))
+        header, (blockers, openers) = planes_of(
+            canvas_packet(view(), rows=(0, SIZE), columns=(0, SIZE), epoch=2, number=5, most=11)
+        )
         assert [one["name"] for one in header["masks"]] == ["causal", "padding"]
         np.testing.assert_array_equal(blockers & 1 != 0, CAUSAL)
         np.testing.assert_array_equal(blockers & 2 != 0, PADDING)
@@ -48,11 +50,12 @@ class TestPacket:
         assert header["tokens"] == 5
 
     def test_a_part_of_the_text_keeps_its_positions(self) -> None:
-        header, (blockers, _) = planes_of(canvas_packet(view(), begin=3, end=6, epoch=0, number=0, most=1))
-        assert header["place"] == [1, 2, 3]
-        assert header["labels"] == list("bcd")
-        assert (header["first"], header["tokens"], header["size"]) == (3, 5, 3)
-        np.testing.assert_array_equal(blockers & 1 != 0, CAUSAL[3:6, 3:6])
+        header, (blockers, _) = planes_of(canvas_packet(view(), rows=(4, 6), columns=(1, 4), epoch=0, number=0, most=1))
+        assert header["rows"] == {"first": 4, "place": [2, 3], "labels": list("cd")}
+        assert header["columns"] == {"first": 1, "place": [-1, 0, 1], "labels": ["<pad>", *"ab"]}
+        assert header["tokens"] == 5
+        assert "2 queries in rows, 3 keys in columns" in header["alt"]
+        np.testing.assert_array_equal(blockers & 2 != 0, PADDING[4:6, 1:4])
 
 
 def words(html: str) -> str:
@@ -73,7 +76,7 @@ class TestWords:
         union = (blocked["causal"] | blocked["padding"]).sum()
         causal, padding = blocked["causal"].sum(), blocked["padding"].sum()
         assert said.startswith(f"{union} of 49 cells blocked: {causal} causal, {union - causal} padding")
-        assert f"each alone blocks {causal} causal, {padding} padding" in said
+        assert f"each counted alone: {causal} causal, {padding} padding" in said
         assert f"opened again: {(CAUSAL & SINKS).sum()} sinks" in said
 
     def test_one_mask_alone_needs_no_second_count(self) -> None:

@@ -74,8 +74,8 @@ def test_of_several_the_one_that_gains_most_and_how_many_lose() -> None:
     said = words(effect(changed(leaking(STRAIGHT | ROUND), c=4.5, e=0.25)))
     assert said == (
         "2 tokens can now be known before they are predicted (3, 5). e (5) gains most: in layer L1 f (6) may look at "
-        "it, in L4 d (4), which predicts it, may look at f (6). Its loss falls from 3.00 to 0.25 nats; that of 1 of "
-        "the others rises."
+        "it, in L4 d (4), which predicts it, may look at f (6). Its loss falls from 3.00 to 0.25 nats; that of the "
+        "other rises."
     )
 
 
@@ -97,6 +97,14 @@ def test_ranges_of_tokens() -> None:
     assert "4 tokens can now be known before they are predicted (1 to 3, 5). a (1) gets out this way" in words(
         effect(leaking(ways))
     )
+
+
+def test_two_in_a_row_are_no_range_and_how_many_of_the_others_lose_is_told() -> None:
+    ways = {token: (Look(0, token - 1, token),) for token in (2, 3, 5, 6)}
+    for lost, told in (({"c": 9.0}, "one of the others rises."), ({"c": 9.0, "f": 9.0}, "2 of the others rise.")):
+        said = words(effect(changed(leaking(ways), e=0.25, **lost)))
+        assert "4 tokens can now be known before they are predicted (2, 3, 5, 6)." in said
+        assert said.endswith(f"nats; {told}")
 
 
 def test_tokens_are_text() -> None:

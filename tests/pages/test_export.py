@@ -1,0 +1,103 @@
+"""The page Export without a browser: what it offers is what Explore shows, and an export opens again.
+
+python -m pytest tests/pages/test_export.py
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from streamlit.testing.v1 import AppTest
+
+from model import catalog
+from model.masks import MaskSpec
+from tests.pages.explore import Explore, array
+from viz.export import data, picture
+
+TEXT = "Once upon a time, the cat sat on a mat"
+
+
+class Page(Explore):
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(Path(__file__).parents[2] / "app.py"), default_timeout=120)
+        self.app.switch_page("pages/export.py")
+        self.app.query_params.update({"text": TEXT} | query)
+        self.run()
+
+    def section(self, name: str) -> "Page":
+        self.app.segmented_control(key="section").set_value(name)
+        self.run()
+        return self
+
+
+def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Any]]:
+    """What the page's buttons give, by their labels."""
+    found: dict[str, Callable[[], Any]] = {}
+    monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: found.update({label: data}))
+    return found
+
+
+def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    Page(causal="false", layer="2", head="3").section("Numbers")
+    model = catalog.load("story")
+    trace = model.run(model.encode([TEXT], "left"), MaskSpec(causal=False))
+    for label in ("NPZ", "safetensors", "All heads, NPZ"):
+        export = data.read(taken[label]())
+        np.testing.assert_allclose(export.chosen.weights, trace.weights(2, 3).numpy(), atol=1e-6)
+        assert export.about.masks["causal"] is False
+        assert export.about.text_sha256 == data.hash_of(TEXT)
+    assert len(export.heads) == 36
+    np.testing.assert_allclose(export.heads[5, 4].weights, trace.weights(5, 4).numpy(), atol=1e-6)
+    assert taken["CSV"]().count("\n") == 1 + export.chosen.weights.size
+
+
+def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+    monkeypatch.setattr(
+        picture, "head_picture", lambda view, words, other: said.append((view, words, other)) or Figure()
+    )
+    Page(causal="false")
+    Page()
+    Page(causal="false", scope="layer")
+    (_, lifted, standard), (_, plain, nothing), (_, only, _) = said
+    assert "Masks: padding; lifted: causal. Queries 0–" in lifted.caption
+    assert standard is not None
+    assert "Masks: causal, padding. " in plain.caption
+    assert nothing is None
+    assert "lifted: causal, in this layer only." in only.caption
+
+
+def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    explore = Explore(text=TEXT, layer="2", head="3")
+    taken = downloads(monkeypatch)
+    Page(layer="2", head="3").section("Numbers")
+    page = Page(layer="0", head="0").section("Open an export")
+    page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
+    page.run()
+    traces = page.figures()["opened_figure"]["data"]
+    found = next(trace for trace in traces if trace["name"] == "weights")
+    np.testing.assert_allclose(array(found["z"]), explore.weights(), atol=1e-6)
+    assert (
+        found["y"]
+        == next(trace for trace in explore.figures()["head_figure"]["data"] if trace["name"] == "weights")["y"]
+    )
+
+
+def test_a_damaged_upload_is_a_sentence() -> None:
+    page = Page().section("Open an export")
+    page.app.file_uploader(key="take_export").upload("x<b>.npz", b"PK no more", "application/zip")
+    page.run()
+    (error,) = page.said("error")
+    assert error.startswith("x<b>.npz was not opened: expected an NPZ that Unmask saved, got one that cannot be read")
+    assert not page.figures()
+
+
+def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "MOST_SIDE", 5)
+    assert any("room to name 5 tokens" in said for said in Page().said("info"))
+    monkeypatch.setattr(data, "MOST_BYTES", 2000)
+    assert any("All heads of this text take more" in caption.value for caption in Page().section("Numbers").app.caption)

@@ -1,0 +1,141 @@
+"""Exports: what is written is read back to the bit, and nothing else is read.
+
+python -m pytest tests/viz/export/test_data.py
+"""
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors
+
+from tests.viz.views import causal, padded, view_of
+from viz.export import data
+from viz.export.data import About, Export
+
+WRITERS = {"npz": data.as_npz, "safetensors": data.as_safetensors}
+
+
+def export_of(tokens: int = 7) -> Export:
+    """Three heads, two of which have another mask beside the causal one."""
+    heads = {
+        (2, 0): view_of((tokens, tokens), 1, causal=causal(tokens), padding=padded(tokens, 2)),
+        (3, 1): view_of((tokens, tokens), 2, causal=causal(tokens)),
+        (3, 5): view_of((tokens, tokens), 3, causal=causal(tokens), padding=padded(tokens, 3)),
+    }
+    labels = tuple(f"t{place}·ä中" for place in range(tokens))
+    about = About(
+        unmask="0.1", model="story", layer=3, head=1, text_sha256=data.hash_of("a text"),
+        masks={"causal": True}, queries=labels, keys=labels,
+    )  # fmt: skip
+    return Export(
+        about, {place: replace(view, queries=list(labels), keys=list(labels)) for place, view in heads.items()}
+    )
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_what_is_written_is_read_back(write: Callable[[Export], bytes]) -> None:
+    one = export_of()
+    other = data.read(write(one))
+    assert other.about == one.about
+    assert list(other.heads) == list(one.heads)
+    for place, view in one.heads.items():
+        found = other.heads[place]
+        assert (found.weights == view.weights).all()
+        assert (found.scaled == view.scaled).all()
+        assert found.queries == view.queries
+        assert {name for name, mask in found.blocked.items() if mask.any()} == set(view.blocked)
+        for name, mask in view.blocked.items():
+            assert (found.blocked[name] == mask).all()
+    assert (other.chosen.weights == one.heads[3, 1].weights).all()
+
+
+def test_numpy_and_safetensors_read_them_without_us() -> None:
+    one = export_of()
+    with np.load(io.BytesIO(data.as_npz(one)), allow_pickle=False) as file:
+        assert file["weights"].shape == (3, 7, 7)
+        assert file["heads"].tolist() == [0, 1, 5]
+        assert json.loads(file["about.json"])["model"] == "story"
+    assert safetensors.load(data.as_safetensors(one))["mask:causal"].dtype == bool
+
+
+def test_a_line_of_the_csv_is_a_cell() -> None:
+    one = export_of()
+    view = replace(one.chosen, queries=["=1+1", "-", *"abcde"])
+    one = replace(one, heads=one.heads | {(3, 1): view})
+    lines = list(csv.DictReader(io.StringIO(data.as_csv(one))))
+    assert len(lines) == 49
+    for line in lines:
+        query, key = int(line["query"]), int(line["key"])
+        assert float(line["weight"]) == pytest.approx(float(view.weights[query, key]), abs=1e-8)
+        blockers = [name for name, mask in view.blocked.items() if mask[query, key]]
+        assert line["blocked by"] == " and ".join(blockers)
+    assert lines[0]["query token"] == "'=1+1"  # a spreadsheet would compute it
+    assert lines[7]["query token"] == "-"
+
+
+def changed(**arrays: np.ndarray) -> bytes:
+    """A file with other arrays."""
+    one = export_of()
+    with np.load(io.BytesIO(data.as_npz(one))) as file:
+        kept = {name: file[name] for name in file.files if name != data.ABOUT}
+    file = io.BytesIO()
+    np.savez(file, **(kept | arrays))
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(data.ABOUT, data.as_json(one))
+    return file.getvalue()
+
+
+def renamed(**about: object) -> bytes:
+    """A file that says something else of itself."""
+    one = export_of()
+    said = json.dumps(json.loads(data.as_json(one)) | about)
+    arrays = {"weights": np.zeros((1, 7, 7), np.float32)}
+    return safetensors.save(arrays, metadata={"about": said})
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (b"", "got neither"),
+        (b"PK\x03\x04 and no more", "cannot be read"),
+        (data.as_npz(export_of())[:-40], "cannot be read"),
+        (safetensors.save({"weights": np.zeros(3, np.float32)}), "got neither"),
+        (renamed(model="x" * 301), "model"),
+        (renamed(format=2), "format"),
+        (renamed(text_sha256="no hash"), "text_sha256"),
+        (renamed(), "no heads and no layers and no scores"),
+        (changed(weights=np.zeros((3, 7, 5), np.float32)), "expected weights \\[N, 7, 7\\]"),
+        (changed(weights=np.full((3, 7, 7), 1.5, np.float32)), "from 0 to 1"),
+        (changed(weights=np.full((3, 7, 7), np.nan, np.float32)), "from 0 to 1"),
+        (changed(scores=np.zeros((3, 7, 7), np.float64)), "expected scores as float32"),
+        (changed(heads=np.array([0, 1, 1])), "3 different heads"),
+        (changed(layers=np.array([2, 4, 3])), "layer 3, head 1 among them"),
+        (changed(**{"mask:magic": np.zeros((3, 7, 7), bool)}), "magic"),
+        (changed(weights=np.array([{}, {}, {}], object)), "cannot be read"),
+    ],
+)
+def test_what_is_no_export_is_refused_in_a_sentence(file: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        data.read(file)
+
+
+def test_what_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = data.as_npz(export_of())
+    monkeypatch.setattr(data, "MOST_BYTES", len(file) - 1)
+    with pytest.raises(ValueError, match="expected at most"):
+        data.read(file)
+    monkeypatch.setattr(data, "MOST_BYTES", 2 * len(file))
+    bomb = changed(more=np.zeros(8 * len(file), np.uint8))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(bomb)) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    assert len(packed.getvalue()) < 2 * len(file)
+    with pytest.raises(ValueError, match="unpacked"):
+        data.read(packed.getvalue())

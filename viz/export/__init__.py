@@ -1,0 +1,1 @@
+"""What leaves the page: pictures for print, and the numbers as files."""

@@ -1,0 +1,210 @@
+"""The numbers of one text as files, and back: NPZ and safetensors for programs, CSV for a sheet, JSON about them.
+
+A file holds N heads of one text, Q queries by K keys: `weights` and `scores` (scaled, before the masks), float32
+[N,Q,K]; `mask:NAME`, bool [N,Q,K], True = blocked by it; `layers` and `heads`, int64 [N]; `about`: what they are of.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from model.errors import first_line
+from viz.palette import MASK_COLOURS
+from viz.view import HeadView
+
+FORMAT = 1
+MOST_BYTES = 64 * 2**20  # of the numbers in a file
+MOST_SIDE = 4096
+ABOUT = "about.json"
+MASK = "mask:"
+FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a formula
+
+Heads = dict[tuple[int, int], HeadView]
+
+
+class About(BaseModel):
+    """What the numbers are of. Layers and heads count from 0; masks: a MaskSpec as plain data."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may say more
+
+    format: int = Field(default=FORMAT, ge=1, le=FORMAT)
+    unmask: str = Field(default="", max_length=100)
+    model: str = Field(max_length=300)
+    attention: str = Field(default="self", max_length=20)
+    layer: int = Field(ge=0)  # the chosen head
+    head: int = Field(ge=0)
+    text_sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    masks: dict[str, Any]
+    queries: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
+    keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
+
+
+@dataclass(frozen=True, eq=False)
+class Export:
+    """What a file holds: whole heads, by layer and head, and what they are of."""
+
+    about: About
+    heads: Heads
+
+    @property
+    def chosen(self) -> HeadView:
+        """The head that was shown when it was saved."""
+        return self.heads[self.about.layer, self.about.head]
+
+
+def hash_of(text: str) -> str:
+    """What stands for a text in a file that does not hold it."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def fits(view: HeadView, heads: int) -> bool:
+    """Whether so many heads of this one's size go into one file."""
+    return heads * view.weights.size * 9 <= MOST_BYTES
+
+
+def as_json(export: Export) -> bytes:
+    """What the numbers are of, to lie beside them."""
+    return json.dumps(export.about.model_dump(), ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
+
+
+def as_npz(export: Export) -> bytes:
+    """For numpy.load: the arrays, and about.json as bytes."""
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, **_arrays(export))
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(ABOUT, as_json(export))
+    return file.getvalue()
+
+
+def as_safetensors(export: Export) -> bytes:
+    """For safetensors: the arrays, and `about` among the file's metadata."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(export).items()}
+    return safetensors.save(arrays, metadata={"about": as_json(export).decode()})
+
+
+def as_csv(export: Export) -> str:
+    """The chosen head, a line a cell: query, key, weight, scaled score, and what blocks it."""
+    view = export.chosen
+    file = io.StringIO()
+    lines = csv.writer(file)
+    lines.writerow(["query", "query token", "key", "key token", "weight", "scaled score", "blocked by"])
+    for query, key in np.ndindex(view.weights.shape):
+        blockers = " and ".join(name for name, mask in view.blocked.items() if mask[query, key])
+        cell = view.weights[query, key], view.scaled[query, key]
+        lines.writerow(
+            [query, _cell(view.queries[query]), key, _cell(view.keys[key]), *(f"{x:.9g}" for x in cell), blockers]
+        )
+    return file.getvalue()
+
+
+def read(data: bytes) -> Export:
+    """What as_npz or as_safetensors wrote; nothing in it is trusted, nothing is executed.
+
+    Raises ValueError that says what was expected.
+    """
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"expected at most {MOST_BYTES / 2**20:.0f} MB, got {len(data) / 2**20:.0f}")
+    about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
+    try:
+        known = About.model_validate_json(about)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise ValueError(
+            f"expected an export of Unmask, but its {ABOUT} does not fit ({where}: {first['msg']})"
+        ) from None
+    return Export(known, _heads(known, arrays))
+
+
+def _arrays(export: Export) -> dict[str, np.ndarray]:
+    views = list(export.heads.values())
+    names = dict.fromkeys(name for view in views for name in view.blocked)
+    masks = {
+        MASK + name: np.stack([view.blocked.get(name, np.zeros(view.weights.shape, bool)) for view in views])
+        for name in names
+    }
+    places = np.array(list(export.heads), np.int64)
+    return masks | {
+        "weights": np.stack([view.weights for view in views]).astype(np.float32),
+        "scores": np.stack([view.scaled for view in views]).astype(np.float32),
+        "layers": places[:, 0],
+        "heads": places[:, 1],
+    }
+
+
+def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
+    missing = {"weights", "scores", "layers", "heads"} - set(arrays)
+    if missing:
+        raise ValueError(
+            f"expected the arrays weights, scores, layers and heads, found no {' and no '.join(sorted(missing))}"
+        )
+    weights = arrays["weights"]
+    shape = weights.shape
+    if weights.ndim != 3 or shape[1:] != (len(about.queries), len(about.keys)):
+        raise ValueError(
+            f"expected weights [N, {len(about.queries)}, {len(about.keys)}] for its tokens, got {list(shape)}"
+        )
+    masks = {name.removeprefix(MASK): array for name, array in arrays.items() if name.startswith(MASK)}
+    unknown = set(masks) - set(MASK_COLOURS)
+    if unknown:
+        raise ValueError(f"expected masks of {', '.join(MASK_COLOURS)}, got {', '.join(sorted(unknown))[:80]}")
+    expected = {"weights": np.float32, "scores": np.float32} | dict.fromkeys((MASK + name for name in masks), np.bool_)
+    for name, kind in expected.items():
+        if arrays[name].dtype != kind or arrays[name].shape != shape:
+            found = f"{arrays[name].dtype} {list(arrays[name].shape)}"
+            raise ValueError(f"expected {name} as {np.dtype(kind)} {list(shape)}, got {found}")
+    if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(arrays["scores"]).any():
+        raise ValueError("expected weights from 0 to 1, and scores that are numbers")
+    places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=False))
+    if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
+        raise ValueError(f"expected {shape[0]} different heads with layer {about.layer}, head {about.head} among them")
+    return {
+        place: HeadView(
+            weights[number],
+            arrays["scores"][number],
+            {name: mask[number] for name, mask in masks.items()},
+            list(about.queries),
+            list(about.keys),
+        )
+        for number, place in enumerate(places)
+    }
+
+
+def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+            fits_in = unpacked <= 2 * MOST_BYTES
+            about = archive.read(ABOUT) if fits_in else b""
+        if fits_in:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                return about, {name: file[name] for name in file.files if name != ABOUT}
+    except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
+        raise ValueError(
+            f"expected an NPZ that Unmask saved, got one that cannot be read ({first_line(error)})"
+        ) from None
+    raise ValueError(f"expected at most {2 * MOST_BYTES / 2**20:.0f} MB unpacked, got {unpacked / 2**20:.0f}")
+
+
+def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
+    try:
+        arrays = safetensors.load(data)
+        length = int.from_bytes(data[:8], "little")
+        about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"expected an NPZ or a safetensors file that Unmask saved, got neither ({error})") from None
+    return about, arrays
+
+
+def _cell(label: str) -> str:
+    return f"'{label}" if len(label) > 1 and label[0] in FORMULA_SIGNS else label
