@@ -46,6 +46,7 @@ class Description:
     layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
     where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
     of them is: "attention", "state space", "linear attention" …; else empty.
+    precision: in a few words, where its weights are not float32 from the file on.
     """
 
     architecture: str
@@ -58,6 +59,7 @@ class Description:
     window: int | None = None
     windowed: int = 0
     parameters: int = 0
+    precision: str = ""
     heads_by_part: dict[str, tuple[int, int]] = field(default_factory=dict)
     layer_numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
     layer_kinds: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from model.text import BatchTokenizer
 
 if TYPE_CHECKING:
     from model.huggingface.hub import Progress
+    from model.huggingface.loading import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +103,20 @@ def download_size(name: str, settings: Settings | None = None) -> int:
     return entry.megabytes * 10**6
 
 
-def load(name: str, progress: "Progress | None" = None, settings: Settings | None = None) -> Model:
+def load(
+    name: str,
+    progress: "Progress | None" = None,
+    settings: Settings | None = None,
+    report: "Report" = lambda _: None,
+) -> Model:
     """A model by its catalog name, by its id on the hub, or from a folder.
 
+    progress: of a download; report: told what is being done then. What they raise stops it.
     Raises what fetch raises, and CheckpointError when the files cannot be used.
     """
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
-    model = _from_folder(name, folder, settings)
+    model = _from_folder(name, folder, settings, report)
     model.key = files_key(name, folder)
     return model
 
@@ -153,7 +160,7 @@ def _is_ours(folder: Path) -> bool:
     )
 
 
-def _from_folder(name: str, folder: Path, settings: Settings) -> Model:
+def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") -> Model:
     if name == "dates":
         from model.cross_attention import dates  # no other model needs it
 
@@ -164,7 +171,7 @@ def _from_folder(name: str, folder: Path, settings: Settings) -> Model:
         if not (checkpoint_files.is_path(name) and _is_ours(folder)):
             from model.huggingface import adapter  # takes seconds to import, so only when such a model is chosen
 
-            return adapter.from_folder(name, folder, settings)
+            return adapter.from_folder(name, folder, settings, report)
         checkpoint_files.check_limits(name, folder, settings)
     return _decoder(name, folder)
 

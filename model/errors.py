@@ -17,6 +17,10 @@ class NotAvailable(OSError):
     """A repository's files cannot be had; the message says why and what to do."""
 
 
+class Stopped(Exception):
+    """Nobody waits any more for what was being done."""
+
+
 def first_line(error: BaseException) -> str:
     """What a library's error says, cut short."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -155,7 +155,8 @@ def model_found(model: Model) -> str:
     )
     article = "an" if found.kind.startswith("e") else "a"
     what = f"{article} {found.kind} of {size} ({found.architecture})"
-    return f"{title_of(model)}: {what}, {layers} layers, {_heads(found)}, {context}. Masks: {masks}."
+    precision = f", {found.precision}" if found.precision else ""
+    return f"{title_of(model)}: {what}, {layers} layers, {_heads(found)}, {context}{precision}. Masks: {masks}."
 
 
 def _heads(found: Description) -> str:

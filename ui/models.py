@@ -3,12 +3,15 @@
 import gc
 import shutil
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from model import catalog
 from model.base import Model
@@ -17,6 +20,7 @@ from model.settings import Settings
 from model.trace import Trace
 from ui import results
 from ui.guard import TROUBLE, problem_in
+from ui.loads import Loads, Report
 from ui.markdown import escaped
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
@@ -29,6 +33,7 @@ class LoadedModels:
         self._most = most
         self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
         self._lock, self._loading = Lock(), Lock()
+        self._loads = Loads()
 
     def find(self, name: str) -> Model | None:
         """The model, where it is loaded and its files are still those that it was loaded from."""
@@ -41,13 +46,21 @@ class LoadedModels:
             self._models.move_to_end(name)
             return model
 
-    def load(self, name: str, settings: Settings) -> Model:
-        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises."""
+    def load(self, name: str, settings: Settings, show: Callable[[str], None] = lambda _: None) -> Model:
+        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises.
+
+        show is called with what is being done while it lasts; what it raises ends the waiting, and the load once
+        nobody waits for it.
+        """
+        return self._loads.get(name, lambda report: self._load(name, settings, report), show)
+
+    def _load(self, name: str, settings: Settings, report: Report) -> Model:
         with self._loading:
+            report("")
             model = self.find(name)
             if model is None:
                 stamp = _stamp(name)
-                model = catalog.load(name, settings=settings)
+                model = catalog.load(name, settings=settings, report=report)
                 self._keep(name, stamp, model)
             return model
 
@@ -89,7 +102,29 @@ def get(name: str) -> Model:
     with st.spinner(f"Loading {escaped(name)} …", show_time=True):
         if st.session_state.get("agreed_download") == name:
             _download(name)
-        return loaded().load(name, settings())
+        return _load(name)
+
+
+def _load(name: str) -> Model:
+    """With what is being done and a stop: any press ends this script's waiting."""
+    place = st.empty()
+    line: DeltaGenerator | None = None
+
+    def show(words: str) -> None:
+        nonlocal line
+        if line is None:
+            box = place.container()
+            line = box.empty()
+            box.button("Stop loading", key="stop_loading", icon=":material/stop:", on_click=_stop, args=(name,))
+        line.caption(escaped(words or "waiting for another model's load"))
+
+    model = loaded().load(name, settings(), show)
+    place.empty()
+    return model
+
+
+def _stop(name: str) -> None:
+    st.session_state.failure = f"The loading of {name} was stopped"
 
 
 def get_or_keep(name: str) -> Model:
@@ -146,9 +181,12 @@ def _download(name: str) -> None:
         place.button("Stop the download", key="stop_download", icon=":material/stop:",
                      on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
 
+        began = monotonic()
+
         def show(file: str, done: int, total: int) -> None:
             share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            so_far = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB, {monotonic() - began:.0f} s"
+            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {so_far}")
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)

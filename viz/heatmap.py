@@ -4,7 +4,9 @@ What is here are plain dicts, the parts of a figure that `figure` puts together 
 every rerun took plotly 50 times as long as to make them. The tests check them.
 """
 
+import importlib
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ class Picture(go.Figure):
     def to_dict(self) -> Part:
         """The same plain data each time; read-only."""
         if "_plain" not in self.__dict__:
+            _wait_for_pandas()
             self._plain = super().to_dict()
         return self._plain
 
@@ -42,7 +45,14 @@ class Picture(go.Figure):
 
 def figure(traces: list[Part], layout: Part) -> Picture:
     """The parts as a figure; nothing in them is checked."""
+    _wait_for_pandas()
     return Picture(data=traces, layout={"hovermode": "closest"} | layout, _validate=False)
+
+
+def _wait_for_pandas() -> None:
+    """Until another thread has imported it: plotly asks sys.modules, and trips over one that is only half there."""
+    if "pandas" in sys.modules:
+        importlib.import_module("pandas")
 
 
 def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> Part:

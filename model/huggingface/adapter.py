@@ -15,9 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from model.base import TRACE_BYTES, Description, Model, once
-from model.errors import CheckpointError, NotSupported, first_line
-from model.huggingface import checkpoint_files, fetching, hub
+from model.errors import CheckpointError, NotSupported, Stopped, first_line
+from model.huggingface import checkpoint_files, fetching, hub, precision
 from model.huggingface.loading import (
+    Report,
     check_vocabulary,
     read_network,
     read_tokenizers,
@@ -70,7 +71,7 @@ class HuggingFaceModel(Model):
             bytes_per_token=findings.bytes_per_token,
             key_value_heads=tuple(head * shared // heads for head in range(heads)),
         )
-        self.predicts, self._adapted = head.predicts, head.adapted
+        self.predicts, self._head = head.predicts, head
         self._stacks, self._findings = stacks, findings
         self._device = device_of(stacks.network)
         self.attentions = tuple(dict.fromkeys(site.part for site in findings.sites))
@@ -141,7 +142,7 @@ class HuggingFaceModel(Model):
         chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
-            architecture=type(network).__name__ + (", its adapter merged" if self._adapted else ""),
+            architecture=type(network).__name__ + (", its adapter merged" if self._head.adapted else ""),
             kind=self.kind,
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
@@ -153,6 +154,7 @@ class HuggingFaceModel(Model):
             windowed=len(windows),
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
+            precision=precision.said(self._head.stored),
             parameters=sum(parameter.numel() for parameter in network.parameters()),
         )
 
@@ -233,13 +235,16 @@ def load(name: str, progress: hub.Progress | None = None, settings: Settings | N
     return from_folder(name, fetching.fetch(name, progress, settings), settings)
 
 
-def from_folder(name: str, folder: Path, settings: Settings) -> HuggingFaceModel:
-    """The model in a folder that `folders.fetch` gave. Raises CheckpointError and its kinds."""
+def from_folder(name: str, folder: Path, settings: Settings, report: Report = lambda _: None) -> HuggingFaceModel:
+    """The model in a folder that `fetching.fetch` gave. report: told what is being done; what it raises stops it.
+
+    Raises CheckpointError and its kinds.
+    """
     config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
-    network, head = read_network(name, folder)
-    return _examined(name, network, tokenizers, head)
+    network, head = read_network(name, folder, report)
+    return _examined(name, network, tokenizers, head, report)
 
 
 def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
@@ -262,18 +267,22 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
 
 
 def _examined(
-    name: str, network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], head: Head
+    name: str,
+    network: PreTrainedModel,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    head: Head,
+    report: Report = lambda _: None,
 ) -> HuggingFaceModel:
     """The network as a model of ours, once it is shown that its attention comes through. Raises CheckpointError."""
     model_type = network.config.model_type
     try:
         check_vocabulary(name, network, tokenizers[0])
         stacks = stacks_of(network)
-        findings = examine(stacks)
+        findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
         raise refusal(name, model_type, str(error)) from None
-    except CheckpointError:
+    except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
         why = f"it cannot be run on its own ({type(error).__name__}: {first_line(error)})"

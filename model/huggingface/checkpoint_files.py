@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from model import machine
 from model.errors import CheckpointError, TooLarge
-from model.huggingface import formats
+from model.huggingface import formats, precision
 from model.settings import Settings
 
 CONFIG = "config.json"
@@ -29,7 +29,6 @@ TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
 )
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-AS_FLOAT32 = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger weights get once they are float32
 
 
 def is_path(name: str) -> bool:
@@ -205,7 +204,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         if outside:
             raise CheckpointError(f"{name}: {outside[0]} is a link to outside the folder that models are loaded from.")
     weights = [file for file in weight_files(name, files) if file.endswith(".safetensors")]
-    check_loaded_size(name, sum(_bytes_as_float32(name, folder / file) for file in weights), settings)
+    check_loaded_size(name, sum(_bytes_in_memory(name, folder / file) for file in weights), settings)
 
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:
@@ -244,17 +243,20 @@ def _shards(name: str, folder: Path) -> list[str]:
     return [str(shard) for shard in weight_map.values()]
 
 
-def _bytes_as_float32(name: str, path: Path) -> float:
-    """What a file's weights take once they are float32. Reads its header alone, and finds a truncated file by it."""
+def _bytes_in_memory(name: str, path: Path) -> float:
+    return precision.growth(stored_as(name, path)) * path.stat().st_size
+
+
+def stored_as(name: str, path: Path) -> str:
+    """The type of a file's weights, as safetensors writes it, by its header; it finds a truncated file too."""
     try:
         with safe_open(path, framework="pt") as file:
             first = next(iter(file.keys()), None)
-            factor = 1.0 if first is None else AS_FLOAT32.get(file.get_slice(first).get_dtype(), 4)
+            return "F32" if first is None else file.get_slice(first).get_dtype()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{name}: {path.name} is damaged or truncated ({error}). Delete it and fetch it again."
         ) from None
-    return factor * path.stat().st_size
 
 
 def _is_folder(path: Path) -> bool:

@@ -10,7 +10,7 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import AutoConfig, PreTrainedModel
 
 from model.errors import CheckpointError, NotSupported, first_line
-from model.huggingface import checkpoint_files, formats, hub
+from model.huggingface import checkpoint_files, formats, hub, precision
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
 from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import stacks_of
@@ -92,7 +92,9 @@ def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    size = sum(parameter.numel() for parameter in network.parameters()) * torch.float32.itemsize
+    said = str(config.get("dtype") or config.get("torch_dtype"))
+    held = precision.held_in("BF16" if said == "bfloat16" else "F32")
+    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
     checkpoint_files.check_loaded_size(name, size, settings)
 
 

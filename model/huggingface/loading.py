@@ -1,5 +1,7 @@
 """A checked folder to a network and a tokenizer, by transformers: safetensors alone, never a repository's own code."""
 
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from model.errors import CheckpointError, NotSupported, first_line
-from model.huggingface import checkpoint_files, formats, lora
+from model.errors import CheckpointError, NotSupported, Stopped, first_line
+from model.huggingface import checkpoint_files, formats, lora, precision
 from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
@@ -24,7 +26,29 @@ from model.text import BatchTokenizer, added_around
 
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
+Report = Callable[[str], None]  # what is being done; what it raises stops it
+_REPORT: ContextVar[Report | None] = ContextVar("who wants to know how far this thread's loading is", default=None)
+
+
+def _silent(_: str) -> None: ...
+
+
+def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """In the place of transformers' progress bars: nothing, or while weights are read a report for each of them."""
+    report = _REPORT.get()
+    if report is None or options.get("desc") != "Loading weights":
+        return make(*arguments, **options)
+    return _reported(list(arguments[0]), report)
+
+
+def _reported(items: list[Any], report: Report) -> Iterator[Any]:
+    for place, item in enumerate(items, 1):
+        report(f"tensor {place} of {len(items)}")
+        yield item
+
+
 logging.disable_progress_bar()
+logging.set_tqdm_hook(_counted)
 
 
 @dataclass(frozen=True)
@@ -40,32 +64,41 @@ class Tokens:
     never_written: list[int]
 
 
-def read_network(name: str, folder: Path) -> tuple[PreTrainedModel, Head]:
+def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[PreTrainedModel, Head]:
     """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
     An adapter that lies beside it is merged into it.
-    float32 on a CPU, the checkpoint's own type on a GPU. Raises CheckpointError for weights that do not fit.
+    Its weights are held as precision.py says. Raises CheckpointError for weights that do not fit.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    files = checkpoint_files.local_files(folder)
+    weights = checkpoint_files.weight_files(name, files)
+    size = sum(files[file] for file in weights)
+    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
+    token = _REPORT.set(lambda words: report(f"reading {size / 1e6:,.0f} MB of weights, {words}"))
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
-        network, report = class_for(config).from_pretrained(
+        network, found = class_for(config).from_pretrained(
             folder,
             config=config,
-            dtype=_type_on(device),
+            dtype=precision.held_in(stored),
             use_safetensors=True,
             attn_implementation="eager",
             output_loading_info=True,
-            variant=formats.variant(checkpoint_files.local_files(folder)),
+            variant=formats.variant(files),
             adapter_kwargs=lora.UNSEEN,
             **SAFE,
         )
     except NotSupported as error:
         raise refusal(name, config.model_type, str(error)) from None
+    except Stopped:
+        raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)}).") from None
-    head = check_report(name, network, report)
-    head = replace(head, adapted=lora.merge(name, network, folder))
+    finally:
+        _REPORT.reset(token)
+    head = check_report(name, network, found)
+    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
     return network.eval().requires_grad_(False).to(device), head
 
 
@@ -125,11 +158,6 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
         built = AutoTokenizer.from_pretrained(folder, **SAFE)
         tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
     return tokenizer, tokenizer
-
-
-def _type_on(device: str) -> torch.dtype | str:
-    """float32 where it costs little, the checkpoint's own type ("auto") where it is fast."""
-    return torch.float32 if device == "cpu" else "auto"
 
 
 def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int], known: int) -> int:

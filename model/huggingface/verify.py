@@ -7,6 +7,7 @@ a wrong one.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -59,14 +60,16 @@ class _Batch:
 
 
 @torch.inference_mode()
-def examine(stacks: Stacks) -> Findings:
+def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> Findings:
     """Switch a network, loaded with eager attention, to ours, and find out where its attentions are.
 
     Raises NotSupported for a network that does not send all of its attention through us, or gives other logits then.
     """
+    report("running it as transformers does")
     batch = _batch(stacks)
     expected = _reference(stacks, batch)
     _switch(stacks, attention_hook.NAME)
+    report("looking for its attentions")
     if isinstance(stacks, OneStack) and stacks.takes_positions:
         first = numbering.first_position(stacks, batch.ids[:1])
         stacks.takes_positions, stacks.first_position = first is not None, first or 0
@@ -80,6 +83,7 @@ def examine(stacks: Stacks) -> Findings:
     _states(stacks, probe, batch)
     kinds = _layer_kinds(stacks, probe)
     causal = any(site.causal for site in probe.sites)
+    report("comparing our logits with its own")
     run = Recording(tuple(probe.sites), MaskSpec(causal=causal), _keeps(batch))
     states = _states(stacks, run, batch)
     run.layers()

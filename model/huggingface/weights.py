@@ -36,12 +36,14 @@ NOT_NEEDED = {  # weights of a file that a network has no place for, and why not
 class Head:
     """predicts: whether the files hold a language-model head; architecture: the class that they were saved from.
 
-    adapted: whether an adapter that lies beside them was merged into the network.
+    adapted: whether an adapter that lies beside them was merged into the network. stored: the type of the weights in
+    the file, as safetensors writes it.
     """
 
     predicts: bool
     architecture: str | None
     adapted: bool = False
+    stored: str = "F32"
 
 
 def class_for(config: PreTrainedConfig) -> Any:

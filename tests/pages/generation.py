@@ -72,7 +72,7 @@ class Page:
         """Label, probability by the model and that it is drawn with, from top to bottom."""
         labels = [re.sub(r"\\(.)", r"\1", one.label) for one in self.app.button if one.key.startswith("candidate_")]
         rows = re.findall(r'class="chance[^"]*" title.*?class="share">(.*?)<.*?class="share">(.*?)<', self.html())
-        return [(label, *row) for label, row in zip(labels, rows, strict=True)]
+        return [(label, *map(html.unescape, row)) for label, row in zip(labels, rows, strict=True)]
 
     def figures(self) -> dict[str, Any]:
         charts = self.app.get("plotly_chart")

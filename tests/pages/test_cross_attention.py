@@ -22,7 +22,7 @@ from tests.pages.explore import array
 from ui.cross_attention.drawing import MASKS
 from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER
 from ui.cross_attention.runs import SAMPLE
-from viz.numbers import percent
+from viz.numbers import chance, percent
 
 APP = str(Path(__file__).parents[2] / "app.py")
 BESIDE = LONGER[4]
@@ -114,12 +114,12 @@ class TestFirstView:
         least = min(written.probabilities[0][:10])
         assert page.sentence().startswith("The model writes 2021-03-03, which is right: the text means 3 March 2021.")
         assert (
-            f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {percent(least)}."
+            f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {chance(least)}."
             in page.sentence()
         )
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
-        assert chances == [percent(one) for one in written.probabilities[0]]
+        assert chances == [chance(one) for one in written.probabilities[0]]
         assert not page.said("error") + page.said("warning")
 
     def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:
@@ -172,7 +172,7 @@ class TestMasks:
         trace = model.run(model.encode([FIRST, BESIDE]), spec)
         outputs, (now, standard) = page.strip()
         expected = np.exp(-trace.losses(0).numpy()[1:])
-        assert now[:10] == [percent(float(one)) for one in expected]
+        assert now[:10] == [chance(float(one)) for one in expected]
         assert now != standard
         assert "".join(outputs) == "2021-03-03<end>"
         part, layer = ("cross", 0) if switch == "cross_padding" else ("decoder", 1)

@@ -3,11 +3,15 @@
 python -m pytest tests/ui/test_guard.py
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from ui.guard import NO_MEMORY, problem_in
+from ui.guard import NO_MEMORY, guarded, problem_in, waiting
+from ui.results import ResultCache
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,25 @@ def test_the_page_says_it_and_ends_there() -> None:
     assert not app.exception
     assert [one.value for one in app.markdown] == ["before", "halted"]
     assert app.error[0].value == r"expected \*three\*, got 4."
+
+
+def test_only_what_takes_time_has_a_spinner() -> None:
+    entered: list[str] = []
+
+    @contextmanager
+    def spinner() -> Iterator[None]:
+        entered.append("spinner")
+        yield
+
+    cache = ResultCache(1000, spinner)
+    for key in ("a", "a", "b"):
+        cache.get(key, lambda: "made")
+    assert entered == ["spinner", "spinner"]
+
+
+def test_without_words_there_is_no_spinner_and_words_end_with_their_guard() -> None:
+    with guarded("Running …"):
+        with guarded():
+            assert isinstance(waiting(), nullcontext)
+        assert not isinstance(waiting(), nullcontext)
+    assert isinstance(waiting(), nullcontext)

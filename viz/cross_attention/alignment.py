@@ -5,13 +5,11 @@ Sizes: S source tokens, N output tokens, which are the steps of writing.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.heatmap import LONGEST_TICK
+from viz.heatmap import LONGEST_TICK, Part, Picture, figure
 from viz.html import escaped
 from viz.numbers import chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
@@ -51,32 +49,25 @@ class Alignment:
         return int(self.weights[self.step if step is None else step].argmax())
 
 
-def alignment_figure(found: Alignment) -> go.Figure:
+def alignment_figure(found: Alignment) -> Picture:
     """On top the chosen step's source row as bars, below it the source, the lines, and the outputs."""
-    figure = go.Figure(
-        layout={
-            "height": HEIGHT,
-            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-            "showlegend": False,
-            "hovermode": "closest",
-            "bargap": 0.15,
-            "shapes": _lines(found),
-        }
-    )
-    _add_row(figure, found)
-    _add_outputs(figure, found)
     top = max(float(found.weights[found.step].max(initial=0.0)), 0.05)
-    plain: dict[str, Any] = {"showgrid": False, "zeroline": False, "fixedrange": True}
-    figure.update_layout(
-        xaxis=plain | {"anchor": "y2", "range": [0, 1]} | _labels(found.source, _places(len(found.source)), None),
-        xaxis2=plain
-        | {"anchor": "y", "range": [0, 1]}
-        | _labels(found.outputs, _places(len(found.outputs)), found.step),
-        yaxis={"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
-        yaxis2=plain
+    plain: Part = {"showgrid": False, "zeroline": False, "fixedrange": True}
+    source = _labels(found.source, _places(len(found.source)), None)
+    outputs = _labels(found.outputs, _places(len(found.outputs)), found.step)
+    layout = {
+        "height": HEIGHT,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "showlegend": False,
+        "bargap": 0.15,
+        "shapes": _lines(found),
+        "xaxis": plain | {"anchor": "y2", "range": [0, 1]} | source,
+        "xaxis2": plain | {"anchor": "y", "range": [0, 1]} | outputs,
+        "yaxis": {"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
+        "yaxis2": plain
         | {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": "weight"}, "nticks": 4},
-    )
-    return figure
+    }
+    return figure([_row(found), _outputs(found)], layout)
 
 
 def alignment_alt(found: Alignment) -> str:
@@ -122,13 +113,13 @@ def _places(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) / count
 
 
-def _lines(found: Alignment) -> list[dict[str, Any]]:
+def _lines(found: Alignment) -> list[Part]:
     """The heaviest lines of each step, as opaque as the weight is large; the chosen step's last, to be on top."""
     order = [step for step in range(len(found.outputs)) if step != found.step] + [found.step]
     return [line for step in order for line in _lines_of(found, step)]
 
 
-def _lines_of(found: Alignment, step: int) -> list[dict[str, Any]]:
+def _lines_of(found: Alignment, step: int) -> list[Part]:
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
     heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
@@ -148,7 +139,7 @@ def _lines_of(found: Alignment, step: int) -> list[dict[str, Any]]:
     ]
 
 
-def _add_row(figure: go.Figure, found: Alignment) -> None:
+def _row(found: Alignment) -> Part:
     """The chosen step's row over the source, and where it is blocked."""
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
@@ -158,20 +149,21 @@ def _add_row(figure: go.Figure, found: Alignment) -> None:
             zip(found.source, found.padding, blocked, weights, strict=True)
         )
     ]
-    figure.add_bar(
-        x=_places(len(found.source)),
-        y=weights.astype(np.float32),
-        width=0.85 / len(found.source),
-        marker_color=colours,
-        customdata=said,
-        hovertemplate="%{customdata}<extra></extra>",
-        xaxis="x",
-        yaxis="y2",
-        name="source row",
-    )
+    return {
+        "type": "bar",
+        "x": _places(len(found.source)),
+        "y": weights.astype(np.float32),
+        "width": 0.85 / len(found.source),
+        "marker": {"color": colours},
+        "customdata": said,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "xaxis": "x",
+        "yaxis": "y2",
+        "name": "source row",
+    }
 
 
-def _add_outputs(figure: go.Figure, found: Alignment) -> None:
+def _outputs(found: Alignment) -> Part:
     """A place to point at above each output: its probability, and what it looks at most."""
     said = [
         f"step {step + 1} writes <b>{escaped(output)}</b>, {escaped(chance(float(found.probabilities[step])))}<br>"
@@ -179,21 +171,22 @@ def _add_outputs(figure: go.Figure, found: Alignment) -> None:
         f"{found.weights[step].max():.4f}"
         for step, output in enumerate(found.outputs)
     ]
-    figure.add_scatter(
-        x=_places(len(found.outputs)),
-        y=np.zeros(len(found.outputs), np.float32),
-        mode="markers",
-        marker={"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(found.outputs))]},
-        cliponaxis=False,
-        customdata=said,
-        hovertemplate="%{customdata}<extra></extra>",
-        xaxis="x2",
-        yaxis="y",
-        name="outputs",
-    )
+    return {
+        "type": "scatter",
+        "x": _places(len(found.outputs)),
+        "y": np.zeros(len(found.outputs), np.float32),
+        "mode": "markers",
+        "marker": {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(found.outputs))]},
+        "cliponaxis": False,
+        "customdata": said,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "xaxis": "x2",
+        "yaxis": "y",
+        "name": "outputs",
+    }
 
 
-def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> dict[str, Any]:
+def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> Part:
     """A label at each place, or at every so many of too many; upright where all are short."""
     every = math.ceil(len(labels) / MOST_LABELS)
     shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]

@@ -34,13 +34,13 @@ def verdict(answer: Answer) -> Markup:
     wrote = Markup("<b>{}</b>").format(answer.wrote or "nothing")
     judged = judgement(answer.meant, answer.wrote, answer.day)
     if answer.meant is not None:
-        words = Markup("The model writes {}, which is {}: the text means {}.").format(
-            wrote, judged, _long(answer.meant)
-        )
+        who = "Under the standard masks the model" if answer.lifted else "The model"
+        words = Markup("{} writes {}, which is {}: the text means {}.").format(who, wrote, judged, _long(answer.meant))
     else:
         words = Markup(
-            "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: it writes {}, {}."
-        ).format(wrote, judged)
+            "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: "
+            "{}it writes {}, {}."
+        ).format("under the standard masks " if answer.lifted else "", wrote, judged)
     least = chance(answer.least)
     if least == chance(1):
         words += Markup(" Every character has a probability of {}.").format(least)

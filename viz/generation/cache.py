@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.heatmap import colour_range
+from viz.heatmap import Part, Picture, colour_range, figure
 from viz.html import escaped
 from viz.numbers import number
-from viz.palette import ALLOWED, MASK_COLOURS, NOW, STANDARD, sequential
+from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
 MOST_KEYS = 64  # columns of the cached row that a picture has room for
 
@@ -26,32 +24,39 @@ class CachedRow:
     keys: Sequence[str]
 
 
-def cached_row_figure(row: CachedRow) -> go.Figure:
+def cached_row_figure(row: CachedRow) -> Picture:
     """The mask [1, K] of a cached step, and the row under it beside the full run's last row; the last keys of many."""
     first = max(len(row.keys) - MOST_KEYS, 0)
     names = [f"{place}: {escaped(label)}" for place, label in enumerate(row.keys)][first:]
     mask, cached, full = row.allowed[None, first:], row.cached[first:], row.full[first:]
     lines = ["mask [1, K]", "cached row", "full run's last row"]
-    figure = go.Figure(layout={"height": 250, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}})
     seen = np.full((3, len(names)), np.nan, np.float32)
     seen[0] = mask
-    figure.add_heatmap(
-        z=seen, x=names, y=lines, zmin=0, zmax=1, showscale=False, xgap=1, ygap=4, name="mask",
-        colorscale=[[0, MASK_COLOURS["causal"]], [1, ALLOWED]], hoverongaps=False,
-        text=np.where(seen == 1, "may be seen", "blocked"), hovertemplate="<b>%{x}</b> %{text}<extra></extra>",
-    )  # fmt: skip
-    figure.add_heatmap(
-        z=np.stack([np.full(len(names), np.nan), cached, full]).astype(np.float32), x=names, y=lines, zmin=0,
-        zmax=colour_range(row.cached, row.full), colorscale=sequential(), showscale=False, xgap=1, ygap=4,
-        hoverongaps=False, hovertemplate="<b>%{x}</b><br>%{y}: %{z:.6f}<extra></extra>", name="weights",
-    )  # fmt: skip
-    every = -(-len(names) // 40)
-    figure.update_xaxes(
-        type="category", tickmode="array", tickvals=list(range(0, len(names), every)), tickangle=-90, showgrid=False,
-        ticktext=[escaped(label[:12]) for label in row.keys[first::every]], tickfont={"size": 10},
-    )  # fmt: skip
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, ticks="")
-    return figure
+    cells: Part = {"type": "heatmap", "x": names, "y": lines, "zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
+    masked = cells | {
+        "z": seen,
+        "zmax": 1,
+        "name": "mask",
+        "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]],
+        "hoverongaps": False,
+        "text": np.where(seen == 1, "may be seen", "blocked"),
+        "hovertemplate": "<b>%{x}</b> %{text}<extra></extra>",
+    }
+    weights = cells | {
+        "z": np.stack([np.full(len(names), np.nan), cached, full]).astype(np.float32),
+        "zmax": colour_range(row.cached, row.full),
+        "name": "weights",
+        "colorscale": SEQUENTIAL_SCALE,
+        "hoverongaps": False,
+        "hovertemplate": "<b>%{x}</b><br>%{y}: %{z:.6f}<extra></extra>",
+    }
+    layout = {
+        "height": 250,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": _keys(row.keys[first:], names) | {"showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""},
+    }
+    return figure([masked, weights], layout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,30 +72,34 @@ class Costs:
     clear: bool
 
 
-def cost_figure(costs: Costs) -> go.Figure:
+def cost_figure(costs: Costs) -> Picture:
     """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
-    figure = go.Figure(layout={"height": 340, "margin": {"l": 8, "r": 8, "t": 40, "b": 8}, "hovermode": "x unified"})
     counted = list(range(1, len(costs.counted_full) + 1))
-    series: tuple[tuple[str, str, Any, Any], ...] = (
+    series = (
         ("without a cache", NOW, costs.counted_full, costs.full),
         ("with the cache", STANDARD, costs.counted_cached, costs.cached),
     )
+    curves: list[Part] = []
     for name, colour, adds, seconds in series:
-        common: dict[str, Any] = {"name": name, "legendgroup": name}
-        figure.add_scatter(x=counted, y=[one / 1e6 for one in adds], mode="lines", line={"color": colour, "width": 3},
-                           hovertemplate="%{y:,.1f} million", **common)  # fmt: skip
-        figure.add_scatter(x=list(costs.lengths), y=[one * 1e3 for one in seconds], mode="markers", xaxis="x2",
-                           yaxis="y2", showlegend=False, marker={"color": colour, "size": 6},
-                           hovertemplate="%{y:.2f} ms", **common)  # fmt: skip
+        common = {"type": "scatter", "name": name, "legendgroup": name}
+        line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
+        points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "mode": "markers", "xaxis": "x2",
+                  "yaxis": "y2", "showlegend": False, "marker": {"color": colour, "size": 6}}  # fmt: skip
+        curves.append(common | line | {"hovertemplate": "%{y:,.1f} million"})
+        curves.append(common | points | {"hovertemplate": "%{y:.2f} ms"})
     title = {"text": "tokens of the text after the step", "standoff": 6}
     measured = "milliseconds, measured" + ("" if costs.clear else " (too noisy to tell)")
-    figure.update_layout(
-        xaxis={"domain": [0, 0.6], "title": title}, xaxis2={"domain": [0.7, 1], "title": title, "anchor": "y2"},
-        yaxis={"title": {"text": "million multiply-adds, counted"}, "rangemode": "tozero"},
-        yaxis2={"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
-        legend={"orientation": "h", "y": 1.14, "x": 0},
-    )  # fmt: skip
-    return figure
+    layout = {
+        "height": 340,
+        "margin": {"l": 8, "r": 8, "t": 40, "b": 8},
+        "hovermode": "x unified",
+        "xaxis": {"domain": [0, 0.6], "title": title},
+        "xaxis2": {"domain": [0.7, 1], "title": title, "anchor": "y2"},
+        "yaxis": {"title": {"text": "million multiply-adds, counted"}, "rangemode": "tozero"},
+        "yaxis2": {"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
+        "legend": {"orientation": "h", "y": 1.14, "x": 0},
+    }
+    return figure(curves, layout)
 
 
 def cost_sentence(costs: Costs) -> str:
@@ -117,22 +126,38 @@ def cost_sentence(costs: Costs) -> str:
     )
 
 
-def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> go.Figure:
+def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> Picture:
     """For each old row [T-1], the largest change of a weight when the newest token is added."""
     names = [f"{place}: {escaped(label)}" for place, label in enumerate(labels)]
-    figure = go.Figure(layout={"height": 260, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}})
-    figure.add_bar(
-        x=names, y=rows.astype(np.float32), marker={"color": STANDARD if causal else NOW, "line": {"width": 0}},
-        hovertemplate="old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}<extra></extra>", name="change",
-    )  # fmt: skip
-    every = -(-len(names) // 40)
-    figure.update_xaxes(
-        type="category", tickmode="array", tickvals=list(range(0, len(names), every)), tickangle=-90,
-        ticktext=[escaped(label[:12]) for label in labels[::every]], tickfont={"size": 10},
-    )  # fmt: skip
+    bars = {
+        "type": "bar",
+        "x": names,
+        "y": rows.astype(np.float32),
+        "marker": {"color": STANDARD if causal else NOW, "line": {"width": 0}},
+        "hovertemplate": "old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}<extra></extra>",
+        "name": "change",
+    }
     largest = float(rows.max(initial=0.0))
-    figure.update_yaxes(title={"text": "largest change of a weight"}, range=[0, max(largest * 1.1, 0.01)])
-    return figure
+    layout = {
+        "height": 260,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": _keys(labels, names),
+        "yaxis": {"title": {"text": "largest change of a weight"}, "range": [0, max(largest * 1.1, 0.01)]},
+    }
+    return figure([bars], layout)
+
+
+def _keys(labels: Sequence[str], names: Sequence[str]) -> Part:
+    """An axis of these names, a label at each, or at every so many of too many."""
+    every = -(-len(names) // 40)
+    return {
+        "type": "category",
+        "tickmode": "array",
+        "tickvals": list(range(0, len(names), every)),
+        "ticktext": [escaped(label[:12]) for label in labels[::every]],
+        "tickangle": -90,
+        "tickfont": {"size": 10},
+    }
 
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:

@@ -7,6 +7,7 @@ import re
 from datetime import date
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from viz.cross_attention.alignment import (
@@ -69,6 +70,7 @@ class TestLines:
     @pytest.mark.parametrize("step", [0, 1])
     def test_the_source_row_is_the_chosen_steps(self, step: int) -> None:
         figure = alignment_figure(alignment(step))
+        go.Figure(figure.to_dict())  # unchecked until here; raises ValueError
         (bars,) = [trace for trace in figure.data if trace.name == "source row"]
         assert np.allclose(bars.y, WEIGHTS[step])
         assert list(bars.marker.color) == [NOW, NOW, NOW, MASK_COLOURS["padding"]]
@@ -147,6 +149,10 @@ class TestWords:
         assert lifted.endswith("Without the padding mask, writing by itself, it writes &lt;2020, "
                                "which is wrong, and no day of the calendar.")  # fmt: skip
         assert self.answer(lifted="without both", now="2021-03-03").endswith("it writes the same.")
+
+    def test_beside_lifted_masks_it_says_which_masks_its_probabilities_are_under(self) -> None:
+        assert self.answer(lifted="without both").startswith("Under the standard masks the model writes 2021-03-03")
+        assert "say so: under the standard masks it writes" in self.answer(meant=None, lifted="without both")
 
     def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
         said = self.answer(lifted="without both", now="2020-03-03", now_day=date(2020, 3, 3))

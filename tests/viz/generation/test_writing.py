@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from viz.generation.cache import (
@@ -120,6 +121,7 @@ class TestTheCachedRow:
     def test_holds_the_mask_and_both_rows(self) -> None:
         cached, full = np.array([0.25, 0.5, 0.25], np.float32), np.array([0.25, 0.25, 0.5], np.float32)
         figure = cached_row_figure(CachedRow(cached, full, np.array([False, True, True]), ["<s>", "a", "a"]))
+        go.Figure(figure.to_dict())  # unchecked until here; raises ValueError
         mask, weights = figure.data
         np.testing.assert_array_equal(mask.z[0], [0, 1, 1])
         assert np.isnan(mask.z[1:]).all()
@@ -140,7 +142,9 @@ class TestCosts:
     costs = Costs([10_000_000, 40_000_000], [10_000_000, 11_000_000], [2, 9], [0.02, 0.05], [0.004, 0.003], clear=True)
 
     def test_are_drawn_as_counted_and_as_measured(self) -> None:
-        full, full_measured, cached, cached_measured = cost_figure(self.costs).data
+        figure = cost_figure(self.costs)
+        go.Figure(figure.to_dict())  # unchecked until here; raises ValueError
+        full, full_measured, cached, cached_measured = figure.data
         assert list(full.y) == [10, 40]
         assert list(cached.y) == [10, 11]
         assert (list(full_measured.x), list(full_measured.y)) == ([2, 9], [20, 50])
@@ -171,6 +175,7 @@ class TestCosts:
 
 def test_old_rows_are_bars_of_their_changes() -> None:
     figure = old_rows_figure(np.array([0.1, 0.3]), ["<s>", "a"], causal=False)
+    go.Figure(figure.to_dict())  # unchecked until here; raises ValueError
     (bars,) = figure.data
     np.testing.assert_allclose(bars.y, [0.1, 0.3], rtol=1e-6)
     assert list(bars.x) == ["0: &lt;s&gt;", "1: a"]

@@ -1,0 +1,88 @@
+"""bfloat16 weights: kept where the processor computes them well, else float32; what is shown is float32 either way.
+
+python -m pytest tests/model/huggingface/test_precision.py
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from model.huggingface import adapter, checkpoint_files, precision
+from model.masks import MaskSpec
+from model.settings import Settings
+from tests.model.huggingface import families
+from tests.near import largest_difference
+from ui.explain import model_found
+
+TEXTS = ["the cat sat on a mat and then it saw", "one big red ball"]
+ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits
+
+
+@pytest.fixture
+def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "computes_bfloat16", lambda: True)
+
+
+def saved(name: str, folder: Path) -> PreTrainedModel:
+    network = families.random_network(name).to(torch.bfloat16)
+    network.save_pretrained(folder)
+    families.save_tokenizer(folder, families.TEMPLATES.get(name, "$A"))
+    return network
+
+
+@pytest.mark.usefixtures("keeps")
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss", "bert", "t5"])
+def test_kept_in_bfloat16_it_gives_its_own_logits_and_pads_without_a_trace(name: str, tmp_path: Path) -> None:
+    network = saved(name, tmp_path)
+    model = adapter.load(str(tmp_path), settings=Settings())
+    targets = ["a big cat", "it"] if name == "t5" else None
+    batch = model.encode(TEXTS, "left", targets)
+    trace = model.run(batch)
+    assert trace.layers[0].q.dtype == trace.states.dtype == torch.bfloat16
+    assert trace.logits.dtype == trace.weights(0, 0).dtype == torch.float32
+    blocked = ~trace.allowed(0, 1)
+    assert float(trace.weights(0, 0, 1)[blocked].abs().sum()) == 0
+    for row in (0, 1):
+        ids = batch.ids[row : row + 1, batch.real(row)]
+        with torch.inference_mode():
+            if targets is None:
+                theirs = network(ids, attention_mask=torch.ones_like(ids)).logits[0].float()
+            else:
+                assert batch.source is not None
+                theirs = network(batch.source.ids[row : row + 1, batch.source.real(row)], decoder_input_ids=ids)
+                theirs = theirs.logits[0].float()
+        off = largest_difference(trace.logits[row, batch.real(row)], theirs)
+        assert off <= ROUNDING * float(theirs.abs().max())
+
+
+@pytest.mark.usefixtures("keeps")
+def test_a_lifted_mask_shows_in_bfloat16_too(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    model = adapter.load(str(tmp_path), settings=Settings())
+    batch = model.encode(TEXTS)
+    assert float(model.run(batch, MaskSpec(causal=False)).weights(1, 2).triu(1).sum()) > 0.1
+    assert float(model.run(batch).weights(1, 2).triu(1).sum()) == 0
+
+
+@pytest.mark.parametrize(("kept", "words", "times"), [
+    (True, "held and computed in bfloat16, shown in float32", 1),
+    (False, "stored in bfloat16 and computed in float32, twice the memory", 2),
+])  # fmt: skip
+def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
+    kept: bool, words: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "computes_bfloat16", lambda: kept)
+    saved("llama", tmp_path)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    assert words in model_found(adapter.load(str(tmp_path), settings=Settings()))
+    counted: list[float] = []
+    monkeypatch.setattr(checkpoint_files, "check_loaded_size", lambda _, bytes_, __: counted.append(bytes_))
+    checkpoint_files.check_limits("x", tmp_path, Settings())
+    assert counted == [times * size]
+
+
+def test_float32_from_file_to_picture_is_not_worth_a_word(tmp_path: Path) -> None:
+    families.save("llama", tmp_path)
+    assert adapter.load(str(tmp_path), settings=Settings()).describe().precision == ""

@@ -1,0 +1,109 @@
+"""Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped.
+
+python -m pytest tests/ui/test_loads.py
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig
+
+from model import catalog
+from model.errors import CheckpointError, Stopped
+from model.settings import Settings
+from tests.model.huggingface import families
+from ui.loads import Loads
+
+LONG = 20  # seconds, more than any of this takes
+
+
+class Making:
+    """A load that ends when it is told to; `stopped` is set when it was stopped."""
+
+    def __init__(self) -> None:
+        self.may_end, self.stopped, self.made = Event(), Event(), 0
+
+    def __call__(self, report: Callable[[str], None]) -> Any:
+        self.made += 1
+        try:
+            while not self.may_end.wait(0.01):
+                report("reading 3 MB of weights")
+        except Stopped:
+            self.stopped.set()
+            raise
+        return f"model {self.made}"
+
+
+class Left(BaseException):
+    """As Streamlit ends a script."""
+
+
+def until(event: Event) -> Callable[[str], None]:
+    def show(_: str) -> None:
+        if event.is_set():
+            raise Left
+
+    return show
+
+
+def test_a_second_reader_waits_for_the_same_load_and_is_told_the_same() -> None:
+    loads, making, said = Loads(), Making(), [set[str](), set[str]()]
+    with ThreadPoolExecutor(2) as readers:
+        waiting = [readers.submit(loads.get, "x", making, words.add) for words in said]
+        while not all(said):
+            pass
+        making.may_end.set()
+        assert [one.result(LONG) for one in waiting] == ["model 1", "model 1"]
+    assert said == [{"reading 3 MB of weights"}] * 2
+
+
+def test_it_is_stopped_when_the_last_who_waits_has_left_and_not_before() -> None:
+    loads, making = Loads(), Making()
+    first, second = Event(), Event()
+    with ThreadPoolExecutor(2) as readers:
+        waiting = [readers.submit(loads.get, "x", making, until(event)) for event in (first, second)]
+        first.set()
+        assert isinstance(waiting[0].exception(LONG), Left)
+        assert not making.stopped.wait(0.2)
+        second.set()
+        assert isinstance(waiting[1].exception(LONG), Left)
+        assert making.stopped.wait(LONG)
+        making.may_end.set()
+        assert loads.get("x", making, lambda _: None) == "model 2"
+
+
+def test_what_it_ends_in_is_for_everybody_and_the_next_tries_again() -> None:
+    loads = Loads()
+
+    def fails(_: object) -> Any:
+        raise CheckpointError("damaged")
+
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="damaged"):
+            loads.get("x", fails, lambda _: None)
+
+
+def test_a_load_says_its_bytes_and_steps_and_stops_at_any_of_them(tmp_path: Path) -> None:
+    folder = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE)))
+    size = (tmp_path / "model.safetensors").stat().st_size / 1e6
+    said: list[str] = []
+    catalog.load(folder, settings=Settings(), report=said.append)
+    reading = [words for words in said if words.startswith(f"reading {size:,.0f} MB of weights, tensor 1 of ")]
+    assert reading
+    assert said[-3:] == [
+        "running it as transformers does",
+        "looking for its attentions",
+        "comparing our logits with its own",
+    ]
+    for step in (reading[0], *said[-3:]):
+
+        def stop(words: str, step: str = step) -> None:
+            if words == step:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            catalog.load(folder, settings=Settings(), report=stop)
