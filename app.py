@@ -40,7 +40,7 @@ changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
-scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0]))
+scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
 seen = drawn(sentence, scene)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
@@ -48,7 +48,7 @@ with right:
     picture_place, below = st.container(), st.container()
     if attention != "cross":
         with below:
-            keep = now.trace.keys.keep[row].numpy()
+            keep = now.run.keys.keep[row].numpy()
             part = head_picture.without_padding(part, keep, masked=spec.padding)
     size = views[0].weights.shape
     with below:

@@ -1,7 +1,8 @@
 """What every model can do, what is said of it, and what of a text it reads. No model in it."""
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -160,13 +161,14 @@ class TokenizedText:
         return 4 * characters + 100 * self.batch.ids.numel()
 
 
-def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None = None) -> TokenizedText:
+def tokenize(model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None) -> TokenizedText:
     """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row.
 
     At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
     ValueError where no line holds anything.
     """
     rows, left_out = rows_of(text, MOST_ROWS)
+    targets = None if targets is None else list(targets)
     batch = model.encode(rows, pad_side, targets and targets[: len(rows)])
     room = max(model.most_cells // batch.ids.shape[1], 1)
     if room < len(rows):
@@ -174,3 +176,10 @@ def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None =
         rows = rows[:room]
         batch = model.encode(rows, pad_side, targets and targets[:room])
     return TokenizedText(rows, batch, left_out)
+
+
+def files_key(name: str, folder: Path) -> str:
+    """The same for the same files under the same name, in every process and after every load."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return f"{name}@{hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]}"

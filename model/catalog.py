@@ -1,6 +1,5 @@
 """Which models there are, loading them, what each can do, and its limits."""
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from model.base import CHECKPOINTS, Model
+from model.base import CHECKPOINTS, Model, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import AS_WE_DO, load_transformer
@@ -119,13 +118,6 @@ def load(
     model = _from_folder(name, folder, settings, report)
     model.key = files_key(name, folder)
     return model
-
-
-def files_key(name: str, folder: Path) -> str:
-    """The same for the same files under the same name, in every process and after every load."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return f"{name}@{hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]}"
 
 
 def first_head(model: Model) -> tuple[int, int]:

@@ -167,6 +167,15 @@ def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
     return trace
 
 
+def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) -> Trace:
+    """The trace of a text under the standard masks: one cached step after the old one where that will do, else after a
+    full run. prompt: how many of the ids were not written one by one.
+    """
+    if old is None or alike(old, ids) < max(len(ids) - 1, 1):
+        old = model.run(batch_of(model, ids[: max(len(ids) - 1, prompt)]), model.standard)
+    return follow(model, old, ids)
+
+
 @torch.inference_mode()
 def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | None = None) -> Comparison:
     """A full run of ids[:start], then a cached step for each id after it, beside a full run of all of them.
@@ -213,6 +222,11 @@ def in_float64(model: Model) -> Model:
     if not isinstance(model, DecoderModel):
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
     return DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer)
+
+
+def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> Comparison:
+    """As compare under the standard masks, with a copy of the model in float64."""
+    return compare(in_float64(model), ids, start)
 
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:

@@ -3,6 +3,7 @@
 Sizes: B texts, T cells of a row, n real tokens of one text, W width, V vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from model.base import Model
 from model.masks import MaskSpec
 from model.text import TokenBatch, shortened
+from model.trace import Trace
 from model.transformer import positions_under
 
 Side = Literal["left", "right"]
@@ -66,12 +68,11 @@ class Guess:
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """Each text by itself. states: [n,W] of each; largest: their largest |logit|; guesses: what follows each.
+    """Each text by itself. largest: their largest |logit|; guesses: what follows each.
 
     guesses are None for a model that predicts no next token.
     """
 
-    states: tuple[Tensor, ...]
     largest: float
     guesses: tuple[Guess | None, ...]
 
@@ -79,10 +80,6 @@ class Alone:
     def tolerance(self) -> float:
         """The largest difference of a logit that is rounding and nothing else."""
         return ROUNDING * self.largest
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return sum(states.numel() * states.element_size() for states in self.states)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,24 +105,28 @@ class Comparison:
         return 100 * self.apart.numel()
 
 
+def spec_alone(causal: bool) -> MaskSpec:
+    """The masks that a text by itself is run under."""
+    return MaskSpec(causal=causal)
+
+
 @torch.inference_mode()
-def alone(model: Model, texts: list[str], causal: bool) -> Alone:
-    """Run each text by itself, without padding, at positions 0…n-1. Raises what encode and run raise."""
-    spec = MaskSpec(causal=causal)
-    states = tuple(model.run(model.encode([text]), spec).states[0] for text in texts)
+def alone(model: Model, *runs: Trace) -> Alone:
+    """Of a run of each text by itself under spec_alone, without padding, at positions 0…n-1."""
+    states = tuple(run.states[0] for run in runs)
     largest = max(_largest_size(_values(model, some)) for some in torch.cat(states).split(BLOCK))
-    return Alone(states, largest, _guesses(model, torch.stack([some[-1] for some in states])))
+    return Alone(largest, _guesses(model, torch.stack([some[-1] for some in states])))
 
 
 @torch.inference_mode()
-def compare(model: Model, texts: list[str], choice: Choice, causal: bool, by_themselves: Alone) -> Comparison:
-    """Run the texts as one batch padded by choice; by_themselves: what `alone` gave for them.
+def compare(model: Model, texts: Sequence[str], choice: Choice, causal: bool, *runs: Trace) -> Comparison:
+    """Run the texts as one batch padded by choice; runs: of each by itself, as `alone` takes them.
 
     Raises ValueError for position ids "cells" where the model works its positions out by itself.
     """
-    batch, spec = model.encode(texts, choice.side), choice.spec(causal)
+    batch, spec = model.encode(list(texts), choice.side), choice.spec(causal)
     states = model.run(batch, spec).states
-    here, expected = states[batch.keep.to(states.device)], torch.cat(by_themselves.states)  # [all n,W], row after row
+    here, expected = states[batch.keep.to(states.device)], torch.cat([run.states[0] for run in runs])  # [all n,W]
     pairs = zip(here.split(BLOCK), expected.split(BLOCK), strict=True)
     apart = torch.full(batch.ids.shape, float("nan"))
     apart[batch.keep] = torch.cat([_apart(_values(model, one), _values(model, other)) for one, other in pairs]).cpu()

@@ -20,7 +20,13 @@ class Settings(BaseModel):
     models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
     model_root: Path | None = None  # a folder that every model folder must lie in
     models_in_memory: int = Field(default=2, ge=1)
-    results_share: float = Field(default=0.25, gt=0, le=0.9)  # of the container's memory, for results that are kept
+    results_share: float = Field(default=0.1, gt=0, le=0.9)  # of the container's memory, for pictures' numbers
+    traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of it, for the runs that those are made of
+    workers: int = Field(default=0, ge=0)  # processes that do the jobs; 0 = the server's own
+    ray: str = ""  # the Ray cluster whose replicas do the jobs, as ray.init takes it: "auto", or an address
+    waiting_jobs: int = Field(default=100, ge=1)  # of all readers, before the next one is asked to come back
+    waiting_jobs_a_reader: int = Field(default=8, ge=1)
+    job_seconds: float = Field(default=120.0, gt=0)  # the most that one job may take
 
     @property
     def max_weights_bytes(self) -> int:
@@ -29,6 +35,10 @@ class Settings(BaseModel):
     @property
     def results_bytes(self) -> int:
         return int(self.results_share * machine.memory_bytes())
+
+    @property
+    def traces_bytes(self) -> int:
+        return int(self.traces_share * machine.memory_bytes())
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":

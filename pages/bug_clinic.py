@@ -32,7 +32,7 @@ with guarded(f"Running {explain.title_of(model)} …"):
         lines, reading = choose.read(model, FIRST)
         now, _ = run_view.run_pair(model, reading.batch, masks_for(model), 0, attention_for(model))
         asked = spot.ask(now)
-title = f"Bug clinic\u2002:small[{explain.title_of(model)} · {explain.size(now.trace.batch, now.row)}]"
+title = f"Bug clinic\u2002:small[{explain.title_of(model)} · {explain.size(now.run.batch, now.row)}]"
 name_place.markdown(f"### {title}")
 choose.say_notes(model, lines)
 
@@ -51,7 +51,7 @@ else:
         found = words.examined(now, bug, choose.layer_of(now))
     choose.go_where_it_shows(now, bug, found)
     with place:
-        layer, head = controls.choose_head(model, now.trace.num_layers, now.trace.num_heads)
+        layer, head = controls.choose_head(model, *run_view.shape_of(now))
     with right:
         st.html(words.sentence(bug))
         words.say_what_is_seen(found)

@@ -36,7 +36,7 @@ with sentence_place, guarded(f"Reading and writing with {explain.title_of(model)
     with st.sidebar:
         row = ours.choose_row(lines)
     parts = runs.run(model, lines, spec, row)
-source = parts["cross"].now.trace.keys
+source = parts["cross"].now.run.keys
 title.markdown(f"### Cross-attention\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
 for note in drawing.notes(model, lines, spec, row):
     notes.caption(note)

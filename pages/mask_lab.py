@@ -32,11 +32,11 @@ sections.warn_of_a_changed_text(reading.batch)
 with guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
-    mask = now.mask(layer, head)
+    mask = canvas.masks_of(now, layer, head)
 with query_place:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
-part = head_picture.without_padding(part, now.trace.keys.keep[row].numpy(), masked=spec.padding)
+part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=spec.padding)
 part = canvas.drawable(*part)
 rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")

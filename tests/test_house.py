@@ -28,7 +28,7 @@ BELOW = {  # a layer -> those of ours it may import
     "app": {"ui", "viz", "model"},
     "unmask": {"unmask", "viz", "model"},
 }
-SHARED = {"heads", "huggingface"}  # folders of model/ that belong to no page
+SHARED = {"heads", "huggingface", "jobs"}  # folders of model/ that belong to no page
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from model.base import MOST_ROWS, Description, Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
 from model.text import TokenBatch
+from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
@@ -88,14 +89,14 @@ def _cuts(model: Model, cuts: tuple[str, ...], what: str) -> list[str]:
     ]
 
 
-def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
+def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head: int) -> Scene:
     """What the sentence needs to know about the head on screen."""
     row, model = now.row, now.model
-    queries, keys = now.trace.queries, now.trace.keys
+    queries, keys = now.run.queries, now.run.keys
     real, keep = queries.keep[row], keys.keep[row]
     weights = torch.from_numpy(view.weights)
     future, padding = measures.leak(weights, keep, real)
-    across = now.trace.name == "cross"
+    across = now.run.attention == "cross"
     begin = queries.real(row).start
     later, much_later = real.clone(), real.clone()
     if not across:
@@ -104,14 +105,14 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
     return Scene(
         name=name,
         across=across,
-        can_be_causal="causal" in now.trace.layers[0].context.available,
+        can_be_causal="causal" in now.shown(layer, head).available,
         causal=now.masks.causal,
         padding=now.masks.padding,
         window=now.masks.window or "window" not in model.describe().masks,
         chunk=now.masks.chunk or "chunk" not in model.describe().masks,
         standard_causal=model.standard.causal,
         layer_only=scope == "layer",
-        only_attention=now.trace.attentions == ("self",),
+        only_attention=model.attentions == ("self",),
         has_padding=not bool(keep.all()),
         pad_side=keys.pad_side,
         leak=Leak(float(future), float(padding)),
@@ -125,7 +126,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView) -> Scene:
 
 def losses_moved(now: RunView, losses: np.ndarray, standard: np.ndarray) -> str:
     """What the changed masks did to the losses of the row."""
-    return loss_words(losses, standard, list(now.trace.batch.pieces[now.row]))
+    return loss_words(losses, standard, list(now.run.batch.pieces[now.row]))
 
 
 def lifts_the_causal_mask(now: RunView) -> bool:
@@ -178,8 +179,8 @@ def _counts(counts: dict[str, int]) -> str:
 
 def sharing(look: RunView, layer: int, head: int) -> str:
     """Which query heads share the chosen one's keys and values; nothing where none does."""
-    record = look.trace.layers[layer]
-    heads, group = record.q.shape[1], record.q.shape[1] // record.k.shape[1]
+    heads = run_view.shape(look.model, look.run.attention)[1]
+    group = heads // look.shown(layer, head).key_value_heads
     others = [str(other) for other in range(heads) if other // group == head // group and other != head]
     return f"Head {head} reads key-value head {head // group}, as do {', '.join(others)}. " if others else ""
 

@@ -1,10 +1,6 @@
 """Models, shared by everybody in the process, read-only, a few at a time; and how a reader comes to one."""
 
-import gc
 import shutil
-from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
@@ -16,71 +12,18 @@ from streamlit.delta_generator import DeltaGenerator
 from model import catalog
 from model.base import Model
 from model.errors import TooLarge
+from model.jobs.models import LoadedModels
 from model.settings import Settings
-from model.trace import Trace
 from ui import results
 from ui.guard import TROUBLE, problem_in
-from ui.loads import Loads, Report
 from ui.markdown import escaped
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 
 
-class LoadedModels:
-    """The models in memory, by name; the one longest unused leaves first, and the results of its runs with it."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
-        self._lock, self._loading = Lock(), Lock()
-        self._loads = Loads()
-
-    def find(self, name: str) -> Model | None:
-        """The model, where it is loaded and its files are still those that it was loaded from."""
-        with self._lock:
-            if name not in self._models:
-                return None
-            stamp, model = self._models[name]
-            if stamp != _stamp(name):
-                return None
-            self._models.move_to_end(name)
-            return model
-
-    def load(self, name: str, settings: Settings, show: Callable[[str], None] = lambda _: None) -> Model:
-        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises.
-
-        show is called with what is being done while it lasts; what it raises ends the waiting, and the load once
-        nobody waits for it.
-        """
-        return self._loads.get(name, lambda report: self._load(name, settings, report), show)
-
-    def _load(self, name: str, settings: Settings, report: Report) -> Model:
-        with self._loading:
-            report("")
-            model = self.find(name)
-            if model is None:
-                stamp = _stamp(name)
-                model = catalog.load(name, settings=settings, report=report)
-                self._keep(name, stamp, model)
-            return model
-
-    def _keep(self, name: str, stamp: str, model: Model) -> None:
-        with self._lock:
-            gone = [self._models.pop(name)[1]] if name in self._models else []
-            self._models[name] = stamp, model
-            while len(self._models) > self._most:
-                gone.append(self._models.popitem(last=False)[1][1])
-        for old in gone:
-            results.shared().forget(partial(_is_run_of, old))
-        del gone
-        gc.collect()
-        gc.freeze()  # what is loaded now stays for long: no collection need look at it again
-
-
-@st.cache_resource(show_spinner=False)
 def loaded() -> LoadedModels:
     """Those of this process."""
-    return LoadedModels(Settings.from_environment().models_in_memory)
+    return results.engine().models
 
 
 @st.cache_resource(show_spinner=False)
@@ -234,18 +177,3 @@ def _is_private() -> bool:
         return address == "localhost" or (bool(address) and ip_address(address).is_loopback)
     except ValueError:
         return False
-
-
-def _is_run_of(model: Model, result: object) -> bool:
-    """A run's trace holds its model, by the readout that makes logits of its states."""
-    return isinstance(result, Trace) and result.readout == model.readout
-
-
-def _stamp(name: str) -> str:
-    """Changes when a folder's files do, so that a model saved anew is loaded anew."""
-    folder = Path(name).expanduser()
-    try:
-        is_folder = name not in catalog.ENTRIES and folder.is_dir()
-    except (OSError, ValueError):
-        return ""
-    return catalog.files_key(name, folder) if is_folder else ""

@@ -13,14 +13,14 @@ def chosen(now: RunView) -> int:
     A click on a picture chooses one, by setting "query" in its callback.
     """
     query = st.session_state.get("query")
-    if not isinstance(query, int) or not 0 <= query < len(now.trace.queries.pieces[now.row]):
+    if not isinstance(query, int) or not 0 <= query < len(now.run.queries.pieces[now.row]):
         query = st.session_state.query = None
-    return now.trace.queries.real(now.row).stop - 1 if query is None else query
+    return now.run.queries.real(now.row).stop - 1 if query is None else query
 
 
 def choose(now: RunView) -> int:
     """The chosen query, with a select box to choose another."""
-    pieces = now.trace.queries.pieces[now.row]
+    pieces = now.run.queries.pieces[now.row]
     st.session_state.query_row = chosen(now)
     st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
@@ -35,7 +35,7 @@ def picked() -> int | None:
 
 def predicting(now: RunView, query: int) -> int | None:
     """The position in the predicted text: the query, or None where another text's tokens look."""
-    return query if now.trace.queries is now.trace.batch else None
+    return query if now.run.queries is now.run.batch else None
 
 
 def _take() -> None:

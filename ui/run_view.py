@@ -1,24 +1,25 @@
-"""What the reader looks at: one row of a batch, under the chosen and under the standard masks, as plain arrays.
+"""What the reader looks at: one row of a batch, under the chosen and under the standard masks.
 
-A run's trace (q, k, v) is kept for whoever chooses another head; what was made of it is kept beside it, under a key of
-plain data. A rerun with nothing changed computes nothing.
+A view holds plain data alone: which run it is of. What is drawn of it is asked for as a job, wherever the run's trace
+is, and its answer kept (results.py). A rerun with nothing changed computes nothing.
 """
 
-import hashlib
 from collections.abc import Callable, Hashable
-from dataclasses import astuple, dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from model import base
 from model.base import Model, TokenizedText
+from model.heads.shown import ShownHead, shown_head
 from model.heads.survey import Survey, survey
-from model.masks import MaskSpec, places
+from model.jobs.job import ModelRef, Run, digest
+from model.masks import MaskSpec
+from model.predictions import predictions
 from model.text import TokenBatch
 from model.trace import Trace
 from ui import results
-from viz.mask_lab.canvas import MaskView
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
 
@@ -32,57 +33,38 @@ class Predictions:
     losses: np.ndarray
     candidates: list[Candidate]
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.losses.nbytes + 100 * len(self.candidates)
-
 
 @dataclass(frozen=True, eq=False)
 class RunView:
     """A run, and the masks its weights are shown under: the run's own, or others on this layer only."""
 
     model: Model
-    trace: Trace
+    run: Run
     masks: MaskSpec
     row: int
-    key: Hashable  # of the run
+
+    def ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """function(trace, row, masks, *arguments, **options) of model/, remembered. Raises as results.ask."""
+        return results.ask(function, self.run, self.row, self.masks, *arguments, **options)
+
+    def shown(self, layer: int, head: int) -> ShownHead:
+        """The head as it was computed."""
+        return self.ask(shown_head, layer, head)
 
     def head(self, layer: int, head: int) -> HeadView:
-        """The head as arrays to draw."""
-        return self.kept(("head", layer, head), lambda: self._head(layer, head))
+        """The head as there is to draw of it."""
+        return self.drawn(self.shown(layer, head))
 
-    def _head(self, layer: int, head: int) -> HeadView:
-        stages = self.trace.stages(layer, head, self.row, self.masks)
-        blocked = self.trace.blocked_by(layer, self.row, self.masks, head=head)
-        return HeadView(
-            stages.weights.numpy(),
-            stages.scaled.numpy(),
-            {name: mask.numpy() for name, mask in blocked.items()},
-            list(self.trace.queries.pieces[self.row]),
-            list(self.trace.keys.pieces[self.row]),
-        )
-
-    def mask(self, layer: int, head: int) -> MaskView:
-        """The masks of the head to draw on; of the attention of a text to itself."""
-        context = self.trace.layers[layer].context
-        shape = (len(context.keep), 1, context.queries, context.keep.shape[-1])
-        blockers, openers = (
-            {name: mask.expand(shape)[self.row, 0].cpu().numpy() for name, mask in some.items()}
-            for some in context.undrawn(self.masks, head)
-        )
-        return MaskView(
-            {name: ~allowed for name, allowed in blockers.items()},
-            openers,
-            places(context.keep)[self.row].cpu().numpy(),
-            [astuple(stroke) for stroke in self.masks.drawn],
-            self.trace.keys.pieces[self.row],
-        )
+    def drawn(self, found: ShownHead) -> HeadView:
+        """A head with the labels of its rows and columns."""
+        queries, keys = (list(batch.pieces[self.row]) for batch in (self.run.queries, self.run.keys))
+        return HeadView(found.weights, found.scaled, found.blocked, queries, keys)
 
     def survey(self) -> Survey:
         """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
-        if self.masks == self.trace.spec or len(self.masks.layers) != 1:
-            return self.kept("survey", lambda: survey(self.trace, self.row, self.masks))
-        run, lifted = (replace(self, masks=masks) for masks in (self.trace.spec, replace(self.masks, layers=())))
+        if self.masks == self.run.spec or len(self.masks.layers) != 1:
+            return self.ask(survey)
+        run, lifted = (replace(self, masks=masks) for masks in (self.run.spec, replace(self.masks, layers=())))
         return run.survey().with_layer(self.masks.layers[0], lifted.survey())
 
     def predictions(self, query: int | None = None) -> Predictions | None:
@@ -90,19 +72,18 @@ class RunView:
         predicts no next token."""
         if self.model.kind == "encoder" or not self.model.predicts:
             return None
-        key = ("predictions", self.key, self.row, query)
-        return results.shared().get(key, lambda: self._predictions(query))
+        found = results.ask(predictions, self.run, self.row, query, TOP)
+        pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
+        return Predictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
+
+    @property
+    def trace(self) -> Trace:
+        """The run's trace, made in this process: for views that are no jobs yet."""
+        return results.engine().trace(self.run)
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """What make() gives, remembered as this view's `what`."""
-        key = (what, self.key, self.trace.name, digest(self.masks), self.row)
-        return results.shared().get(key, make)
-
-    def _predictions(self, query: int | None) -> Predictions:
-        top = self.trace.next_token(self.row, query).topk(TOP)
-        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        candidates = [Candidate(self.model.label(token), probability) for token, probability in pairs]
-        return Predictions(self.trace.losses(self.row).numpy(), candidates)
+        """What make() gives, remembered as this view's `what`: for views that are no jobs yet."""
+        return results.shared().get((what, self.run.key, digest(self.masks.to_json()), self.row), make)
 
 
 def shape(model: Model, attention: str) -> tuple[int, int]:
@@ -112,11 +93,14 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
     return found.layers[attention], heads
 
 
+def shape_of(now: RunView) -> tuple[int, int]:
+    """How many layers and heads the attention of a view has."""
+    return shape(now.model, now.run.attention)
+
+
 def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None) -> TokenizedText:
-    """The text as the model reads it; remembered, for a model may have written its target itself."""
-    whole = repr((text, targets)).encode("utf-8", "backslashreplace")
-    key = ("tokens", model.key, hashlib.sha256(whole).digest(), pad_side)
-    return results.shared().get(key, lambda: base.tokenize(model, text, pad_side, targets))
+    """The text as the model reads it; remembered, for a model may write its target itself."""
+    return results.ask(base.tokenize, ModelRef.of(model), text, pad_side, None if targets is None else tuple(targets))
 
 
 def run_pair(
@@ -128,28 +112,9 @@ def run_pair(
     """
 
     def under(run: MaskSpec, masks: MaskSpec) -> RunView:
-        key = ("run", model.key, _key_of(batch), _texts_of(batch) if run.documents else None, digest(run))
-        trace = results.shared().get(key, lambda: model.run(batch, run))
-        return RunView(model, trace.select(attention), masks, row, key)
+        return RunView(model, Run(ModelRef.of(model), batch, run, attention), masks, row)
 
     standard = under(model.standard, model.standard)
     if only_layer is None:
         return under(spec, spec), standard
     return under(model.standard, replace(spec, layers=(only_layer,))), standard
-
-
-def digest(spec: MaskSpec) -> bytes:
-    """Stands for a spec in a key: a drawing may be larger than what is remembered under it."""
-    return hashlib.sha256(spec.to_json().encode()).digest()
-
-
-def _texts_of(batch: TokenBatch) -> Hashable:
-    """What the documents mask reads: texts of the same ids may have other separators."""
-    source = None if batch.source is None else _texts_of(batch.source)
-    return batch.texts, batch.ends, source
-
-
-def _key_of(batch: TokenBatch | None) -> Hashable:
-    if batch is None:
-        return None
-    return batch.ids.shape, batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), _key_of(batch.source)

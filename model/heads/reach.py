@@ -8,6 +8,7 @@ This is what the masks let through, not what a model makes of it.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,6 +91,19 @@ def known_answers(first: Tensor, real: slice) -> list[int]:
     return [token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0]
 
 
+def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
+    """`known_answers` of the tokens that look in one row of a run, were every layer of it under `masks`."""
+    if not looks_ahead(trace, row, masks):
+        return ()
+    return tuple(known_answers(reach_of(trace, row, masks).first, trace.queries.real(row)))
+
+
+def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[Look, ...]]:
+    """For each of these tokens `path` to it from the position that predicts it."""
+    layers = layer_masks(trace, row, masks)
+    return {token: path(layers, token - 1, token) for token in tokens}
+
+
 def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
     """A path that brings `query` to know of `key` after as few layers as can be: its looks, the last one first.
 
@@ -114,6 +128,31 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
 def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
     """`layer_mask` of every layer."""
     return [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
+
+
+@dataclass(frozen=True, eq=False)
+class ShownReach:
+    """As Reach, as plain arrays; and of one layer, for each mask that is on in it, bool [T,T], True = no head may look,
+    for this mask. seen: int64 [L,T], see Reach.seen.
+    """
+
+    first: np.ndarray
+    window: np.ndarray
+    seen: np.ndarray
+    blocked: dict[str, np.ndarray]
+
+
+def shown_reach(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> ShownReach:
+    """Reach in one row of a run, and what shuts one of its layers. Raises as reach_of."""
+    found = reach_of(trace, row, masks)
+    shut = ~layer_mask(trace, layer, row, masks)
+    blocked = trace.blocked_by(layer, row, masks, head=head)
+    return ShownReach(
+        found.first.numpy(),
+        found.window.numpy(),
+        found.seen().numpy(),
+        {name: (mask & shut).numpy() for name, mask in blocked.items()},
+    )
 
 
 def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:

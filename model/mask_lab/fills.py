@@ -11,6 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model.masks import MaskSpec
+from model.trace import Trace
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FILLS = {"−∞": float("-inf"), "finfo.min": None, "−1e20": -1e20, "−1e9": -1e9, "−1e4": -1e4, "−10": -10.0}
 
@@ -100,6 +103,21 @@ class _Case:
     exact: Tensor
     blocked: Tensor
     cast: dict[str, tuple[Tensor, str | None]]
+
+
+@dataclass(frozen=True)
+class OnAHead:
+    """What the ways of masking do to a head's scores, and whether it has a sink."""
+
+    comparison: Comparison
+    has_sink: bool
+
+
+def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> OnAHead:
+    """`compare` on one head of a run, under its masks or others."""
+    stages, sinks = trace.stages(layer, head, row, masks), trace.layers[layer].terms.sinks
+    allowed = trace.allowed(layer, row, masks, head=head)
+    return OnAHead(compare(stages.scaled, allowed, None if sinks is None else float(sinks[head])), sinks is not None)
 
 
 def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Comparison:

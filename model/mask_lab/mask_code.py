@@ -16,6 +16,7 @@ from torch import Tensor
 from model import masks
 from model.mask_lab.mask_files import allowed_cells, rectangles, runs_of
 from model.masks import MaskContext, MaskSpec
+from model.trace import Trace
 
 Kind = Literal["scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -23,6 +24,12 @@ Step = tuple[str, str, str]  # "&" or "|", a condition on q_idx and k_idx, and w
 
 STROKES_AS_DRAWN = 12  # more of them are written as the fewest rectangles that we find
 LINE = 84  # characters, as many as the page shows without scrolling
+
+
+def code_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, kind: str) -> str:
+    """`code` for the mask of one head of a run."""
+    record = trace.layers[layer]
+    return code(kind, record.context, masks, row=row, head=head, width=record.q.shape[-1])
 
 
 def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:

@@ -11,12 +11,18 @@ from torch import Tensor
 
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
+from model.trace import Trace
 
 Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, tokenize.TokenError)
 READABLE_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 PICKLED = b"\x80"  # how a pickle of any protocol since 2 begins
+
+
+def npy_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> bytes:
+    """The mask of one head of a run as to_npy writes it."""
+    return to_npy(trace.allowed(layer, row, masks, head=head))
 
 
 def to_npy(allowed: Tensor) -> bytes:

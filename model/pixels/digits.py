@@ -6,13 +6,14 @@ Sizes: B pictures, P pixels, T = 1 + P positions, L layers, H heads.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.base import CHECKPOINTS
+from model.base import CHECKPOINTS, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer
@@ -32,8 +33,8 @@ FOLDER = CHECKPOINTS / "digits"
 class DigitsModel(DecoderModel):
     """The digits model as the rest of the house takes a model: run(batch, spec) leaves a trace."""
 
-    def __init__(self, network: Transformer) -> None:
-        super().__init__("digits", network, None)
+    def __init__(self, network: Transformer, *, key: str | None = None) -> None:
+        super().__init__("digits", network, None, key=key)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         raise ValueError("the digits model reads pictures: model.digits.encode makes a batch of them")
@@ -51,7 +52,7 @@ def load(folder: Path = FOLDER) -> DigitsModel:
             f"{folder}: expected a vocabulary of {VOCABULARY} and a context of {POSITIONS}, "
             f"found {config.vocabulary} and {config.context}"
         )
-    return DigitsModel(network)
+    return DigitsModel(network, key=files_key("digits", folder))
 
 
 def to_levels(values: np.ndarray) -> np.ndarray:
@@ -96,6 +97,30 @@ def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int 
     Under the run's masks, or (the same queries and keys) under others.
     """
     return torch.stack([weights[:, query] for _, _, weights in trace.blocks(row, masks)])
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPixel:
+    """weights: [L,H,65], what the query looks at in every head; writer: likewise the token that writes the pixel.
+    blocked: bool [65], for the query, in one layer. chances: [8], of each grey level of the pixel. losses: [64], nats.
+    """
+
+    weights: np.ndarray
+    writer: np.ndarray
+    blocked: np.ndarray
+    chances: np.ndarray
+    losses: np.ndarray
+
+
+def seen(trace: Trace, row: int, masks: MaskSpec, layer: int, query: int, pixel: int) -> SeenPixel:
+    """What a picture's run has to show of one pixel."""
+    return SeenPixel(
+        attention(trace, query, masks, row).numpy(),
+        attention(trace, pixel, masks, row).numpy(),
+        ~trace.allowed(layer, row, masks).numpy()[query],
+        level_chances(trace, row).numpy()[pixel],
+        trace.losses(row).numpy()[1:],
+    )
 
 
 def level_chances(trace: Trace, row: int = 0) -> Tensor:

@@ -5,6 +5,7 @@ T tokens of a text, L layers, H heads, V vocabulary. Losses are natural logarith
 """
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.base import CHECKPOINTS, Model
+from model.base import CHECKPOINTS, Model, files_key
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer
 from model.masks import MaskSpec
@@ -142,7 +143,8 @@ def load(folder: Path = FOLDER) -> Pair:
     for trained, name in FOLDERS.items():
         network = load_transformer(folder / name)
         encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
-        models[trained] = DecoderModel(f"twin trained {with_or_without(trained)} the mask", network, encoder)
+        title = f"twin trained {with_or_without(trained)} the mask"
+        models[trained] = DecoderModel(title, network, encoder, key=files_key(title, folder / name))
         models[trained].standard = under(trained)
     return Pair(models, tokenizer)
 
@@ -205,7 +207,9 @@ def best_head(scores: np.ndarray) -> tuple[int, int]:
 
 
 @torch.inference_mode()
-def write(model: Model, ids: list[int], *, causal: bool, seed: int | None = None, count: int = WRITTEN) -> list[int]:
+def write(
+    model: Model, ids: Sequence[int], *, causal: bool, seed: int | None = None, count: int = WRITTEN
+) -> list[int]:
     """ids and up to `count` more, as many as the context takes, each from a run on all before it.
 
     The likeliest each time, or drawn with a seed. With the mask or without, the last token has nothing to its right:

@@ -16,6 +16,7 @@ from model.base import Model
 from model.masks import MaskSpec
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
+from tests.model.runs_alone import runs_alone
 from tests.near import assert_near, largest_difference
 
 STORY_LINES = [
@@ -52,8 +53,8 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 
 def largest(model: Model, texts: list[str], causal: bool, choices: tuple[Choice, ...] = CHOICES) -> dict[Choice, float]:
     """The largest difference of any text, for each choice."""
-    alone = padded.alone(model, texts, causal)
-    return {one: max(padded.compare(model, texts, one, causal, alone).largest()) for one in choices}
+    by_themselves = runs_alone(model, texts, causal)
+    return {one: max(padded.compare(model, texts, one, causal, *by_themselves).largest()) for one in choices}
 
 
 def near(found: dict[Choice, float], most: float = MOST) -> set[Choice]:
@@ -112,9 +113,10 @@ class TestWhichWaysAreCorrect:
     def test_masking_queries_too_changes_no_real_row(
         self, tiny: Model, side: str, positions: str, causal: bool
     ) -> None:
-        alone = padded.alone(tiny, TINY_LINES, causal)
+        by_themselves = runs_alone(tiny, TINY_LINES, causal)
         both, keys = (
-            padded.compare(tiny, TINY_LINES, Choice(side, mask, positions), causal, alone) for mask in ("both", "keys")
+            padded.compare(tiny, TINY_LINES, Choice(side, mask, positions), causal, *by_themselves)
+            for mask in ("both", "keys")
         )
         assert_near(both.apart.nan_to_num(-1), keys.apart.nan_to_num(-1), 1e-6, "keys and queries against keys")
         batch = tiny.encode(TINY_LINES, side)
@@ -128,8 +130,8 @@ class TestWhichWaysAreCorrect:
 class TestWhatIsReported:
     @pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[6], CHOICES[7], CHOICES[10]])
     def test_the_differences_are_those_of_the_logits(self, story: Model, choice: Choice) -> None:
-        alone = padded.alone(story, STORY_LINES, True)
-        found = padded.compare(story, STORY_LINES, choice, True, alone)
+        by_themselves = runs_alone(story, STORY_LINES, True)
+        found = padded.compare(story, STORY_LINES, choice, True, *by_themselves)
         batch = story.encode(STORY_LINES, choice.side)
         logits = story.run(batch, choice.spec(True)).logits
         for row, text in enumerate(STORY_LINES):
@@ -148,16 +150,18 @@ class TestWhatIsReported:
         assert torch.equal(found.apart.isnan(), ~batch.keep)
 
     def test_alone_is_the_text_without_padding(self, story: Model) -> None:
-        alone = padded.alone(story, STORY_LINES, True)
+        by_themselves = runs_alone(story, STORY_LINES, True)
+        alone = padded.alone(story, *by_themselves)
         logits = [logits_by_hand(story, text, True) for text in STORY_LINES]
         assert alone.largest == pytest.approx(max(float(one.abs().max()) for one in logits), abs=1e-4)
         assert alone.tolerance == pytest.approx(1e-4 * alone.largest)
         assert [guess and guess.token for guess in alone.guesses] == [int(one[-1].argmax()) for one in logits]
 
     def test_positions_are_those_that_the_model_was_given(self, tiny: Model) -> None:
-        alone = padded.alone(tiny, TINY_LINES, True)
+        by_themselves = runs_alone(tiny, TINY_LINES, True)
         naive, counted = (
-            padded.compare(tiny, TINY_LINES, Choice("left", "keys", kind), True, alone) for kind in ("cells", "counted")
+            padded.compare(tiny, TINY_LINES, Choice("left", "keys", kind), True, *by_themselves)
+            for kind in ("cells", "counted")
         )
         for row in range(len(TINY_LINES)):
             cells = range(naive.batch.ids.shape[1])
@@ -166,7 +170,7 @@ class TestWhatIsReported:
             assert counted.positions[row, real].tolist() == list(range(real.stop - real.start))
 
     def test_an_encoder_guesses_no_next_token(self, families: dict[str, Model]) -> None:
-        alone = padded.alone(families["bert"], TINY_LINES, False)
+        alone = padded.alone(families["bert"], *runs_alone(families["bert"], TINY_LINES, False))
         assert set(alone.guesses) == {None}
         assert alone.largest > 0
 

@@ -13,6 +13,7 @@ import pytest
 from model import kv_cache
 from model.base import Model
 from model.gpt2 import save_transformer
+from model.jobs.job import ModelRef
 from model.sampling import MOST_WRITTEN
 from model.transformer import Transformer, TransformerConfig
 from tests.pages.generation import Page, written_by
@@ -84,7 +85,7 @@ class TestPlaying:
         shutil.copy(tiny_folder / "tokenizer.json", tmp_path)
         page = Page("abcdefgh" * 124, model=str(tmp_path)).press("play")
         model = models.get(str(tmp_path))
-        trace = results.shared().find(page.app.session_state.grown)
+        trace = results.engine().traces.find(page.app.session_state.grown[0])
         assert trace.nbytes() > 64 * 2**20
         steps, runs = [], []
         step, whole = kv_cache.step, type(model).run
@@ -94,5 +95,5 @@ class TestPlaying:
             time.sleep(0.45)
             assert len(page.run().path.written) == written
         assert (len(steps), len(runs)) == (2, 0)
-        key = ("grown", model.key, page.path.ids)
-        assert page.app.session_state.grown == key, "a reader's session holds a key alone, no tensors"
+        key = (ModelRef.of(model), "grown", page.path.ids)
+        assert page.app.session_state.grown[0] == key, "a reader's session holds a key alone, no tensors"

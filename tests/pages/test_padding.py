@@ -15,6 +15,7 @@ from model import padding
 from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
+from tests.model.runs_alone import runs_alone
 from ui.examples import FIRST
 from ui.padding.lines import OURS
 from viz.formats import amount
@@ -120,12 +121,12 @@ class TestEveryWay:
     def test_each_choice_is_measured_and_framed(self, story: Model, causal: bool) -> None:
         page = Padding(text=LINES).causal(causal)
         texts = LINES.split("\n")
-        alone = padding.alone(story, texts, causal)
+        by_themselves = runs_alone(story, texts, causal)
         verdicts = page.verdicts()
         assert len(verdicts) == 12
         for place, choice in enumerate(CHOICES):
             page.choose(pad=choice.side, padding_mask=choice.mask, position_ids=choice.positions)
-            differences = padding.compare(story, texts, choice, causal, alone).largest()
+            differences = padding.compare(story, texts, choice, causal, *by_themselves).largest()
             assert [row[2] for row in page.texts()] == [amount(one) for one in differences]
             assert verdicts[place] in page.framed()
             assert amount(max(differences)) in page.framed()
@@ -146,8 +147,9 @@ class TestEveryWay:
     def test_next_tokens_are_the_models(self, story: Model) -> None:
         texts = LINES.split("\n")
         page = Padding(text=LINES, pad="right", padding_mask="off", position_ids="counted")
-        alone = padding.alone(story, texts, True)
-        found = padding.compare(story, texts, Choice("right", "off", "counted"), True, alone)
+        by_themselves = runs_alone(story, texts, True)
+        alone = padding.alone(story, *by_themselves)
+        found = padding.compare(story, texts, Choice("right", "off", "counted"), True, *by_themselves)
         for row, cells in enumerate(page.texts()):
             for cell, guess in zip(cells[3:5], (alone.guesses[row], found.guesses[row]), strict=True):
                 assert guess is not None

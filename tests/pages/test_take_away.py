@@ -24,6 +24,7 @@ def page() -> None:
     import streamlit as st
 
     from model import catalog
+    from model.jobs.job import ModelRef, Run
     from model.masks import MaskSpec
     from tests.pages.test_take_away import HEAD, LAYER
     from ui.mask_lab import take_away
@@ -36,8 +37,8 @@ def page() -> None:
     st.toggle("a widget drawn before", key="widget")
     model = catalog.load("story")
     texts, masks, row = st.session_state.texts, st.session_state.masks, st.session_state.row
-    trace = model.run(model.encode(texts, "left"), masks)
-    take_away.show(RunView(model, trace, masks, row, "key"), LAYER, HEAD, load)
+    run = Run(ModelRef.of(model), model.encode(texts, "left"), masks)
+    take_away.show(RunView(model, run, masks, row), LAYER, HEAD, load)
 
 
 def opened(masks: MaskSpec | None = None, row: int = 1, texts: list[str] = TEXTS) -> AppTest:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from model.jobs.kept import Kept
 from ui import results
 from ui.drawn import drawn
-from ui.results import ResultCache
 from viz.head import head_figure
 from viz.heatmap import Picture, figure
 from viz.view import HeadView, cropped
@@ -30,10 +30,10 @@ def total(numbers: Numbers, more: float = 0.0) -> str:
 
 
 @pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> ResultCache:
+def memory(monkeypatch: pytest.MonkeyPatch) -> Kept:
     """A memory of its own, and nothing drawn yet."""
     calls.clear()
-    memory = ResultCache(10**6)
+    memory = Kept(10**6)
     monkeypatch.setattr(results, "shared", lambda: memory)
     return memory
 
@@ -68,7 +68,7 @@ def test_no_number_is_the_same_as_no_number() -> None:
     assert len(calls) == 1
 
 
-def test_a_picture_shown_again_is_the_same_plain_data(memory: ResultCache) -> None:
+def test_a_picture_shown_again_is_the_same_plain_data(memory: Kept) -> None:
     weights = np.tril(np.ones((3, 3), np.float32))
     view = HeadView(weights, weights, {"causal": weights == 0}, list("abc"), list("abc"))
     pictures = [drawn(head_figure, cropped(view, (0, 2), (0, 3)), dark=False) for _ in range(2)]

@@ -13,8 +13,10 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog, machine
 from model.huggingface import hub
+from model.jobs.engine import Engine
+from model.jobs.job import ModelRef, Run
 from model.settings import Settings
-from ui import models, results
+from ui import models
 
 MEGABYTES = 548
 
@@ -55,15 +57,14 @@ def test_a_loaded_model_is_not_refused_when_memory_is_short(
 
 
 def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Path, tiny_folder: Path) -> None:
-    kept = models.LoadedModels(1)
-    settings = Settings()
+    engine, settings = Engine(1, 10**6), Settings()
+    kept = engine.models
     first = kept.load(str(tiny_folder), settings)
-    batch = first.encode(["the cat"])
-    results.shared().get(("run", first.key), lambda: first.run(batch))
-    assert results.shared().nbytes() > 0
+    engine.trace(Run(ModelRef.of(first), first.encode(["the cat"]), first.standard))
+    assert engine.traces.nbytes() > 0
     other = kept.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
     assert kept.find(str(tiny_folder)) is None
-    assert results.shared().nbytes() == 0, "a trace that is kept would keep the model in memory"
+    assert engine.traces.nbytes() == 0, "a trace that is kept would keep the model in memory"
     again = kept.load(str(tiny_folder), settings)
     assert again is not first
     assert again.key == first.key != other.key

@@ -129,7 +129,7 @@ def choose_bug() -> Bug:
 def layer_of(now: RunView) -> int:
     """The layer that is chosen, before its control is drawn."""
     layer = st.session_state.layer
-    return min(catalog.first_head(now.model)[0] if layer is None else layer, now.trace.num_layers - 1)
+    return min(catalog.first_head(now.model)[0] if layer is None else layer, run_view.shape_of(now)[0] - 1)
 
 
 def go_where_it_shows(now: RunView, bug: Bug, found: Examination) -> None:
@@ -138,13 +138,13 @@ def go_where_it_shows(now: RunView, bug: Bug, found: Examination) -> None:
     Call before the head's own control is drawn; does nothing where a link names the head.
     """
     state = st.session_state
-    looked_at = (bug.key, now.key, now.row)
+    looked_at = (bug.key, now.run.key, now.row)
     linked, state.linked_bug = state.linked_bug == bug.key, ""
     if state.get("clinic_looked_at") == looked_at:
         return
     state.clinic_looked_at = looked_at
     best = telling_head(now, bug, found)
-    chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, now.trace.num_heads - 1)
+    chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, run_view.shape_of(now)[1] - 1)
     if best is not None and not linked and shows(now, bug, found, chosen) < PLAIN:
         state.head = best
 
@@ -153,7 +153,7 @@ def telling_head(now: RunView, bug: Bug, found: Examination) -> int | None:
     """The head that shows the bug best; None where no head shows anything."""
     if not found.is_seen():
         return None
-    seen = [shows(now, bug, found, head) for head in range(now.trace.num_heads)]
+    seen = [shows(now, bug, found, head) for head in range(run_view.shape_of(now)[1])]
     return max(range(len(seen)), key=seen.__getitem__) if max(seen) else None
 
 
@@ -162,9 +162,9 @@ def shows(now: RunView, bug: Bug, found: Examination, head: int) -> float:
 
     Of heads cut by view, whose cells are no pairs of tokens: the share of what it sees that is text and no padding.
     """
-    keep = now.trace.queries.keep[now.row]
+    keep = now.run.queries.keep[now.row]
     if bug.key == "view":
-        first, last = stretch(head, now.trace.num_heads, len(keep))
+        first, last = stretch(head, run_view.shape_of(now)[1], len(keep))
         share = float(keep[first : last + 1].float().mean())
         return share if share == 1 else share * PLAIN / 2
     return float(found.change_of_weights()[head][keep].amax(-1).mean())

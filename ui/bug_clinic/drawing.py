@@ -10,7 +10,7 @@ from model.bug_clinic.examination import Examination
 from model.bug_clinic.modules import part_at
 from ui import explain, page
 from ui.head import show as show_figure
-from ui.run_view import RunView
+from ui.run_view import RunView, shape_of
 from viz.bug_clinic import say_nan
 from viz.head import comparison_figure, head_figure, head_range
 from viz.room import WIDE
@@ -26,7 +26,7 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
     bug None: the right version.
     """
     blocked = stages.masked[head] == -torch.inf
-    native = now.trace.blocked_by(layer, now.row)
+    native = {name: torch.from_numpy(mask) for name, mask in now.shown(layer, head).blocked.items()}
     by = {name: mask & blocked for name, mask in native.items()}
     unasked = blocked & ~torch.stack([torch.zeros_like(blocked), *native.values()]).any(0)
     if bug is not None and unasked.any():
@@ -35,8 +35,8 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
         stages.weights[head].nan_to_num(0.0).numpy(),
         stages.scaled[head].numpy(),
         {name: mask.numpy() for name, mask in by.items()},
-        names(now, bug, head, now.trace.queries.pieces[now.row]),
-        names(now, bug, head, now.trace.keys.pieces[now.row]),
+        names(now, bug, head, now.run.queries.pieces[now.row]),
+        names(now, bug, head, now.run.keys.pieces[now.row]),
     )
 
 
@@ -52,7 +52,7 @@ def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, o
         say_key([right])
         return
     wrong, nan = view(now, bug, found.wrong, layer, head), found.has_nan()
-    parts = now.trace.num_heads if bug.key == "view" else 0
+    parts = shape_of(now)[1] if bug.key == "view" else 0
     draw(wrong, right, nan=nan)
     say_key([wrong] if parts else [wrong, right], nan=nan, parts=parts)
 
@@ -61,7 +61,7 @@ def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> 
     """What stands in each row or column: a token, or, of a head cut by view alone, "token:part"."""
     if bug is None or bug.key != "view":
         return list(pieces)
-    heads = now.trace.num_heads
+    heads = shape_of(now)[1]
     found = (part_at(head, place, heads, len(pieces)) for place in range(len(pieces)))
     return [f"{pieces[token][:9]}:{part}" for token, part in found]
 

@@ -10,8 +10,9 @@ from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BY_KEY
 from model.bug_clinic.evidence import Difference, difference
 from model.bug_clinic.spot import Puzzle, following, puzzle, stages_of
+from ui import results
 from ui.bug_clinic import choose, drawing, words
-from ui.run_view import RunView
+from ui.run_view import RunView, shape_of
 from viz.bug_clinic import told_apart
 
 
@@ -29,24 +30,24 @@ def game() -> dict[str, Any]:
 def ask(now: RunView) -> Puzzle | None:
     """The puzzle on the row that is looked at; another text, row or model asks anew. None where too little shows."""
     state = game()
-    if state["on"] != (now.key, now.row):
+    if state["on"] != (now.run.key, now.row):
         number = state["first"] if state["asked"] is None else state["asked"].number
-        found = puzzle(now.model, now.trace, now.row, number)
+        found = results.ask(puzzle, now.run.model, now.run, now.row, number)
         if found is None:
             return None
-        state.update(asked=found, on=(now.key, now.row), answer="", hint=False)
+        state.update(asked=found, on=(now.run.key, now.row), answer="", hint=False)
     return state["asked"]
 
 
 def play(now: RunView, asked: Puzzle) -> None:
     """Draw it: the candidates beside the heatmap, and after the answer what it was and why."""
     state, bug = game(), BY_KEY[asked.bug]
-    stages = stages_of(now.model, now.trace, now.row, asked)
+    stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
     left, picture = st.columns([1, 2.6])
     with picture:
         shown = drawing.view(now, bug, stages[bug.key], asked.layer, asked.head)
         right = drawing.view(now, None, stages[""], asked.layer, asked.head)
-        parts = now.trace.num_heads if bug.key == "view" else 0
+        parts = shape_of(now)[1] if bug.key == "view" else 0
         if state["answer"]:
             drawing.draw(shown, right)
             drawing.say_key([shown] if parts else [shown, right], parts=parts)
@@ -95,7 +96,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
 
 def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> Difference:
     """What is shown differs from another candidate's version of this head, or from the right one's, "", how?"""
-    keep = now.trace.queries.keep[now.row]
+    keep = now.run.queries.keep[now.row]
     keys = [key for key in (other, asked.bug) if key]
     features = () if "view" in keys else tuple(BY_KEY[key].tells for key in keys if BY_KEY[key].tells)
     theirs, shown = (stages[key].weights[asked.head] for key in (other, asked.bug))
@@ -113,7 +114,8 @@ def _give_hint() -> None:
 
 
 def _next(now: RunView, asked: Puzzle) -> None:
-    game().update(asked=following(now.model, now.trace, now.row, asked), answer="", hint=False)
+    found = results.ask(following, now.run.model, now.run, now.row, asked)
+    game().update(asked=found, answer="", hint=False)
 
 
 def _see(bug: Bug, asked: Puzzle) -> None:

@@ -5,8 +5,9 @@ import streamlit as st
 import torch
 from markupsafe import Markup
 
+from model.bug_clinic import clinic
 from model.bug_clinic.bug import Bug
-from model.bug_clinic.examination import Examination, examine
+from model.bug_clinic.examination import Examination
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import stretch
@@ -14,7 +15,7 @@ from model.bug_clinic.rerun import other_layer
 from ui import results
 from ui.explain import title_of
 from ui.markdown import escaped
-from ui.run_view import RunView
+from ui.run_view import RunView, shape_of
 from viz.bug_clinic import Finding, LawRow, law_table
 from viz.numbers import number
 
@@ -37,8 +38,7 @@ def code(bug: Bug) -> str:
 
 def examined(now: RunView, bug: Bug, layer: int) -> Examination:
     """The bug on the row that is looked at; remembered."""
-    key = ("clinic", now.key, now.trace.name, now.row, bug.key, layer)
-    return results.shared().get(key, lambda: examine(now.model, now.trace, bug, layer, now.row))
+    return results.ask(clinic.examined, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def table(bug: Bug, found: Examination) -> Markup:
@@ -78,7 +78,7 @@ def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
             "that in all three places."
         )
     if bug.key == "one-module":
-        other = other_layer(layer, now.trace.num_layers)
+        other = other_layer(layer, shape_of(now)[0])
         return (
             f"{model} was trained with a module for every attention. Here the one of layer {other} does layer "
             f"{layer}'s work too, as a shared one would have to."
@@ -99,14 +99,14 @@ def _on_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> st
         )
     if change.max() == 0:
         return _nothing_in_the_output(bug, found, layer)
-    real = change[:, now.trace.queries.real(now.row)]
+    real = change[:, now.run.queries.real(now.row)]
     if real.max() == 0:
         return (
             f"The output of layer {layer} changes in padding's own rows only, by up to {_bold(change.max())}: no real "
             "token notices."
         )
     head, place = divmod(int(change.argmax()), change.shape[1])
-    token = escaped(now.trace.queries.pieces[now.row][place])
+    token = escaped(now.run.queries.pieces[now.row][place])
     return (
         f"The output of layer {layer} changes by up to {_bold(change.max())} (head {head}, position {place}, "
         f"“{token}”); right, its largest number is {number(float(found.right.output.abs().max()))}."
@@ -127,13 +127,13 @@ def _nothing_in_the_output(bug: Bug, found: Examination, layer: int) -> str:
 
 
 def _on_this_head(now: RunView, bug: Bug, found: Examination, head: int) -> list[str]:
-    heads = now.trace.num_heads
+    heads = shape_of(now)[1]
     if bug.key == "view" and heads > 1:
-        pieces = now.trace.queries.pieces[now.row]
+        pieces = now.run.queries.pieces[now.row]
         first, last = stretch(head, heads, len(pieces))
         text = escaped("".join(pieces[first : last + 1]))
         return [f"What is called head {head} sees positions {first} to {last} only, all parts of them: “{text}”."]
-    rows = len(now.trace.queries.keep)
+    rows = len(now.run.queries.keep)
     if bug.key == "repeat" and found.is_seen():
         whose = [row_repeated(now.row, one, rows, heads) for one in range(heads)]
         others = [str(one) for one in range(heads) if whose[one] != now.row]

@@ -134,7 +134,7 @@ def losses(part: Part, *, changed: bool) -> None:
         return
     curves = (now.losses, standard.losses)
     st.caption(explain.loss_caption(*curves, changed=changed))
-    figure = loss_figure(*curves, part.now.trace.batch.pieces[part.now.row], changed=changed)
+    figure = loss_figure(*curves, part.now.run.batch.pieces[part.now.row], changed=changed)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
 
 
@@ -155,7 +155,7 @@ def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> Non
         figure = difference_figure(now, standard, dark=dark, tall=tall)
     else:
         figure = head_figure(drawn, dark=dark, tall=tall)
-    begin = parts[part].now.trace.queries.real(parts[part].now.row).start
+    begin = parts[part].now.run.queries.real(parts[part].now.row).start
     on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
     st.caption(READING[part])

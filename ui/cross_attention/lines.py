@@ -8,11 +8,10 @@ import streamlit as st
 from pydantic import ConfigDict
 
 from model.base import Model, TokenizedText
-from model.cross_attention import dates
 from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
 from model.text import rows_of
-from ui import choices, controls, explain, run_view
+from ui import choices, controls, explain, models, run_view
 from ui.link import TextLink, Whole, at_most
 
 FIRST = "the 3rd of March 2021"
@@ -85,10 +84,9 @@ def share(model: Model, text: str) -> None:
     controls.share(DatesLink, model, text=None, target="", **usual)
 
 
-@st.cache_resource(max_entries=1, show_spinner=False)
-def dates_model() -> DatesModel:
+def dates_model() -> Model:
     """The one that ships, shared by everybody, read-only."""
-    return dates.load()
+    return models.loaded().load("dates")
 
 
 def model_of(chosen: Model) -> Model:

@@ -11,7 +11,9 @@ import torch
 from model.base import Model
 from model.cross_attention.date_measures import Measured, measure
 from model.cross_attention.dates import DatesModel, Written
+from model.jobs.job import ModelRef
 from model.masks import MaskSpec
+from model.predictions import logits_at, predictions
 from model.text import TokenBatch
 from ui import results, run_view
 from ui.cross_attention.lines import PARTS, Lines
@@ -39,10 +41,10 @@ def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]
 
 def view(found: RunView, layer: int, head: int | None) -> HeadView:
     """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
-    heads = range(found.trace.num_heads) if head is None else [head]
+    heads = range(run_view.shape_of(found)[1]) if head is None else [head]
     views = [found.head(layer, number) for number in heads]
     weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
-    queries, keys = (_signed(batch, found.row) for batch in (found.trace.queries, found.trace.keys))
+    queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
     return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
 
 
@@ -58,31 +60,36 @@ class Steps:
     probabilities: np.ndarray
 
 
-@torch.inference_mode()
 def steps(found: RunView, standard: RunView) -> Steps:
     """What the run says of its target, of which every token but the first was written by the row before it.
 
     The last output is what would come next under the standard masks.
     """
-    trace, row = found.trace, found.row
-    here = trace.batch.real(row)
-    last = int(standard.trace.next_token(row).argmax())
-    outputs = [*trace.batch.pieces[row][here.start + 1 : here.stop], found.model.label(last)]
-    chances = np.exp(-trace.losses(row).numpy()[here.start + 1 : here.stop])
-    return Steps(outputs, here, np.append(chances, float(trace.next_token(row)[last])))
+    batch, row = found.run.batch, found.row
+    here = batch.real(row)
+    written = slice(here.start + 1, here.stop)
+    last = int(logits_after(standard, here.stop - 1).argmax())
+    outputs = [*batch.pieces[row][written], found.model.label(last)]
+    losses = results.ask(predictions, found.run, row, None, CANDIDATES).losses
+    chance = float(logits_after(found, here.stop - 1).softmax(-1)[last])
+    return Steps(outputs, here, np.append(np.exp(-losses[written]), chance))
 
 
-@torch.inference_mode()
+def logits_after(found: RunView, position: int) -> torch.Tensor:
+    """[V], of what follows the token at a position of the target."""
+    return results.ask(logits_at, found.run, found.row, position)
+
+
 def candidates(found: RunView, position: int) -> list[Candidate]:
     """The likeliest tokens after a position of the target."""
-    top = found.trace.readout(found.trace.states[found.row, position]).float().softmax(-1).topk(CANDIDATES)
+    top = logits_after(found, position).softmax(-1).topk(CANDIDATES)
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [Candidate(found.model.label(token), chance) for token, chance in pairs]
 
 
 def alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Alignment:
     """The cross-attention of each step."""
-    keep_source = found.trace.keys.keep[found.row].numpy()
+    keep_source = found.run.keys.keep[found.row].numpy()
     rows = some.queries
     return Alignment(
         list(shown.keys), some.outputs, shown.weights[rows], ~keep_source, shown.any_blocked()[rows],
@@ -94,8 +101,7 @@ def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
     """What the model writes by itself under masks, for every row; remembered."""
     source = lines.reading.batch.source
     assert source is not None
-    key = ("written", model.key, tuple(lines.reading.rows), spec)
-    return results.shared().get(key, lambda: model.write(source, spec))
+    return results.ask(DatesModel.write, ModelRef.of(model), source, spec)
 
 
 def measured(model: DatesModel, spec: MaskSpec) -> Measured:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.generation.old_rows import OldRows, old_rows
+from model.jobs.job import ModelRef
 from model.kv_cache import Comparison
 from ui import page, results
 from ui.generation.compared import compared
@@ -75,7 +76,7 @@ def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: C
 
 def _changes(model: Model, ids: tuple[int, ...], causal: bool) -> OldRows:
     spec = replace(model.standard, causal=causal)
-    return results.shared().get(("old rows", model.key, ids, causal), lambda: old_rows(model, ids, spec))
+    return results.ask(old_rows, ModelRef.of(model), ids, spec)
 
 
 def _quoted(model: Model, token: int) -> Markup:

@@ -40,7 +40,7 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
 
 def _choose_heads(chosen: Chosen, layer: str) -> list[int]:
     """The choice "heads", without the chosen head: others of the layer."""
-    count = run_view.shape(chosen.now.model, chosen.now.trace.name)[1]
+    count = run_view.shape_of(chosen.now)[1]
     offered = [head for head in range(count) if head != chosen.head]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     st.session_state.arcs_heads = [head for head in picked if head in offered][: MOST_HEADS - 1]

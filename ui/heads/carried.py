@@ -20,18 +20,16 @@ EFFECT = (
 
 def show(chosen: Chosen) -> None:
     """A table of keys, and where the model allows it one of next tokens."""
-    now, keys = chosen.now, chosen.view.keys
-    asked = (now.row, now.masks, chosen.layer, chosen.head, chosen.query)
+    keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
     name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
-    what = f"{chosen.layer} {chosen.head} {chosen.query}"
-    found = now.kept(f"carried {what}", lambda: carried(now.model, now.trace, *asked))
+    found = chosen.ask(carried, *asked)
     st.html(why_they_differ(found, name, keys))
     left, right = st.columns([1.5, 1], gap="medium")
     left.html(carried_table(found, keys))
     left.caption(ABOUT if found.added is not None else ABOUT.partition(" *adds*")[0])
     with right:
         try:
-            effect = now.kept(f"direct effect {what}", lambda: direct_effect(now.model, now.trace, *asked))
+            effect = chosen.ask(direct_effect, *asked)
         except NotSupported as error:
             st.caption(f"{escaped(str(error))}.")
             return

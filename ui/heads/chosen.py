@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
+from ui import results
 from ui.link import PINS
 from ui.run_view import RunView
 from viz.view import HeadView
@@ -28,15 +30,19 @@ class Chosen:
     part: tuple[int, int]
     query: int
 
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(model, trace, row, *arguments) of model/, remembered. Raises as results.ask."""
+        return results.ask(function, self.now.run.model, self.now.run, self.now.row, *arguments)
+
     @property
     def across(self) -> bool:
         """Whether the keys are another text's."""
-        return self.now.trace.name == "cross"
+        return self.now.run.attention == "cross"
 
     @property
     def first_key(self) -> int:
         """The position of the first key that is no padding."""
-        return self.now.trace.keys.real(self.now.row).start
+        return self.now.run.keys.real(self.now.row).start
 
     @property
     def changed(self) -> bool:

@@ -17,12 +17,8 @@ SOURCES = (
 
 def show(chosen: Chosen) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
-    now, view, query = chosen.now, chosen.view, chosen.query
-    key = _choose_key(chosen)
-    found = now.kept(
-        f"score split {chosen.layer} {chosen.head} {query} {key}",
-        lambda: score_split(now.model, now.trace, now.row, chosen.layer, chosen.head, query, key),
-    )
+    view, query, key = chosen.view, chosen.query, _choose_key(chosen)
+    found = chosen.ask(score_split, chosen.layer, chosen.head, query, key)
     names = f"{query}: {view.queries[query]}", f"{key}: {view.keys[key]}"
     blocked = [name for name, mask in view.blocked.items() if mask[query, key]]
     score, weight = float(view.scaled[query, key]), weight_text(view.weights[query, key])

@@ -2,8 +2,10 @@
 
 import streamlit as st
 
+from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.mask_lab import compose
+from ui.run_view import RunView
 from viz.components import MASK_HTML, source
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.room import MARGIN
@@ -16,6 +18,12 @@ _component = st.components.v2.component(
     css=source("mask.css").replace("ACROSS", str(_across)),
     js=source("packet.js", "mask.js"),
 )
+
+
+def masks_of(now: RunView, layer: int, head: int) -> MaskView:
+    """The masks of the head to draw on; of the attention of a text to itself."""
+    found = now.ask(shown_masks, layer, head)
+    return MaskView(found.blockers, found.openers, found.place, found.strokes, now.run.keys.pieces[now.row])
 
 
 def drawable(begin: int, end: int) -> tuple[int, int]:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from model.heads.reach import Look, known_answers, layer_masks, looks_ahead, path
+from model.heads.reach import Look, answers_known, ways_to
 from ui import explain, page, query
-from ui.mask_lab import reach
 from ui.run_view import Predictions, RunView
 from viz.mask_lab.effect import (
     MOST_ANSWERS,
@@ -57,10 +56,10 @@ def effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
         return None
     place = query.predicting(now, chosen)
     found = Effect(
-        now.trace.batch.pieces[now.row],
+        now.run.batch.pieces[now.row],
         predictions.losses,
         others.losses,
-        now.trace.batch.real(now.row).stop - 1 if place is None else place,
+        now.run.batch.real(now.row).stop - 1 if place is None else place,
         (others.candidates[0], predictions.candidates[0]),
     )
     before = set(_known(standard))
@@ -75,21 +74,16 @@ def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[Predicti
 
 def _known(view: RunView) -> list[int]:
     """The tokens of the predicted text that can know their own answer."""
-    text = _of_the_predicted_text(view)
-    if not looks_ahead(text.trace, view.row, view.masks):
-        return []
-    return known_answers(reach.found(text).first, text.trace.queries.real(view.row))
+    return list(_of_the_predicted_text(view).ask(answers_known))
 
 
 def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[Look, ...]]:
     """How the answers of some of them get out."""
     if not tokens:
         return {}
-    text = _of_the_predicted_text(view)
-    layers = layer_masks(text.trace, view.row, view.masks)
-    return {token: path(layers, token - 1, token) for token in tokens}
+    return _of_the_predicted_text(view).ask(ways_to, tuple(tokens))
 
 
 def _of_the_predicted_text(view: RunView) -> RunView:
     """Of an encoder-decoder's attentions that of the decoder to its own text, whichever is shown."""
-    return replace(view, trace=view.trace.select("decoder")) if "decoder" in view.trace.attentions else view
+    return replace(view, run=replace(view.run, attention="decoder")) if "decoder" in view.model.attentions else view

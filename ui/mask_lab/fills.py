@@ -2,8 +2,7 @@
 
 import streamlit as st
 
-from model.mask_lab.fills import Comparison, compare
-from ui import results
+from model.mask_lab.fills import Comparison, OnAHead, on_a_head
 from ui.run_view import RunView
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 
@@ -22,24 +21,18 @@ still decides how much of its attention is left; dividing by the new sum repairs
 
 def show(now: RunView, layer: int, head: int) -> None:
     """Every value in every precision, on the head's own scores; and the mask before the softmax against after it."""
-    key = ("fills", now.key, now.trace.name, now.masks, now.row, layer, head)
     with st.spinner("Masking in every way …"):
-        found: Comparison = results.shared().get(key, lambda: _compare(now, layer, head))
+        measured: OnAHead = now.ask(on_a_head, layer, head)
+        found = measured.comparison
     st.html(fills_sentence(found))
-    st.html(fills_table(found) + f'<p class="key">{_about(now, found, layer, head)}</p>')
+    st.html(fills_table(found) + f'<p class="key">{_about(measured, layer, head)}</p>')
     st.html(order_sentence(found) + order_table(found))
     with st.expander("Why"):
         st.markdown(HOW)
 
 
-def _compare(now: RunView, layer: int, head: int) -> Comparison:
-    stages = now.trace.stages(layer, head, now.row, now.masks)
-    sinks = now.trace.layers[layer].terms.sinks
-    allowed = now.trace.allowed(layer, now.row, now.masks, head=head)
-    return compare(stages.scaled, allowed, None if sinks is None else float(sinks[head]))
-
-
-def _about(now: RunView, found: Comparison, layer: int, head: int) -> str:
+def _about(measured: OnAHead, layer: int, head: int) -> str:
+    found = measured.comparison
     parts = [f"The scores are those of L{layer} H{head} on this text; {_blocked(found)}."]
     parts.append(
         "No row is blocked as a whole, so a copy of the last one is, for the demonstration."
@@ -50,7 +43,7 @@ def _about(now: RunView, found: Comparison, layer: int, head: int) -> str:
         "All other columns are about the rows that have a key to look at, the worst cell or the worst row of them all. "
         "Exact is the same softmax in 64 bits. In 16 bits the scores are rounded: weights are off whatever is written."
     )
-    if now.trace.layers[layer].terms.sinks is not None:
+    if measured.has_sink:
         parts.append("This head has a sink, which takes what a fully blocked row does not give away.")
     return " ".join(parts)
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from model.heads.reach import Reach, layer_mask, reach_of
+from model.heads.reach import shown_reach
 from ui import head as head_picture
 from ui import page
 from ui.run_view import RunView
@@ -19,7 +19,7 @@ This is what the masks let through, not what the model makes of it.
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     """After how many layers each token can know of each other, beside the masks of one layer."""
-    if len(now.trace.queries.pieces[now.row]) != len(now.trace.keys.pieces[now.row]) or now.trace.name == "cross":
+    if now.run.attention == "cross":
         st.info("Reach is about tokens that look at their own text: choose another attention than “cross”.")
         return
     with st.spinner("Following what can be known from layer to layer …"):
@@ -32,22 +32,15 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
         st.markdown(HOW)
 
 
-def found(now: RunView) -> Reach:
-    """Of the masks as they are, in every layer; remembered."""
-    return now.kept("reach", lambda: reach_of(now.trace, now.row, now.masks))
-
-
 def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
-    reached = found(now)
-    shut = ~layer_mask(now.trace, layer, now.row, now.masks)
-    blocked = now.trace.blocked_by(layer, now.row, now.masks, head=head)
+    found = now.ask(shown_reach, layer, head)
     return ReachView(
-        first=reached.first.numpy(),
-        window=reached.window.numpy(),
-        seen=reached.seen().numpy(),
+        first=found.first,
+        window=found.window,
+        seen=found.seen,
         layer=layer,
-        blocked={name: (mask & shut).numpy() for name, mask in blocked.items()},
-        tokens=list(now.trace.keys.pieces[now.row]),
+        blocked=found.blocked,
+        tokens=list(now.run.keys.pieces[now.row]),
         query=chosen,
     )
 

@@ -55,7 +55,7 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
             f"These masks hold in {chosen}. L{layer}, which is shown, is under the standard masks, and a drawing "
             "changes nothing in it."
         )
-    keys = now.trace.keys
+    keys = now.run.keys
     if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
         found.append(f"“{escaped(spec.documents)}” splits nothing here: it does not stand inside this row.")
     return found

@@ -3,14 +3,13 @@
 import numpy as np
 import streamlit as st
 
-from model.heads.row_steps import Arithmetic, RowSteps
-from model.trace import LayerRecord
+from model.heads.head_steps import head_steps
+from model.heads.row_steps import RowSteps
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
 from viz.numbers import percent
-from viz.view import HeadView
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
@@ -29,39 +28,9 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
 
 def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView, RowSteps]:
     """The whole head, and the chosen query's row."""
-    record, keys = now.trace.layers[layer], list(now.trace.keys.pieces[now.row])
-    stages = now.trace.stages(layer, head, now.row, now.masks)
-    blocked = {name: mask.numpy() for name, mask in now.trace.blocked_by(layer, now.row, now.masks, head=head).items()}
-    queries = list(now.trace.queries.pieces[now.row])
-    values = record.v[now.row, head * record.v.shape[1] // record.q.shape[1]].float().cpu().numpy()  # of its group
-    sinks, arithmetic = record.terms.sinks, _arithmetic(record)
-    view = HeadView(stages.weights.numpy(), stages.scaled.numpy(), blocked, queries, keys)
-    row = RowSteps(
-        raw=stages.raw[chosen].double().numpy(),
-        arithmetic=arithmetic,
-        blocked={name: mask[chosen] for name, mask in blocked.items()},
-        values=values,
-        query=queries[chosen],
-        keys=keys,
-        position=chosen,
-        bias=_bias(record, now.row, head, chosen),
-        sink=None if sinks is None else float(sinks[head]),
-    )
-    return StepsView(view, stages.raw.numpy(), values, stages.output.numpy(), arithmetic, chosen), row
-
-
-def _arithmetic(record: LayerRecord) -> Arithmetic:
-    scale = record.q.shape[-1] ** -0.5 if record.scale is None else record.scale
-    terms = record.terms
-    return Arithmetic(scale, record.q.shape[-1], terms.softcap, terms.bias is not None, terms.sinks is not None)
-
-
-def _bias(record: LayerRecord, row: int, head: int, query: int) -> np.ndarray | None:
-    """What the architecture adds to the scores of one row, [K], or None."""
-    if record.terms.bias is None:
-        return None
-    whole = (record.q.shape[0], record.q.shape[1], record.q.shape[2], record.k.shape[2])
-    return record.terms.bias.expand(whole)[row, head, query].double().cpu().numpy()
+    found = now.ask(head_steps, layer, head, chosen)
+    view = now.drawn(found.head)
+    return StepsView(view, found.raw, found.values, found.output, found.row.arithmetic, chosen), found.row
 
 
 def _key(view: StepsView) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec
 from model.spec import MOST_BYTES
+from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
 
@@ -40,8 +41,7 @@ def _show_code(now: RunView, layer: int, head: int) -> None:
         st.session_state.code_kind = st.session_state.get("code_kind_kept", mask_code.KINDS[0])
     st.segmented_control("As PyTorch code", mask_code.KINDS, key="code_kind", required=True)
     kind = st.session_state.code_kind_kept = st.session_state.code_kind
-    record = now.trace.layers[layer]
-    code = mask_code.code(kind, record.context, now.masks, row=now.row, head=head, width=record.q.shape[-1])
+    code = now.ask(mask_code.code_of, layer, head, kind)
     st.caption(ABOUT)
     if len(code) <= LONGEST_SHOWN:
         st.code(code, "python")
@@ -55,7 +55,7 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
     """Made when they are asked for."""
 
     def npy() -> bytes:
-        return mask_files.to_npy(now.trace.allowed(layer, now.row, now.masks, head=head))
+        return now.ask(mask_files.npy_of, layer, head)
 
     def json() -> bytes:
         return now.masks.to_json().encode("utf-8", "backslashreplace")
@@ -65,7 +65,7 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
                            icon=":material/download:", help=NPY_HELP)  # fmt: skip
         st.download_button("JSON", json, "mask.json", "application/json", key="take_json", on_click="ignore",
                            icon=":material/download:", help=JSON_HELP)  # fmt: skip
-    if now.trace.keys.keep.shape[1] ** 2 > MOST_BYTES:
+    if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
         st.caption(f"The NPY of a text this long is more than the {MOST_BYTES:,} bytes that can be loaded back.")
 
 
@@ -99,12 +99,12 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
     Raises ValueError, saying what was expected and what to do.
     """
     if name.lower().endswith(".npy") or data.startswith(np.lib.format.MAGIC_PREFIX):
-        cells, keep = mask_files.read_npy(data), now.trace.keys.keep[now.row].cpu()
+        cells, keep = mask_files.read_npy(data), now.run.keys.keep[now.row].cpu()
         spec = mask_files.as_drawing(cells, keep)
         return spec, f"Loaded {escaped(name)} as a drawing: {_drawing(spec, cells, keep)}"
     try:
         spec = MaskSpec.from_json(data)
-        spec.check_scope(now.trace.num_layers, now.trace.num_heads)
+        spec.check_scope(*run_view.shape(now.model, now.run.attention))
     except ValueError as error:
         raise ValueError(f"{error}; the JSON button saves a mask that can be loaded") from None
     return spec, f"Loaded {escaped(name)}: its masks are on now, those that this model has."

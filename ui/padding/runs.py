@@ -1,9 +1,10 @@
 """What the page measures, remembered between reruns, as its pictures take it."""
 
-from dataclasses import dataclass
+from functools import partial
 
 from model import padding
 from model.base import Model
+from model.jobs.job import ModelRef, Run
 from model.padding import CHOICES, Alone, Choice, Comparison, Guess
 from ui import results
 from ui.padding.lines import Lines
@@ -14,20 +15,18 @@ from viz.padding.tables import Way
 
 def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     """Whether the model takes no position ids but its own; remembered."""
-    key = ("own positions", model.key)
-    return results.shared().get(key, lambda: _Answer(not padding.takes_positions(model, texts[-1]))).yes
+    key, ask = ("own positions", model.key), partial(results.ask, padding.takes_positions, ModelRef.of(model))
+    return not results.shared().get(key, lambda: ask(texts[-1]))  # of a model: another text would say the same
 
 
 def alone(model: Model, texts: tuple[str, ...], causal: bool) -> Alone:
     """Each text by itself, remembered."""
-    return results.shared().get(("alone", model.key, texts, causal), lambda: padding.alone(model, list(texts), causal))
+    return results.ask(padding.alone, ModelRef.of(model), *_runs(model, texts, causal))
 
 
 def compare(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool) -> Comparison:
     """The texts as one padded batch beside each alone, remembered."""
-    by_themselves = alone(model, texts, causal)  # before the next: one that waits for a core must hold none
-    key = ("padded", model.key, texts, choice, causal)
-    return results.shared().get(key, lambda: padding.compare(model, list(texts), choice, causal, by_themselves))
+    return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *_runs(model, texts, causal))
 
 
 def ways(model: Model, texts: tuple[str, ...], causal: bool, own: bool) -> list[Way]:
@@ -69,14 +68,9 @@ def padded_texts(
     ]
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """A yes or no to remember."""
-
-    yes: bool
-
-    def nbytes(self) -> int:
-        return 1
+def _runs(model: Model, texts: tuple[str, ...], causal: bool) -> list[Run]:
+    """Of each text by itself."""
+    return [Run(ModelRef.of(model), model.encode([text]), padding.spec_alone(causal)) for text in texts]
 
 
 def _candidate(model: Model, guess: Guess | None) -> Candidate | None:

@@ -95,14 +95,10 @@ def run_pair(
 
 
 def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
-    weights = digits.attention(one.trace, query, one.masks).numpy()
-    writer = digits.attention(one.trace, pixel, one.masks).numpy()
-    blocked = ~one.trace.allowed(st.session_state.pixels_layer, 0, one.masks).numpy()[query]
-    view = PixelView(levels, f"class {told}", weights, blocked, pixel, query)
-    chances = digits.level_chances(one.trace).numpy()[pixel]
-    losses = one.trace.losses().numpy()[1:]
-    leak = weights[..., query + 1 :].sum(-1)
-    return PixelLook(view, chances, losses, leak, one.survey().future, float(writer[..., pixel + 1].mean()))
+    found = one.ask(digits.seen, st.session_state.pixels_layer, query, pixel)
+    view = PixelView(levels, f"class {told}", found.weights, found.blocked, pixel, query)
+    leak, answer = found.weights[..., query + 1 :].sum(-1), float(found.writer[..., pixel + 1].mean())
+    return PixelLook(view, found.chances, found.losses, leak, one.survey().future, answer)
 
 
 def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:

@@ -1,16 +1,15 @@
 """What the Pixels page shows: its model, its digits, and its canvases."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import streamlit as st
 
-from model.pixels import digits
 from model.pixels.digit_writing import Draw, Progress, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
-from ui import results
+from ui import models, results
 from viz.components import source
 from viz.pixels.pictures import LEVELS, PICTURE_HTML, PIXELS, drawing_packet
 
@@ -19,9 +18,8 @@ _component = st.components.v2.component(
 )
 
 
-@st.cache_resource(max_entries=1, show_spinner="Loading the digits model …")
 def the_model() -> DigitsModel:
-    return digits.load()
+    return cast(DigitsModel, models.loaded().own("digits"))
 
 
 @st.cache_resource(max_entries=1, show_spinner="Reading the real digits …")

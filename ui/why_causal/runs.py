@@ -1,9 +1,8 @@
 """What the page Why causal computes of a text, remembered: four runs, what they write, what a changed token moves."""
 
-from dataclasses import dataclass
-
 import streamlit as st
 
+from model.jobs.job import ModelRef
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, Outcome, Pair
@@ -35,18 +34,13 @@ def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
 
 def outcome(run: RunView) -> Outcome:
     """What one of them makes of the text."""
-    return run.kept("outcome", lambda: twins.outcome(run.trace))
+    return results.ask(twins.outcome, run.run)
 
 
 def change(found: Pair, batch: TokenBatch, trained: bool, place: int, token: int) -> dict[bool, Change]:
     """What another token at a place moves, with the mask (True) and without."""
-    model, ids = found.models[trained], tuple(batch.ids[0].tolist())
-
-    def under(run: bool) -> Change:
-        key = ("twin changes", model.key, ids, place, token, run)
-        return results.shared().get(key, lambda: twins.change(model, batch, place, token, causal=run))
-
-    return {run: under(run) for run in (True, False)}
+    ref = ModelRef.of(found.models[trained])
+    return {run: results.ask(twins.change, ref, batch, place, token, causal=run) for run in (True, False)}
 
 
 def cards(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome], seed: int | None) -> list[Card]:
@@ -59,24 +53,11 @@ def cards(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome], 
     for one in COMBINATIONS:
         ids = _written(found, given, one, seed)
         new = ids[len(given) :]
-        before, whole = found.decode(given), found.decode(list(ids))
+        before, whole = found.decode(given), found.decode(ids)
         measured = outcomes[one].loss, outcomes[one].accuracy
         result.append(Card(one.trained, one.run, *measured, before, whole[len(before) :], len(set(new)), len(new)))
     return result
 
 
-@dataclass(frozen=True)
-class _Writing:
-    """What was written, to remember."""
-
-    ids: tuple[int, ...]
-
-    def nbytes(self) -> int:
-        return 8 * len(self.ids)
-
-
-def _written(found: Pair, given: list[int], one: Combination, seed: int | None) -> tuple[int, ...]:
-    model = found.models[one.trained]
-    key = ("twin writes", model.key, tuple(given), one.run, seed)
-    make = lambda: _Writing(tuple(twins.write(model, given, causal=one.run, seed=seed)))  # noqa: E731
-    return results.shared().get(key, make).ids
+def _written(found: Pair, given: list[int], one: Combination, seed: int | None) -> list[int]:
+    return results.ask(twins.write, ModelRef.of(found.models[one.trained]), tuple(given), causal=one.run, seed=seed)

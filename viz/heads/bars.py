@@ -154,7 +154,7 @@ def _spread(now: np.ndarray, blocked: np.ndarray) -> str:
     if total == 0:
         return " looks at nothing: every key is blocked."
     shares = np.cumsum(np.sort(now.astype(np.float64))[::-1]) / total
-    half, most = (int(np.searchsorted(shares, share - 1e-9)) + 1 for share in (0.5, 0.9))
+    half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
     free = int((~blocked).sum())
     keys = f"{free:,} keys that it may look at" if free > 1 else "the one key that it may look at"
     if free == 1:

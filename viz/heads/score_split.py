@@ -45,7 +45,8 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
     if abs(score - found.score) > 1e-4 * max(abs(score), 1):
         parts.append(f"; with the model's own bias or cap {signed(score)}")
     names = " and ".join(blocked)
-    parts.append(f". {names.capitalize()} blocks it: nothing comes of it." if names else f". Its weight is {weight}.")
+    verb = "blocks" if len(blocked) == 1 else "block"
+    parts.append(f". {names.capitalize()} {verb} it: nothing comes of it." if names else f". Its weight is {weight}.")
     return tag("p", join(parts), class_="key")
 
 

@@ -1,6 +1,6 @@
-"""The cache of results: bounded in bytes, made once for two who ask at once, by as many at a time as there are cores.
+"""What is kept: bounded in bytes, made once for two who ask at once.
 
-python -m pytest tests/ui/test_results.py
+python -m pytest tests/model/jobs/test_kept.py
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from ui.results import ResultCache
+from model.jobs.kept import Kept
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def test_the_longest_unused_leaves_first_and_what_is_too_large_is_not_kept() -> 
 
         return cache.get(name, make)
 
-    cache = ResultCache(23)
+    cache = Kept(23)
     for name in ("a", "b", "a", "c", "a", "b"):
         assert get(name).name == name
     assert made == ["a", "b", "c", "b"]
@@ -40,7 +40,7 @@ def test_the_longest_unused_leaves_first_and_what_is_too_large_is_not_kept() -> 
 
 
 def test_two_who_ask_at_once_get_what_was_made_once() -> None:
-    cache, started, go_on, made = ResultCache(100), Event(), Event(), []
+    cache, started, go_on, made = Kept(100), Event(), Event(), []
 
     def make() -> Result:
         made.append(1)
@@ -62,7 +62,7 @@ def test_two_who_ask_at_once_get_what_was_made_once() -> None:
 
 
 def test_who_waited_gets_the_failure_too_and_the_next_tries_again() -> None:
-    cache, both = ResultCache(100), Barrier(2, timeout=10)
+    cache, both = Kept(100), Barrier(2, timeout=10)
 
     def fail() -> Result:
         both.wait()
@@ -83,7 +83,7 @@ def test_a_maker_who_left_leaves_the_making_to_who_waits() -> None:
     class Left(BaseException):
         """As streamlit's own, for a reader who pressed something else."""
 
-    cache, started, go_on = ResultCache(100), Event(), Event()
+    cache, started, go_on = Kept(100), Event(), Event()
 
     def leave() -> Result:
         started.set()
@@ -108,9 +108,9 @@ def test_a_maker_who_left_leaves_the_making_to_who_waits() -> None:
 
 
 def test_what_is_forgotten_is_made_again() -> None:
-    cache = ResultCache(100)
+    cache = Kept(100)
     for name in ("a", "b"):
         cache.get(name, lambda name=name: Result(name))
-    cache.forget(lambda result: result.name == "a")
+    cache.forget(lambda key: key == "a")
     assert cache.get("a", lambda: Result("new")).name == "new"
     assert cache.get("b", lambda: Result("new")).name == "b"

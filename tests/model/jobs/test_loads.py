@@ -1,6 +1,6 @@
 """Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped.
 
-python -m pytest tests/ui/test_loads.py
+python -m pytest tests/model/jobs/test_loads.py
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from transformers import LlamaConfig
 
 from model import catalog
 from model.errors import CheckpointError, Stopped
+from model.jobs.loads import Loads
 from model.settings import Settings
 from tests.model.huggingface import families
-from ui.loads import Loads
 
 LONG = 20  # seconds, more than any of this takes
 

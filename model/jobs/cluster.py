@@ -1,0 +1,101 @@
+"""Ray Serve as hands: replicas on any number of machines, each an engine in a process of its own.
+
+Ray starts replicas as there is need of them and replaces those that are lost; it sends a job to a replica that has the
+trace it takes (model multiplexing), where one has. Jobs are not batched: other sizes of a matrix product round
+otherwise, and the numbers shall be the same to the bit wherever they are computed.
+"""
+
+import os
+import pickle
+from asyncio import to_thread
+from hashlib import blake2b
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import ray
+import torch
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from model.jobs.engine import Engine
+from model.jobs.home import SPARE, HandLost, TooSlow
+from model.jobs.job import Job
+from model.jobs.worker import answered, told
+
+ROOT = Path(__file__).parents[2]
+NAME = "unmask"
+MOST_REMEMBERED = 256  # runs whose traces a replica is known to have
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # the program lies at the same place on every machine
+
+
+@serve.deployment(
+    max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=5, graceful_shutdown_timeout_s=2
+)
+class Replica:
+    """One engine, one thread of torch, one job at a time."""
+
+    def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
+        torch.set_num_threads(1)
+        self._engine = Engine(models_in_memory, trace_bytes)
+
+    async def do(self, job: bytes, seconds: float) -> bytes:
+        """What a job comes to, for worker.told. One that is over its time ends the replica; Ray starts another."""
+        if serve.get_multiplexed_model_id():
+            await self.has(serve.get_multiplexed_model_id())
+        timer = Timer(seconds + SPARE, os._exit, (1,))
+        timer.start()
+        try:
+            found: Job = pickle.loads(job)  # noqa: S301 - of the server that started this one
+            return await to_thread(answered, self._engine, found)  # so that Ray can see that the replica lives
+        finally:
+            timer.cancel()
+
+    @serve.multiplexed(max_num_models_per_replica=MOST_REMEMBERED)
+    async def has(self, run: str) -> str:
+        """Tells Ray that the trace of this run is here from now on; the engine keeps it."""
+        return run
+
+
+class RayHand:
+    """One of several that ask the same replicas."""
+
+    def __init__(self, replicas: DeploymentHandle) -> None:
+        self._replicas = replicas
+
+    def wait_until_ready(self) -> None:
+        """It is: Ray waits for its replicas."""
+
+    def do(self, job: Job, seconds: float) -> Any:
+        """The answer. Raises what the job raises; TooSlow; HandLost."""
+        replicas = self._replicas
+        if job.near:
+            run = blake2b(repr(job.near[0]).encode(), digest_size=16).hexdigest()
+            replicas = replicas.options(multiplexed_model_id=run)
+        try:
+            answer = replicas.do.remote(pickle.dumps(job, pickle.HIGHEST_PROTOCOL), seconds).result(timeout_s=seconds)
+        except TimeoutError:
+            raise TooSlow(seconds) from None
+        except (RayError, RayServeException):
+            raise HandLost from None
+        return told(answer)
+
+    def close(self) -> None:
+        """The replicas stay for other servers of the same cluster: `serve.delete` ends them."""
+
+
+def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayHand]:
+    """address: as ray.init takes it: "auto" for the cluster that this machine is part of, "local" for a new one here.
+    most: replicas; 0 for as many as the cluster has cores.
+    """
+    if not ray.is_initialized():
+        ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT})
+    most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)
+    scaling = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most, "target_ongoing_requests": 1,
+               "upscale_delay_s": 2.0}  # fmt: skip
+    options = {"autoscaling_config": scaling, "ray_actor_options": {"num_cpus": 1}}
+    deployment = Replica.options(**options)  # type: ignore[attr-defined]  # what the decorator has made of the class
+    handle = serve.run(deployment.bind(models_in_memory, trace_bytes), name=NAME, route_prefix=None)
+    return [RayHand(handle) for _ in range(most)]

@@ -1,0 +1,46 @@
+"""Does jobs where it stands: it has the models, and keeps the traces that were made here."""
+
+from typing import Any
+
+from model import kv_cache
+from model.jobs.job import GrownRun, Job, ModelRef, Run
+from model.jobs.kept import Kept
+from model.jobs.models import LoadedModels
+from model.trace import Trace
+
+
+class Engine:
+    """Many threads may share one. A trace (q, k, v) stays here: another head of the same run costs no second forward.
+
+    trace_bytes: what all traces together may take; one that takes more is made anew for every job.
+    """
+
+    def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
+        self.traces = Kept(trace_bytes)
+        self.models = LoadedModels(models_in_memory, self._forget)
+
+    def do(self, job: Job) -> Any:
+        """The job's answer. Raises what its function raises, and what loading and running its model raise."""
+        return job.function(*map(self._found, job.arguments), **job.options)
+
+    def _found(self, argument: Any) -> Any:
+        """What an argument stands for."""
+        if isinstance(argument, Run):
+            return self.trace(argument)
+        return self.models.of(argument) if isinstance(argument, ModelRef) else argument
+
+    def trace(self, run: Run) -> Trace:
+        """Of a run, made once. Raises what running raises."""
+        return self.traces.get(run.trace_key, lambda: self._made(run)).select(run.attention)
+
+    def _made(self, run: Run) -> Trace:
+        model = self.models.of(run.model)
+        if not isinstance(run, GrownRun):
+            return model.run(run.batch, run.spec)
+        trace = kv_cache.grown(model, run.ids, self.traces.find(run.before), run.prompt)
+        self.traces.forget(lambda key: key == run.before)
+        return trace
+
+    def _forget(self, files: str) -> None:
+        """A trace keeps its model in memory: with a model go its traces."""
+        self.traces.forget(lambda key: isinstance(key, tuple) and key[0].key == files)

@@ -1,0 +1,147 @@
+"""Whose turn it is: a bounded queue in which readers take turns, not jobs.
+
+A reader with ten jobs waiting gets one done for each that another reader waits for. A job goes to the hand that has its
+trace, where one has it: else to whichever is free first.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition
+from time import monotonic
+
+from model.jobs.job import Job
+
+MOST_REMEMBERED = 10_000  # runs, and which hand has their traces
+STOPPED = "This server is being stopped. Try again in a minute"
+FIRST_GUESS = 0.5  # seconds a job, until some were done
+
+
+class Busy(ValueError):
+    """There is no room in the queue; says so to the reader, with the wait."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A job in the queue. started: when a hand took it, in seconds of time.monotonic; 0 while it waits."""
+
+    job: Job
+    reader: str
+    near: Sequence[Hashable] = ()
+    answer: Future = field(default_factory=Future)
+    entered: float = field(default_factory=monotonic)
+    started: float = 0.0
+    losses: int = 0  # hands that were lost over it
+
+
+class Turns:
+    """hands: how many jobs are done at a time. most_waiting: of all readers; most_a_reader: of one."""
+
+    def __init__(self, hands: int, *, most_waiting: int, most_a_reader: int) -> None:
+        self._hands, self._most_waiting, self._most_a_reader = hands, most_waiting, most_a_reader
+        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # whose turn is next stands first
+        self._has: OrderedDict[Hashable, int] = OrderedDict()  # which hand has the trace of a run
+        self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
+
+    def enter(self, job: Job, reader: str, near: Sequence[Hashable] = ()) -> Ticket:
+        """Queue up. near: the runs whose traces it takes. Raises Busy."""
+        with self._changed:
+            mine, waiting = self._readers.get(reader, ()), self.waiting()
+            if waiting >= self._most_waiting:
+                raise Busy(
+                    f"{waiting} questions wait here already, as many as this server lets wait. "
+                    f"They take about {self.expected_wait():.0f} seconds: try again then"
+                )
+            if len(mine) >= self._most_a_reader:
+                raise Busy(f"You have {len(mine)} questions waiting here, the most that one reader may have")
+            ticket = Ticket(job, reader, near)
+            self._readers.setdefault(reader, deque()).append(ticket)
+            self._changed.notify_all()
+            return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up its place. A job that is being done is done, for nobody."""
+        with self._changed:
+            if ticket.answer.cancel():
+                self._remove(ticket)
+
+    def next(self, hand: int) -> Ticket | None:
+        """Wait for the next job of this hand. None when all is over."""
+        with self._changed:
+            while not self._closed:
+                ticket = self._pick(hand)
+                if ticket is not None:
+                    return ticket
+                self._changed.wait()
+            return None
+
+    def done(self, seconds: float) -> None:
+        """For the expected wait: a job took so long."""
+        with self._changed:
+            self._mean += 0.1 * (seconds - self._mean)
+
+    def again(self, ticket: Ticket) -> None:
+        """Its hand was lost: it is next, at any hand."""
+        with self._changed:
+            ticket.started, ticket.near, ticket.losses = 0.0, (), ticket.losses + 1
+            if self._closed:
+                ticket.answer.set_exception(Busy(STOPPED))
+                return
+            self._readers.setdefault(ticket.reader, deque()).appendleft(ticket)
+            self._readers.move_to_end(ticket.reader, last=False)
+            self._changed.notify_all()
+
+    def lost(self, hand: int) -> None:
+        """A hand has lost all its traces."""
+        with self._changed:
+            for run in [run for run, has in self._has.items() if has == hand]:
+                del self._has[run]
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody waits any longer: readers get Busy, hands None."""
+        with self._changed:
+            self._closed = True
+            for ticket in [ticket for some in self._readers.values() for ticket in some]:
+                if not ticket.answer.done():
+                    ticket.answer.set_exception(Busy(STOPPED))
+            self._readers.clear()
+            self._changed.notify_all()
+
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return sum(map(len, self._readers.values()))
+
+    def expected_wait(self) -> float:
+        """Seconds that a job which queues up now would wait, at least 1."""
+        return max(self._mean * (self.waiting() + 1) / self._hands, 1.0)
+
+    def _pick(self, hand: int) -> Ticket | None:
+        for reader, tickets in self._readers.items():
+            for ticket in tickets:
+                has = next((self._has[run] for run in ticket.near if run in self._has), hand)
+                if has == hand:
+                    self._remove(ticket)
+                    if reader in self._readers:
+                        self._readers.move_to_end(reader)
+                    return self._begun(ticket, hand)
+        return None
+
+    def _begun(self, ticket: Ticket, hand: int) -> Ticket:
+        if not ticket.losses:
+            ticket.answer.set_running_or_notify_cancel()
+        ticket.started = monotonic()
+        for run in ticket.near:
+            self._has[run] = hand
+            self._has.move_to_end(run)
+        while len(self._has) > MOST_REMEMBERED:
+            self._has.popitem(last=False)
+        return ticket
+
+    def _remove(self, ticket: Ticket) -> None:
+        mine = self._readers.get(ticket.reader)
+        if mine and ticket in mine:
+            mine.remove(ticket)
+            if not mine:
+                del self._readers[ticket.reader]

@@ -1,0 +1,218 @@
+"""The same answers wherever jobs are done: in this process, in workers, on Ray. And a worker that is lost, or stuck.
+
+python -m pytest tests/model/jobs/test_homes.py
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+
+import numpy as np
+import pytest
+import torch
+
+from model.base import Model
+from model.heads.shown import shown_head
+from model.heads.survey import survey
+from model.jobs import homes
+from model.jobs.engine import Engine
+from model.jobs.home import Done, Home, TooSlow
+from model.jobs.job import GrownRun, Job, ModelRef, Run
+from model.jobs.pool import WorkerProcess
+from model.masks import MaskSpec
+from model.predictions import predictions
+from model.settings import Settings
+from model.trace import Trace
+from tests.model.jobs import questions
+
+SECONDS = 60.0
+HOMES = ("process", "workers", "ray")
+LINES = ["the cat sat on the mat", "the cat"]
+
+
+@pytest.fixture(scope="module", params=HOMES)
+def home(request: pytest.FixtureRequest) -> Iterator[Home]:
+    """Two hands of each kind."""
+    settings = {"process": {}, "workers": {"workers": 2}, "ray": {"workers": 2, "ray": "local"}}[request.param]
+    if request.param == "ray":
+        pytest.importorskip("ray", reason="needs ray: pip install -r requirements-ray.txt")
+    found = homes.start(Settings(**settings, job_seconds=SECONDS), Engine(2, 10**7))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def workers() -> list[WorkerProcess]:
+    """Two, and a short patience."""
+    return [WorkerProcess(2, 10**7, silence=10.0) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def their_home(workers: list[WorkerProcess]) -> Iterator[Home]:
+    found = Home(workers, homes.turns_of(Settings(), len(workers)), seconds=SECONDS, sticky=True)
+    yield found
+    found.close()
+
+
+def run_of(model: Model, spec: MaskSpec | None = None) -> Run:
+    return Run(ModelRef.of(model), model.encode(LINES, "left"), spec or model.standard)
+
+
+def same(one: object, other: object) -> bool:
+    """To the bit."""
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if hasattr(one, "__dataclass_fields__"):
+        return all(same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    return one == other
+
+
+class TestEveryHome:
+    @pytest.mark.parametrize("spec", [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False, prefix=3)])
+    @pytest.mark.parametrize(
+        ("function", "arguments"), [(survey, ()), (shown_head, (1, 2)), (predictions, (None, 7)), (predictions, (3, 2))]
+    )
+    def test_the_same_numbers_to_the_bit_as_without_a_home(
+        self, home: Home, tiny: Model, spec: MaskSpec, function: Callable, arguments: tuple
+    ) -> None:
+        trace = tiny.run(tiny.encode(LINES, "left"), spec)
+        for row in (0, 1):
+            given = (row, *arguments) if function is predictions else (row, spec, *arguments)
+            assert same(home.ask(Job(function, (run_of(tiny, spec), *given))), function(trace, *given))
+
+    def test_a_model_is_loaded_there_and_a_text_is_too(self, home: Home, tiny: Model) -> None:
+        assert home.ask(Job(questions.name, (ModelRef.of(tiny),))) == tiny.name
+        array = np.arange(5.0)
+        assert same(home.ask(Job(questions.double, (array.tobytes(),))), 2 * array)
+
+    def test_an_error_is_the_asker_s_with_its_words(self, home: Home) -> None:
+        with pytest.raises(ValueError, match=r"^expected something else, got a cat$"):
+            home.ask(Job(questions.refuse, ("a cat",)))
+        with pytest.raises(KeyError, match="a cat"):
+            home.ask(Job(questions.fail, ("a cat",)))
+        assert home.ask(Job(questions.wait, (0.0,))) == "done", "the next one is answered"
+
+    def test_a_model_whose_files_have_changed_is_refused(self, home: Home, tiny: Model) -> None:
+        with pytest.raises(ValueError, match="have changed since this page was drawn"):
+            home.ask(Job(questions.name, (ModelRef(tiny.name, "other files"),)))
+
+    def test_a_text_that_grows_is_a_step_on_from_the_one_before(self, home: Home, tiny: Model) -> None:
+        ids = tuple(tiny.encode(["the cat sat"]).ids[0].tolist())
+        before = None
+        for more in range(3):
+            text = ids + (5, 7, 11)[:more]
+            batch = tiny.encode(["the"])
+            batch = type(batch)(torch.tensor([text]), torch.ones(1, len(text), dtype=torch.bool), (("x",) * len(text),))
+            run = GrownRun(ModelRef.of(tiny), batch, tiny.standard, prompt=len(ids), before=before)
+            grown = home.ask(Job(predictions, (run, 0, None, 5)))
+            whole = home.ask(Job(predictions, (Run(run.model, batch, tiny.standard), 0, None, 5)))
+            assert np.allclose(grown.probabilities, whole.probabilities, atol=1e-6)
+            before = run.trace_key
+
+    def test_what_is_told_of_jobs_holds_nothing_of_a_reader(self, home: Home) -> None:
+        told: list[Done] = []
+        home.observers.append(told.append)
+        with pytest.raises(ValueError, match="secret"):
+            home.ask(Job(questions.refuse, ("secret text",)), reader="reader one")
+        end = monotonic() + 10
+        while not told and monotonic() < end:
+            sleep(0.01)
+        home.observers.remove(told.append)
+        assert [one.outcome for one in told] == ["refused"]
+        assert told[0].job == "tests.model.jobs.questions.refuse"
+        assert "secret" not in repr(told)
+        assert "reader one" not in repr(told)
+
+
+@pytest.mark.parametrize("home", ["ray"], indirect=True)
+class TestRay:
+    @pytest.mark.parametrize("way", [questions.die, questions.stop])
+    def test_a_replica_that_is_lost_or_stuck_is_a_retry(self, home: Home, tmp_path: Path, way: Callable) -> None:
+        assert home.ask(Job(way, (str(tmp_path), 1))) == 2
+
+    def test_jobs_of_a_run_go_where_its_trace_is(self, home: Home, tiny: Model) -> None:
+        """But for the first ones: it takes Ray a moment to tell who has it."""
+        job = Job(questions.process_of, (run_of(tiny, MaskSpec(prefix=5)),))
+        home.ask(job)
+        sleep(3)
+        assert len({home.ask(job) for _ in range(10)}) == 1
+
+
+class TestWorkers:
+    def test_jobs_of_a_run_go_to_the_worker_that_has_its_trace(
+        self, their_home: Home, workers: list[WorkerProcess], tiny: Model
+    ) -> None:
+        specs = [MaskSpec(prefix=number) for number in range(4)]
+        firsts = [their_home.ask(Job(questions.process_of, (run_of(tiny, spec),))) for spec in specs]
+        for _ in range(3):
+            assert [their_home.ask(Job(questions.process_of, (run_of(tiny, spec),))) for spec in specs] == firsts
+        assert set(firsts) <= {worker.pid for worker in workers}
+
+    @pytest.mark.parametrize("way", [questions.die, questions.stop])
+    def test_a_worker_that_is_lost_or_stuck_is_replaced_and_its_job_tried_once_more(
+        self, their_home: Home, workers: list[WorkerProcess], tmp_path: Path, way: Callable
+    ) -> None:
+        pids = {worker.pid for worker in workers}
+        assert their_home.ask(Job(way, (str(tmp_path), 1))) == 2
+        assert len({worker.pid for worker in workers} - pids) == 1
+
+    def test_a_job_that_ends_two_workers_is_not_tried_again(self, their_home: Home, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="ended twice"):
+            their_home.ask(Job(questions.die, (str(tmp_path), 5)))
+        assert len(list(tmp_path.iterdir())) == 2
+        assert their_home.ask(Job(questions.wait, (0.0,))) == "done"
+
+    def test_kill_9_in_the_middle_of_a_job_is_not_noticed(
+        self, their_home: Home, workers: list[WorkerProcess], tmp_path: Path
+    ) -> None:
+        answers: list[str] = []
+        job = Job(questions.wait, (1.0, str(tmp_path / "begun")))
+        asker = Thread(target=lambda: answers.append(their_home.ask(job)))
+        asker.start()
+        begun(tmp_path / "begun")
+        os.kill(next(worker for worker in workers if worker.busy).pid, signal.SIGKILL)
+        asker.join(SECONDS)
+        assert answers == ["done"]
+
+    def test_a_job_stops_at_its_time_limit_and_the_next_one_runs(
+        self, workers: list[WorkerProcess], tmp_path: Path
+    ) -> None:
+        worker = workers[0]
+        worker.wait_until_ready()
+        with pytest.raises(TooSlow, match=r"longer than 2 seconds.*Try a shorter text"):
+            worker.do(Job(questions.wait, (50.0, str(tmp_path / "begun"))), 2.0)
+        assert (tmp_path / "begun").exists()
+        worker.wait_until_ready()
+        assert worker.do(Job(questions.wait, (0.0,)), SECONDS) == "done"
+
+    def test_a_worker_ends_with_its_server(self, workers: list[WorkerProcess]) -> None:
+        workers[0].wait_until_ready()
+        process = workers[0]._process
+        workers[0]._connection.close()  # as when the server is killed
+        assert process.wait(SECONDS) == 0
+
+
+def begun(mark: Path) -> None:
+    end = monotonic() + SECONDS
+    while not mark.exists():
+        assert monotonic() < end
+        sleep(0.01)
+
+
+def test_traces_are_kept_where_the_model_is(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(1, 10**7)
+    ran: list[int] = []
+    run = type(tiny).run
+    monkeypatch.setattr(type(tiny), "run", lambda *given: (ran.append(1), run(*given))[1])
+    for head in range(3):
+        engine.do(Job(shown_head, (run_of(tiny), 0, tiny.standard, 1, head)))
+    assert ran == [1]
+    assert isinstance(engine.traces.find(run_of(tiny).trace_key), Trace)

@@ -1,0 +1,193 @@
+"""Whose turn it is, worked out by hand: readers take turns, a trace keeps its hand, a queue is full, a reader leaves.
+
+python -m pytest tests/model/jobs/test_turns.py
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+
+import pytest
+
+from model.jobs.engine import Engine
+from model.jobs.home import Home, InThisProcess, TooSlow
+from model.jobs.job import Job
+from model.jobs.turns import Busy, Turns
+from tests.model.jobs import questions
+
+JOB = Job(questions.process)
+
+
+def turns(hands: int = 1, most_waiting: int = 100, most_a_reader: int = 10) -> Turns:
+    return Turns(hands, most_waiting=most_waiting, most_a_reader=most_a_reader)
+
+
+def enter(queue: Turns, readers: Sequence[str], near: str = "") -> None:
+    for reader in readers:
+        queue.enter(JOB, reader, [near] if near else ())
+
+
+def order(queue: Turns, count: int, hand: int = 0) -> str:
+    """Whose jobs a hand gets."""
+    found = [queue.next(hand) for _ in range(count)]
+    return "".join(ticket.reader for ticket in found if ticket)
+
+
+class TestTurns:
+    @pytest.mark.parametrize(
+        ("entered", "done"),
+        [("AAABC", "ABCAA"), ("ABABAB", "ABABAB"), ("AABBB", "ABABB"), ("CBA", "CBA"), ("AAAA", "AAAA")],
+    )
+    def test_one_job_of_each_reader_then_the_next_of_each(self, entered: str, done: str) -> None:
+        queue = turns()
+        enter(queue, entered)
+        assert order(queue, len(entered)) == done
+        assert queue.waiting() == 0
+
+    def test_who_comes_while_another_s_many_wait_is_next_but_one(self) -> None:
+        queue = turns()
+        enter(queue, "AAAA")
+        assert order(queue, 1) == "A"
+        enter(queue, "B")
+        assert order(queue, 4) == "ABAA"
+
+    def test_a_run_stays_with_the_hand_that_has_its_trace(self) -> None:
+        queue = turns(hands=2)
+        enter(queue, "A", near="one")
+        assert order(queue, 1, hand=1) == "A"
+        enter(queue, "A", near="one")
+        enter(queue, "B", near="two")
+        assert order(queue, 1, hand=0) == "B", "A's waits for hand 1, and B does not wait for A"
+        assert order(queue, 1, hand=1) == "A"
+        queue.lost(1)
+        enter(queue, "A", near="one")
+        assert order(queue, 1, hand=0) == "A", "the trace went with its hand"
+
+    def test_who_leaves_gives_up_the_place(self) -> None:
+        queue = turns()
+        first = queue.enter(JOB, "A")
+        enter(queue, "BC")
+        queue.leave(first)
+        assert queue.waiting() == 2
+        assert order(queue, 2) == "BC"
+        assert first.answer.cancelled()
+
+    def test_a_job_whose_hand_was_lost_is_next(self) -> None:
+        queue = turns()
+        enter(queue, "AB")
+        ticket = queue.next(0)
+        assert ticket
+        enter(queue, "CA")
+        queue.again(ticket)
+        assert ticket.losses == 1
+        assert order(queue, 4) == "ABCA"
+
+    def test_a_full_queue_says_so_with_the_wait(self) -> None:
+        queue = turns(hands=2, most_waiting=3)
+        for _ in range(200):
+            queue.done(4.0)  # seconds a job
+        enter(queue, "ABC")
+        with pytest.raises(Busy, match=r"^3 questions wait here already.* about 8 seconds: try again then$"):
+            queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 hands
+        assert order(queue, 1) == "A"
+        enter(queue, "D")
+
+    def test_one_reader_cannot_fill_it(self) -> None:
+        queue = turns(most_a_reader=2)
+        enter(queue, "AA")
+        with pytest.raises(Busy, match=r"^You have 2 questions waiting here, the most that one reader may have$"):
+            queue.enter(JOB, "A")
+        enter(queue, "B")
+
+    def test_nobody_waits_for_a_queue_that_is_closed(self) -> None:
+        queue = turns()
+        ticket = queue.enter(JOB, "A")
+        queue.close()
+        assert queue.next(0) is None
+        with pytest.raises(Busy, match="being stopped"):
+            ticket.answer.result(0)
+
+
+class TestHome:
+    """One hand in this process."""
+
+    @pytest.fixture
+    def home(self) -> Iterator[Home]:
+        found = Home([InThisProcess(Engine(1, 1000))], turns(), seconds=0.5, sticky=False)
+        yield found
+        found.close()
+
+    def test_readers_take_turns(self, home: Home, tmp_path: Path) -> None:
+        file, queue = str(tmp_path / "order"), "AAABC"
+        holding = self.held(home, tmp_path)
+        askers = []
+        for number, reader in enumerate(queue):
+            askers.append(Thread(target=home.ask, args=(Job(questions.append, (file, reader)), reader)))
+            askers[-1].start()
+            until(lambda number=number: home.waiting() == number + 1)
+        for asker in [holding, *askers]:
+            asker.join(10)
+        assert Path(file).read_text().split() == list("ABCAA")
+
+    def test_who_wants_something_else_gives_up_the_place_and_his_job_is_not_done(
+        self, home: Home, tmp_path: Path
+    ) -> None:
+        class ElsewhereNow(BaseException):
+            """As streamlit's own, for a reader who pressed something else."""
+
+        looked = []
+
+        def still_wanted() -> None:
+            looked.append(1)
+            if len(looked) > 2:
+                raise ElsewhereNow
+
+        holding = self.held(home, tmp_path)
+        with pytest.raises(ElsewhereNow):
+            home.ask(Job(questions.append, (str(tmp_path / "order"), "A")), "A", still_wanted)
+        assert home.waiting() == 0
+        holding.join(10)
+        assert home.ask(Job(questions.append, (str(tmp_path / "order"), "B")), "B") == "B"
+        assert (tmp_path / "order").read_text() == "B\n"
+
+    def test_who_waits_too_long_for_what_nothing_can_stop_is_told(self, home: Home) -> None:
+        with pytest.raises(TooSlow, match=r"longer than 0\.5 seconds"):
+            home.ask(Job(questions.wait, (5.0,)), "A")
+
+    def held(self, home: Home, folder: Path) -> Thread:
+        """The hand, busy for a moment."""
+        thread = Thread(target=home.ask, args=(Job(questions.wait, (0.8, str(folder / "begun"))), "holder"))
+        thread.start()
+        until((folder / "begun").exists)
+        return thread
+
+
+def until(so: Callable[[], bool]) -> None:
+    end = monotonic() + 10
+    while not so():
+        assert monotonic() < end
+        sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: 1, (lambda: lambda: 1)(), pytest.param(TestHome().held, id="bound method")]
+)
+def test_a_job_is_a_function_by_its_name(function) -> None:
+    with pytest.raises(ValueError, match="expected a function that its module has under its name"):
+        Job(function)
+
+
+def test_the_key_is_the_same_for_the_same_question_alone() -> None:
+    keys = [
+        Job(questions.wait, (1.0,)).key,
+        Job(questions.wait, (1.5,)).key,
+        Job(questions.wait, (1.0, "x")).key,
+        Job(questions.wait, (1.0,), {"marked": "x"}).key,
+        Job(questions.refuse, ("x",)).key,
+        Job(questions.fail, ("x",)).key,
+    ]
+    assert len(set(keys)) == len(keys)
+    assert Job(questions.wait, (1.0, "x")).key == keys[2]
+    with pytest.raises(TypeError):
+        Job(questions.wait, ([1.0],)).key  # noqa: B018
