@@ -131,6 +131,11 @@ class Model(ABC):
     def label(self, token: int) -> str:
         """What to show for an id."""
 
+    @property
+    def vocabulary(self) -> int:
+        """How many ids its texts are made of, from 0 on; 0 for a model that reads no text."""
+        return 0
+
     @abstractmethod
     def describe(self) -> Description:
         """What a page says of it."""

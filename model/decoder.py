@@ -48,6 +48,11 @@ class DecoderModel(Model):
         """What to show for an id."""
         return self.tokenizer.label(token)
 
+    @property
+    def vocabulary(self) -> int:
+        """How many ids its texts are made of, from 0 on; 0 for a model that reads no text."""
+        return 0 if self._tokenizer is None else self._tokenizer.vocabulary
+
     @once
     def describe(self) -> Description:
         """What a page says of it."""

@@ -114,6 +114,11 @@ class BatchTokenizer:
         """What to show for an id."""
         return self._label(token)
 
+    @property
+    def vocabulary(self) -> int:
+        """How many ids there are, from 0 on."""
+        return self._tokenizer.get_vocab_size()
+
     def _row_ends(self, batch: TokenBatch, row: int, ends: list[int]) -> tuple[int, ...]:
         """Where each position's token ends in the row's text: at 0 before it, at its end behind it."""
         here, last = batch.real(row), ends[-1]

@@ -45,6 +45,22 @@ class LayerRecord:
         allowed = None if allowed is None else allowed[..., :seen]
         return F.pad(attention_weights(q, k[:, :seen], allowed, scale=self.scale, terms=terms), (0, keys - seen))
 
+    def batch_weights(self, allowed: Tensor | None, queries: slice) -> Tensor:
+        """The weights [B, H, queries, seen] of every row, float32; keys from `seen` on get none from these queries.
+
+        allowed: what context.allowed gives, which layers may share.
+        """
+        keys = seen = self.k.shape[-2]
+        terms = self._terms(slice(None), slice(None), queries)
+        if allowed is not None:
+            allowed = allowed.expand(-1, -1, self.q.shape[2], keys)[:, :, queries]
+            seen = _last(allowed.any(0)) + 1
+            allowed = allowed[..., :seen]
+        if terms.bias is not None:
+            terms = replace(terms, bias=terms.bias[..., :seen])
+        q, k = self.q[:, :, queries].float(), self.k[:, :, :seen].float()
+        return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
+
     def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
         """Part of this attention step by step: [heads, queries, K], in float32."""
         q, k, v, allowed = self._inputs(spec, row, heads, queries)
@@ -64,7 +80,7 @@ class LayerRecord:
         q = self.q[row, heads, queries].float()
         return q, self.k[row, shared].float(), self.v[row, shared].float(), allowed
 
-    def _terms(self, row: int, heads: slice, queries: slice) -> ScoreTerms:
+    def _terms(self, row: int | slice, heads: slice, queries: slice) -> ScoreTerms:
         bias, sinks = self.terms.bias, self.terms.sinks
         if bias is not None:
             full = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])

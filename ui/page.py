@@ -15,6 +15,7 @@ ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetche
 PAGES = {  # in the order in which they are read
     "app.py": ("Explore", ":material/grid_view:"),
     "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
+    "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
     "pages/obey.py": ("Obey", ":material/rule:"),

@@ -41,10 +41,10 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     takes too long. Where the reader has asked for something else meanwhile, Streamlit leaves the script here.
     """
     job = Job(function, arguments, options)
-    return shared().get(job.key, lambda: home().ask(job, _reader(), _leave), _leave)
+    return shared().get(job.key, lambda: home().ask(job, reader(), _leave), _leave)
 
 
-def _reader() -> str:
+def reader() -> str:
     """Whose turn it is: a page's session."""
     context = get_script_run_ctx()
     return "" if context is None else context.session_id

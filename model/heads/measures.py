@@ -13,7 +13,12 @@ from torch import Tensor
 
 def entropy(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Shannon entropy of a row in bits, from 0 (one key) to log2(K) (all alike): [.., Q, K] -> [..]."""
-    return _mean_over_rows(-(weights * weights.clamp(min=1e-45).log2()).sum(-1), weights, queries)
+    return _mean_over_rows(row_entropy(weights), weights, queries)
+
+
+def row_entropy(weights: Tensor) -> Tensor:
+    """The entropy of every row in bits: [.., Q, K] -> [.., Q]."""
+    return -weights.clamp(min=1e-37).log2_().mul_(weights).sum(-1)  # half the time of torch.special.entr
 
 
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -48,12 +53,27 @@ def induction(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Te
     weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before (Olsson et al. 2022, "In-context
     Learning and Induction Heads": prefix matching).
     """
+    target = followers(ids.to(weights.device))
     position = torch.arange(len(ids), device=weights.device)
-    same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,K]
-    last = torch.where(same_before, position[None, :], -1).amax(-1)  # [Q], -1 = never
-    seen = (last >= 0) & (last + 1 < position)  # right after the last time stands the query itself: nothing to learn
-    after = (position[None, :] == last[:, None] + 1) & seen[:, None]
+    after = position[None, :] == target[:, None]  # none where the target is -1
+    seen = target >= 0
     return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, seen))
+
+
+def same_before(ids: Tensor) -> Tensor:
+    """For each query the keys before it that are the same token: [.., T] -> bool [.., T, T]."""
+    position = torch.arange(ids.shape[-1], device=ids.device)
+    return (ids[..., :, None] == ids[..., None, :]) & (position[None, :] < position[:, None])
+
+
+def followers(ids: Tensor) -> Tensor:
+    """The position after the last time that each query's token came up before: [.., T] -> int64 [.., T].
+
+    -1 where it never did, and where the query itself stands there: nothing is to be learned of it.
+    """
+    position = torch.arange(ids.shape[-1], device=ids.device)
+    after = torch.where(same_before(ids), position, -2).amax(-1) + 1
+    return torch.where((after > 0) & (after < position), after, -1)
 
 
 def repeated_tokens(rows: int, span: int, ids: range, start: int | None, generator: torch.Generator) -> Tensor:

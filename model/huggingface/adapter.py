@@ -109,6 +109,11 @@ class HuggingFaceModel(Model):
         """What to show for an id."""
         return self._tokens.texts.label(token)
 
+    @property
+    def vocabulary(self) -> int:
+        """How many ids its texts are made of, from 0 on."""
+        return self._tokens.texts.vocabulary
+
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
         """One forward pass under the masks of spec (the standard ones unless given).

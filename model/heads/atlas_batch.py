@@ -1,0 +1,161 @@
+"""One batch of rows on its way into a tally: a forward pass, and every head's weights a block of queries at a time.
+
+Sizes: M measures, B rows, L layers, H heads, T positions, Q queries of a block, K keys up to the last that any of them
+sees, C the longest row of the atlas, N different tokens of the batch, S sampled queries.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.base import Model
+from model.heads.atlas_measures import BatchFacts
+from model.heads.atlas_names import NAMES
+from model.heads.atlas_tally import TOP_KEYS, Sample, Tally
+from model.masks import MaskSpec
+from model.text import TokenBatch
+
+BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
+PEAK = NAMES.index("peak")
+
+
+def measure_batch(
+    model: Model, batch: TokenBatch, punctuation: Tensor, masks: MaskSpec, length: int, chosen: Tensor
+) -> tuple[Tally, Sample]:
+    """punctuation bool [B,T]; length: C; chosen int64 [S,2]: row and position of the sampled queries.
+
+    The tally's sample is empty; the sample's priorities, places and texts are for the caller to write.
+    """
+    trace = model.run(batch, masks)
+    facts = BatchFacts(batch, punctuation)
+    made: dict = {}  # layers under the same masks share them
+    sums = _Sums(facts, batch, length, trace.num_layers, trace.num_heads, chosen)
+    grounds: dict[int, _Ground] = {}
+    for layer, record in enumerate(trace.layers):
+        allowed = record.context.allowed(masks, made)
+        ground = grounds.get(id(allowed))  # `made` holds it, so its id stays its own
+        if ground is None:
+            ground = grounds[id(allowed)] = _Ground(facts, allowed, batch, length, trace.num_heads)
+        for queries in ground.blocks:
+            sums.add(layer, queries, record.batch_weights(allowed, queries), ground)
+        sums.finish(layer, ground)
+    return sums.tally(), sums.sample()
+
+
+class _Ground:
+    """What holds for every head under one mask: where each measure counts, and what a head gets that looks evenly."""
+
+    def __init__(self, facts: BatchFacts, allowed: Tensor | None, batch: TokenBatch, length: int, heads: int) -> None:
+        rows, size = batch.ids.shape
+        every = torch.ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else allowed[:, :1]
+        free = every.expand(-1, -1, size, size)
+        step = max(BLOCK_BYTES // (4 * rows * heads * size), 1)
+        self.blocks = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
+        self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
+        self.ahead = bool(free.triu(1).any())
+        self.choice = self.counted[NAMES.index("entropy")]  # [B,T]
+        self.uniform = torch.zeros(len(NAMES), 1)
+        self.cells, self.even = torch.zeros(1, 2 * length - 1), torch.zeros(1, 2 * length - 1)
+        for queries in self.blocks:
+            cells = (free[:, :, queries] & batch.keep[:, None, None, :]).float()  # [B,1,Q,T]
+            cells = cells * self.choice[:, None, queries, None]
+            even = cells / cells.sum(-1, keepdim=True).clamp(min=1)
+            self.uniform += _sum(facts.values(even, queries, ahead=self.ahead), self.counted[..., queries])
+            _add_by_offset(self.cells, cells.sum(0), queries)
+            _add_by_offset(self.even, even.sum(0), queries)
+
+
+class _Sums:
+    """What the blocks of a batch add up to."""
+
+    def __init__(
+        self, facts: BatchFacts, batch: TokenBatch, length: int, layers: int, heads: int, chosen: Tensor
+    ) -> None:
+        self._facts, self._batch, self._chosen = facts, batch, chosen
+        self._tally = Tally.empty(len(NAMES), layers, heads, length)
+        tokens, self._token_of = batch.ids.unique(return_inverse=True)
+        self._tokens = tokens.numpy()
+        self._key_weight, self._query_peak = torch.zeros(2, layers, heads, len(tokens))
+        self._query_count = torch.zeros(layers, len(tokens), dtype=torch.long)
+        rows, size = batch.ids.shape
+        self._of_keys, self._peaks = torch.zeros(2, rows, heads, size)  # of the layer that is going on
+        self._offsets = torch.zeros(layers, heads, 2 * length - 1)
+        self._sums = torch.zeros(len(NAMES), layers, heads)
+        self._values = torch.full((len(chosen), len(NAMES), layers, heads), torch.nan)
+        self._keys = torch.full((len(chosen), layers, heads, TOP_KEYS), -1)
+        self._weights = torch.zeros(len(chosen), layers, heads, TOP_KEYS)
+
+    def add(self, layer: int, queries: slice, weights: Tensor, ground: _Ground) -> None:
+        """weights [B,H,Q,K], all of the layer's blocks in turn."""
+        choice = ground.choice[:, queries]
+        if not choice.all():
+            weights.transpose(1, 2)[~choice] = 0
+        values = self._facts.values(weights, queries, ahead=ground.ahead)
+        self._sums[:, layer] += _sum(values, ground.counted[..., queries])
+        _add_by_offset(self._offsets[layer], weights.sum(0), queries)
+        self._of_keys[..., : weights.shape[-1]] += weights.sum(2)
+        self._peaks[..., queries] = values[PEAK]
+        self._look_closer(layer, queries, weights, values, ground)
+
+    def finish(self, layer: int, ground: _Ground) -> None:
+        """Once every block of the layer was added."""
+        tokens = self._token_of.flatten()
+        for total, part in ((self._key_weight, self._of_keys), (self._query_peak, self._peaks)):
+            total[layer].index_add_(1, tokens, part.transpose(0, 1).flatten(1))
+        self._of_keys.zero_()
+        self._query_count[layer].index_add_(0, tokens, ground.choice.flatten().long())
+        self._tally.counts[:, layer] = ground.counted.sum((1, 2))
+        self._tally.uniform[:, layer] = ground.uniform[:, 0]
+        self._tally.cells[layer], self._tally.even[layer] = ground.cells[0], ground.even[0]
+
+    def _look_closer(self, layer: int, queries: slice, weights: Tensor, values: Tensor, ground: _Ground) -> None:
+        """The sampled queries of the block: every measure, and their heaviest keys."""
+        row, at = self._chosen.unbind(-1)
+        here = ((at >= queries.start) & (at < queries.stop)).nonzero()[:, 0]
+        if not len(here):
+            return
+        row, at = row[here], at[here]
+        measured = values[:, row, :, at - queries.start]  # [s,M,H]
+        counted = ground.counted[:, row, at].T[..., None]  # [s,M,1]
+        self._values[here, :, layer] = measured.masked_fill(~counted, torch.nan)
+        top = weights[row, :, at - queries.start].topk(min(TOP_KEYS, weights.shape[-1]), dim=-1)
+        many = top.values.shape[-1]
+        self._weights[here, layer, :, :many] = top.values
+        self._keys[here, layer, :, :many] = top.indices.masked_fill(top.values == 0, -1)
+
+    def tally(self) -> Tally:
+        """All but its sample."""
+        result = self._tally
+        result.sums, result.offsets = self._sums.double().numpy(), self._offsets.double().numpy()
+        result.tokens = self._tokens
+        result.key_weight, result.query_peak = self._key_weight.numpy(), self._query_peak.numpy()
+        real = self._token_of[self._batch.keep]
+        result.key_count = torch.bincount(real, minlength=len(self._tokens)).numpy()
+        result.query_count = self._query_count.numpy()
+        return result
+
+    def sample(self) -> Sample:
+        """Of the chosen queries, in their order."""
+        many = len(self._chosen)
+        return Sample(
+            np.zeros(many, np.uint64),
+            np.zeros((many, 3), np.int64),
+            [""] * many,
+            [()] * many,
+            self._values.numpy(),
+            self._keys.int().numpy(),
+            self._weights.numpy(),
+        )
+
+
+def _sum(values: Tensor, counted: Tensor) -> Tensor:
+    """Over the queries where a measure counts: values [M,B,H,Q], counted [M,B,Q] -> [M,H]."""
+    return torch.einsum("mbhq,mbq->mh", values, counted.to(values.dtype))
+
+
+def _add_by_offset(total: Tensor, weights: Tensor, queries: slice) -> None:
+    """total [H,2C-1] += weights [H,Q,K], each at its key - query + C - 1."""
+    middle = total.shape[-1] // 2
+    keys = torch.arange(weights.shape[-1])
+    offset = keys - torch.arange(queries.start, queries.stop)[:, None] + middle  # [Q,K]
+    total.index_add_(1, offset.flatten(), weights.flatten(1))

@@ -1,0 +1,98 @@
+"""What an atlas measures of a head at one query, for a batch of rows at once.
+
+Sizes: M measures, B rows padded on the right, H heads, Q queries of a block, K keys up to the last
+that any of them sees.
+
+A query counts where it has a choice: a real token with at least two cells that no mask blocks. For a measure it counts
+where a cell that the measure asks about is among them; so blocked cells are left out, and under a causal mask the first
+token is.
+"""
+
+import torch
+from torch import Tensor
+
+from model.heads import measures
+from model.heads.atlas_names import NAMES
+from model.text import TokenBatch
+
+
+class BatchFacts:
+    """What of a batch the measures ask about, whatever the head."""
+
+    def __init__(self, batch: TokenBatch, punctuation: Tensor) -> None:
+        """punctuation: bool [B,T], True where a token is nothing else."""
+        self.keep = batch.keep
+        rows, length = batch.ids.shape
+        self.position = torch.arange(length)
+        self.followers = measures.followers(batch.ids)  # [B,T]
+        self.same_before = measures.same_before(batch.ids) & batch.keep[:, None, :] & batch.keep[:, :, None]
+        self._pairs = self.same_before.nonzero()  # [P,3]: row, query, key
+        self._of_query = self._pairs[:, 1].contiguous()
+        columns = [torch.ones(rows, length), self.position.expand(rows, -1), punctuation & batch.keep]
+        self._columns = torch.stack([column.float() for column in columns], -1)  # [B,K,3]
+        self.punctuation = punctuation & batch.keep
+
+    def values(self, weights: Tensor, queries: slice, *, ahead: bool) -> Tensor:
+        """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number.
+
+        ahead: whether any query may look at a later token.
+        """
+        rows, heads, _, seen = weights.shape
+        here = self.position[queries]  # [Q]
+        cells = torch.stack([(here - 1).expand(rows, -1), here.expand(rows, -1), self.followers[:, queries]], -1)
+        cells = cells.clamp(0, seen - 1)  # [B,Q,3]
+        previous, same, induction = weights.gather(-1, cells[:, None].expand(-1, heads, -1, -1)).unbind(-1)
+        total, mean_key, punctuation = (weights @ self._columns[:, None, :seen]).unbind(-1)
+        distance, leak = here * total - mean_key, torch.zeros_like(total)
+        if ahead:
+            far = (self.position[:seen] - here[:, None]).clamp(min=0).float()  # [Q,K]
+            distance = distance + 2 * (weights * far).sum(-1)
+            leak = (weights * (far > 0)).sum(-1)
+        peak = weights[..., 1:].amax(-1) if seen > 1 else torch.zeros_like(total)
+        return torch.stack(
+            [
+                previous,
+                weights[..., 0],
+                same,
+                self._on_duplicates(weights, queries),
+                induction,
+                punctuation,
+                leak,
+                peak,
+                distance / total.clamp(min=1e-9),  # sinks may leave less than 1
+                measures.row_entropy(weights),
+            ]
+        )
+
+    def counts(self, allowed: Tensor, queries: slice) -> Tensor:
+        """Where each measure counts: allowed bool [1 or B, 1, T, T] -> bool [M,B,Q]."""
+        rows = len(self.keep)
+        cells = allowed[:, 0, queries] & self.keep[:, None, :]  # [B,Q,T]
+        choice = self.keep[:, queries] & (cells.sum(-1) > 1)
+        here = self.position[queries]
+        asked = {
+            "previous": self._is_open(cells, (here - 1).expand(rows, -1)),
+            "first": cells[..., 0] & (here > 0),
+            "same": self._is_open(cells, here.expand(rows, -1)),
+            "duplicate": (cells & self.same_before[:, queries]).any(-1),
+            "induction": self._is_open(cells, self.followers[:, queries]),
+            "punctuation": (cells & self.punctuation[:, None, :]).any(-1),
+        }
+        return torch.stack([choice & asked[name] if name in asked else choice for name in NAMES])
+
+    @staticmethod
+    def _is_open(cells: Tensor, key: Tensor) -> Tensor:
+        """Whether each query may look at one key: cells [B,Q,K], key [B,Q] -> bool [B,Q]."""
+        seen = cells.shape[-1]
+        found = cells.gather(-1, key.clamp(0, seen - 1)[..., None])[..., 0]
+        return found & (key >= 0) & (key < seen)
+
+    def _on_duplicates(self, weights: Tensor, queries: slice) -> Tensor:
+        """[B,H,Q]: a text repeats few of its tokens, so pair by pair."""
+        rows, heads, many, _ = weights.shape
+        inside = (self._of_query >= queries.start) & (self._of_query < queries.start + many)
+        row, query, key = self._pairs[inside].unbind(-1)
+        query = query - queries.start
+        result = torch.zeros(rows * many, heads)
+        result.index_add_(0, row * many + query, weights[row, :, query, key])
+        return result.view(rows, many, heads).transpose(1, 2)

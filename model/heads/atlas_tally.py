@@ -1,0 +1,180 @@
+"""What an atlas adds up over the texts: sums, counts, and a sample of bounded size. Two tallies add up to one.
+
+Sizes: M measures, L layers, H heads, C the longest row, N different tokens seen, S sampled queries.
+
+The sample is of the S queries with the smallest priorities. A priority is a hash of the query's place, so it is the
+same whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2007): every query is as likely as
+any other to be among the S, and the sample of a whole is made of the samples of its parts.
+"""
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+
+SAMPLED = 400  # queries
+TOP_KEYS = 5  # of each of them
+
+
+@dataclass(eq=False)
+class Sample:
+    """S queries, in the order of their priorities; the same ones for every head.
+
+    priority uint64 [S]. place int64 [S,3]: source, text in it, position in its row. texts [S], ids [S]: its
+    row. values float32 [S,M,L,H], NaN where a measure does not count. keys int32, weights float32 [S,L,H,TOP_KEYS]: the
+    heaviest first; key -1 where there are fewer.
+    """
+
+    priority: np.ndarray
+    place: np.ndarray
+    texts: list[str]
+    ids: list[tuple[int, ...]]
+    values: np.ndarray
+    keys: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def empty(cls, measures: int, layers: int, heads: int) -> Self:
+        """Of no query."""
+        return cls(
+            np.zeros(0, np.uint64),
+            np.zeros((0, 3), np.int64),
+            [],
+            [],
+            np.zeros((0, measures, layers, heads), np.float32),
+            np.full((0, layers, heads, TOP_KEYS), -1, np.int32),
+            np.zeros((0, layers, heads, TOP_KEYS), np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.priority)
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        own = sum(array.nbytes for array in (self.priority, self.place, self.values, self.keys, self.weights))
+        return own + sum(4 * len(text) for text in self.texts) + sum(8 * len(ids) for ids in self.ids)
+
+    def with_others(self, other: "Sample") -> "Sample":
+        """The SAMPLED smallest priorities of both."""
+        if not len(other):
+            return self
+        priority = np.concatenate([self.priority, other.priority])
+        chosen = np.argsort(priority, kind="stable")[:SAMPLED]
+        texts, ids = self.texts + other.texts, self.ids + other.ids
+        return Sample(
+            priority[chosen],
+            np.concatenate([self.place, other.place])[chosen],
+            [texts[number] for number in chosen],
+            [ids[number] for number in chosen],
+            np.concatenate([self.values, other.values])[chosen],
+            np.concatenate([self.keys, other.keys])[chosen],
+            np.concatenate([self.weights, other.weights])[chosen],
+        )
+
+    @property
+    def bar(self) -> int:
+        """No query of a priority above this one can enter any more."""
+        return int(self.priority[-1]) if len(self) == SAMPLED else 2**64 - 1
+
+
+@dataclass(eq=False)
+class Tally:
+    """Sums over queries in double precision.
+
+    sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where it counts. uniform [M,L]: the sums of a
+    head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at each key - query, from -(C-1) on; cells
+    int64 [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight. tokens int64 [N]: the ids seen, rising;
+    key_weight float32 [L,H,N], key_count int64 [N]: the weight they got and how often they stood there; query_peak
+    float32 [L,H,N], query_count int64 [L,N]: the sums of their sharpness as queries, and how often it counts.
+    """
+
+    sums: np.ndarray
+    counts: np.ndarray
+    uniform: np.ndarray
+    offsets: np.ndarray
+    cells: np.ndarray
+    even: np.ndarray
+    tokens: np.ndarray
+    key_weight: np.ndarray
+    key_count: np.ndarray
+    query_peak: np.ndarray
+    query_count: np.ndarray
+    sample: Sample
+    texts: int = 0
+    rows: int = 0
+    read: int = 0
+
+    @classmethod
+    def empty(cls, measures: int, layers: int, heads: int, length: int) -> Self:
+        """Of no text, for rows of at most `length` tokens."""
+        offsets = 2 * length - 1
+        return cls(
+            np.zeros((measures, layers, heads)),
+            np.zeros((measures, layers), np.int64),
+            np.zeros((measures, layers)),
+            np.zeros((layers, heads, offsets)),
+            np.zeros((layers, offsets), np.int64),
+            np.zeros((layers, offsets)),
+            np.zeros(0, np.int64),
+            np.zeros((layers, heads, 0), np.float32),
+            np.zeros(0, np.int64),
+            np.zeros((layers, heads, 0), np.float32),
+            np.zeros((layers, 0), np.int64),
+            Sample.empty(measures, layers, heads),
+        )
+
+    def add(self, other: "Tally") -> None:
+        """Take in another's."""
+        for name in ("sums", "counts", "uniform", "offsets", "cells", "even"):
+            getattr(self, name)[...] += getattr(other, name)
+        self._know(other.tokens)
+        where = np.searchsorted(self.tokens, other.tokens)
+        for name in ("key_weight", "key_count", "query_peak", "query_count"):
+            getattr(self, name)[..., where] += getattr(other, name)
+        self.sample = self.sample.with_others(other.sample)
+        self.texts, self.rows, self.read = self.texts + other.texts, self.rows + other.rows, self.read + other.read
+
+    def _know(self, tokens: np.ndarray) -> None:
+        """Make room for tokens that were not seen before."""
+        every = np.union1d(self.tokens, tokens)
+        if len(every) == len(self.tokens):
+            return
+        where = np.searchsorted(every, self.tokens)
+        for name in ("key_weight", "key_count", "query_peak", "query_count"):
+            old = getattr(self, name)
+            new = np.zeros((*old.shape[:-1], len(every)), old.dtype)
+            new[..., where] = old
+            setattr(self, name, new)
+        self.tokens = every
+
+    def to_bytes(self) -> bytes:
+        """All of it, as numpy's npz."""
+        plain = {name: getattr(self, name) for name in ("texts", "rows", "read")}
+        plain |= {"sample_texts": self.sample.texts, "sample_ids": self.sample.ids}
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays |= {f"sample_{name}": getattr(self.sample, name) for name in SAMPLE_ARRAYS}
+        file = io.BytesIO()
+        np.savez(file, plain=np.frombuffer(json.dumps(plain).encode(), np.uint8), **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """What `to_bytes` gave. Raises ValueError for anything else."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                plain = json.loads(arrays["plain"].tobytes())
+                sample = Sample(
+                    **{name: arrays[f"sample_{name}"] for name in SAMPLE_ARRAYS},
+                    texts=plain.pop("sample_texts"),
+                    ids=[tuple(ids) for ids in plain.pop("sample_ids")],
+                )
+                return cls(**{name: arrays[name] for name in ARRAYS}, sample=sample, **plain)
+        except (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"expected a saved tally, got bytes that are none ({error})") from None
+
+
+ARRAYS = tuple(one.name for one in fields(Tally) if one.type is np.ndarray)
+SAMPLE_ARRAYS = tuple(one.name for one in fields(Sample) if one.type is np.ndarray)

@@ -1,0 +1,60 @@
+"""Head atlas: every head of a model measured over texts, as points to choose from."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Head atlas")  # first, so that the browser has something to fetch while torch is imported
+
+from dataclasses import replace
+
+from model.heads.atlas_progress import about
+from model.heads.atlas_unit import row_length
+from ui import controls, explain
+from ui.guard import guarded
+from ui.head_atlas import choices, finder, picking, runs, sections
+from viz.head_atlas import words
+from viz.head_atlas.scatter import distances, scatter
+from viz.head_atlas.tables import tokens_table
+
+model, text = controls.open_page(choices.restore)
+title = st.empty()
+title.markdown("### Head atlas")
+texts, switches, axes = st.columns([1.9, 0.8, 1.6], vertical_alignment="bottom")
+with texts:
+    chosen = choices.choose_source()
+with switches, st.container(horizontal=True):
+    choices.choose_masks(model)
+with axes:
+    x, y = choices.choose_axes()
+masks = replace(model.standard, **picking.lifted(model))
+layer, head = picking.chosen(model)
+choices.share(model)  # before what may end the page
+with guarded():
+    texts_key, read = runs.source(model, chosen, text)
+    atlas = runs.find(model, texts_key, read, masks)
+
+size = f"{atlas.layers * atlas.heads} heads · {atlas.texts:,} texts · {atlas.read:,} tokens"
+title.markdown(f"### Head atlas\u2002:small[{explain.title_of(model)} · {size}]")
+st.html(words.summary(atlas, random=chosen == "random"))
+left, right = st.columns([1.35, 1], gap="large")
+with left:
+    picking.show(scatter(atlas, x, y, (layer, head)), x, y)
+    st.caption(f"A point is a head; click one. Dotted: a head that looks evenly. {words.naming()}")
+with right:
+    controls.choose_head(model, atlas.layers, atlas.heads)
+    st.html(words.head_sentence(atlas, layer, head))
+    figure = distances(atlas, layer, head)
+    st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
+    keys, queries = st.columns(2)
+    keys.html(tokens_table(atlas.key_tokens(layer, head)[:6], "looked at most"))
+    queries.html(tokens_table(atlas.query_tokens(layer, head)[:6], "sharpest from"))
+    st.caption(words.TOKENS)
+
+section = choices.choose_section()
+if section == "examples":
+    sections.examples(atlas, layer, head)
+elif section == "find":
+    finder.show(model, text, atlas, masks)
+else:
+    sections.table(atlas, model, about(model, masks, row_length(model), atlas))

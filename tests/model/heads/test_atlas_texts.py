@@ -1,0 +1,149 @@
+"""The texts of an atlas: files of both kinds, damaged and oversized ones, long texts in rows, random tokens.
+
+python -m pytest tests/model/heads/test_atlas_texts.py
+"""
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from model.base import Model
+from model.heads.atlas_texts import (
+    MOST_UPLOAD,
+    UNIT_CHARACTERS,
+    UNIT_TEXTS,
+    batch_of,
+    ids_of,
+    rows_of_unit,
+    units_of_file,
+    units_of_files,
+    units_of_random,
+    units_of_sample,
+    units_of_text,
+    units_of_upload,
+)
+
+
+def texts(units: object) -> list[str]:
+    assert not isinstance(units, str)
+    return list(chain.from_iterable(unit.texts for unit in units))  # type: ignore[attr-defined]
+
+
+def test_a_line_of_a_txt_file_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "some.TXT"
+    path.write_bytes("\ufeffone\r\n\r\n  \n two\rthree".encode())
+    assert texts(units_of_file(path)) == ["one", " two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ('id,Text\n1,"a, b"\n2,"two\nlines"\n3,\n4', ["a, b", "two lines"]),
+        ("sentence,label\nfirst,0\nsecond,1\n", ["first", "second"]),
+        ("text", []),
+    ],
+)
+def test_a_cell_of_a_csv_file_is_a_text(tmp_path: Path, table: str, expected: list[str]) -> None:
+    path = tmp_path / "some.csv"
+    path.write_text(table, encoding="utf-8")
+    assert texts(units_of_file(path)) == expected
+
+
+def test_texts_come_in_units_that_say_which_they_are(tmp_path: Path) -> None:
+    many = [f"text {number}" for number in range(UNIT_TEXTS + 3)]
+    for name, some in (("a.txt", many), ("b.txt", many[:2])):
+        (tmp_path / name).write_text("\n".join(some), encoding="utf-8")
+    units = list(units_of_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
+    assert [(unit.source, unit.number, len(unit)) for unit in units] == [(0, 0, UNIT_TEXTS), (0, 1, 3), (1, 0, 2)]
+    assert texts(units) == many + many[:2]
+    assert [unit.first for unit in units] == [0, UNIT_TEXTS, 0]
+
+
+def test_a_unit_has_an_end_however_long_its_texts(tmp_path: Path) -> None:
+    """One line of 50,000 characters, and one of a table: several texts, a unit each."""
+    for name, begin in (("a.txt", ""), ("a.csv", "text\n")):
+        (tmp_path / name).write_text(begin + "word " * 10_000, encoding="utf-8")
+        units = list(units_of_file(tmp_path / name))
+        assert [(unit.number, unit.first, len(unit)) for unit in units] == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
+        assert "".join(texts(units)).strip() == ("word " * 10_000).strip()
+        assert max(map(len, texts(units))) == UNIT_CHARACTERS
+
+
+def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
+    """The first unit is there before a byte that is no text is met."""
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"a line\n" * 100_000 + b"\xff\xfe")
+    units = units_of_file(path)
+    assert next(units).texts == ("a line",) * UNIT_TEXTS
+    with pytest.raises(ValueError, match=r"long\.txt: expected text in UTF-8"):
+        list(units)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.txt", b"x" * (MOST_UPLOAD + 1), r"a\.txt: expected a file of at most 2 MB, got 2\.0 MB"),
+        ("a.pdf", b"x", r"a\.pdf: expected a file whose name ends in \.txt or \.csv"),
+        ("a.txt", b"caf\xe9", r"a\.txt: expected text in UTF-8"),
+        ("a.txt", b"a\0b", r"a\.txt: expected text, got a file with zero bytes in it"),
+        ("a.txt", b" \n \n", r"a\.txt: expected a text in it, found none"),
+        ("a.csv", b'text\n"' + b"x" * 200_000 + b'"', r"a\.csv: expected a table in CSV.*field larger"),
+        ("a.csv", b"text\na\0b", r"a\.csv: expected "),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_sentence(name: str, data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        units_of_upload(name, data)
+
+
+def test_an_upload_is_what_the_file_is(tmp_path: Path) -> None:
+    data = "text,n\nÄpfel und Birnen,1\n".encode()
+    (tmp_path / "a.csv").write_bytes(data)
+    assert units_of_upload("a.csv", data) == list(units_of_file(tmp_path / "a.csv"))
+    assert texts(units_of_text("one\n\ntwo")) == ["one", "two"]
+    with pytest.raises(ValueError, match="expected a text, got none"):
+        units_of_text(" \n")
+
+
+@pytest.mark.parametrize("length", [7, 40])
+def test_a_long_text_is_several_rows_that_hold_all_of_it(tiny: Model, length: int) -> None:
+    text = "the cat sat on the mat and the cat sat still " * 9
+    (unit,) = units_of_text(text)
+    rows = list(rows_of_unit(tiny, unit, length))
+    start = ids_of(tiny.encode(["the"]))[0]
+    assert "".join(row.text for row in rows) == text
+    assert {row.ids[0] for row in rows} == {start}
+    assert max(len(row.ids) for row in rows) == length
+    whole = [token for row in rows for token in row.ids[1:]]
+    assert "".join(map(tiny.label, whole)).replace("·", " ") == text
+
+
+def test_rows_are_padded_on_the_right(tiny: Model) -> None:
+    rows = [row for unit in units_of_text("the cat\nthe cat sat on the mat") for row in rows_of_unit(tiny, unit, 50)]
+    batch = batch_of(rows)
+    wanted = tiny.encode([row.text for row in rows])
+    assert batch.keep.tolist() == wanted.keep.tolist()
+    assert batch.ids[wanted.keep].tolist() == wanted.ids[wanted.keep].tolist()
+
+
+def test_random_tokens_come_twice_and_are_all_different(tiny: Model) -> None:
+    (unit,) = units_of_random(tiny, rows=5, span=19)
+    start = ids_of(tiny.encode(["the"]))[0]
+    assert len(unit.rows) == 5
+    assert len(set(unit.rows)) == 5
+    for row in unit.rows:
+        assert row[0] == start
+        assert row[1:20] == row[20:]
+        assert len(set(row)) == 20
+        assert max(row) < tiny.vocabulary
+    assert unit == units_of_random(tiny, rows=5, span=19)[0]
+    assert unit != units_of_random(tiny, rows=5, span=19, seed=1)[0]
+    (long,) = units_of_random(tiny, rows=1, span=10_000)
+    assert len(long.rows[0]) <= tiny.context
+
+
+def test_the_sample_is_one_unit_of_short_texts() -> None:
+    (unit,) = units_of_sample()
+    assert 20 <= len(unit) <= UNIT_TEXTS
+    assert all(20 < len(text) < 300 for text in unit.texts)

@@ -1,0 +1,249 @@
+"""The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses.
+
+python -m pytest tests/pages/test_head_atlas.py
+"""
+
+import io
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model import catalog
+from model.base import Model
+from model.heads import atlas_progress
+from model.heads.atlas_progress import Measure
+from model.heads.atlas_table import measures_table
+from model.heads.atlas_texts import Unit, units_of_sample
+from model.heads.atlas_unit import measure_unit
+from ui.head_atlas import measuring
+from ui.head_atlas.measuring import Busy, Measuring
+
+ROOT = Path(__file__).parents[2]
+
+
+class HeadAtlas:
+    """One reader's page. Every run of it has to end without an exception."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+        self.app.query_params.update(query)
+        self.app.switch_page("pages/head_atlas.py")
+        self.run()
+
+    def run(self) -> "HeadAtlas":
+        """Until nothing is being measured any more."""
+        for _ in range(200):
+            self.app.run()
+            assert not self.app.exception, self.app.exception[0].stack_trace
+            going = self.app.session_state.get("atlas_measuring", None)
+            if going is None or going[1].watch().state != "running":
+                break
+            time.sleep(0.1)
+        if going is not None and going[1].watch().state == "done":
+            self.app.run()
+        return self
+
+    def choose(self, **values: Any) -> "HeadAtlas":
+        """Set controls by their keys."""
+        kinds = {
+            "atlas_source": "button_group",
+            "atlas_section": "button_group",
+            "atlas_back": "number_input",
+            "causal": "toggle",
+        }
+        for key, value in values.items():
+            getattr(self.app, kinds.get(key, "selectbox"))(key=key).set_value(value)
+        return self.run()
+
+    def figure(self, key: str) -> Any:
+        """A chart's JSON."""
+        charts = {chart.proto.id.rpartition("-")[2]: chart for chart in self.app.get("plotly_chart")}
+        return json.loads(charts[key].proto.spec)
+
+    def words(self) -> str:
+        """All sentences, without tags and without markdown's backslashes."""
+        text = " ".join(
+            one.value for kind in ("markdown", "caption", "info", "error", "warning") for one in self.app.get(kind)
+        )
+        return re.sub(r"<[^>]*>|\\", "", text + " ".join(one.proto.body for one in self.app.get("html")))
+
+
+def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
+    page = HeadAtlas()
+    assert "22 texts" in page.words()
+    assert "previous token L0 H3;" in page.words()
+    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    assert len(points["x"]) == 36
+    assert page.app.session_state["atlas_measuring"] is None
+    assert "L4 H0 is called first token" in page.words()
+    assert "None is called induction on these texts" in page.words()
+    assert page.words().count("of the sampled queries") == 10
+
+
+def test_its_numbers_are_those_of_the_command() -> None:
+    page = HeadAtlas(section="all")
+    story = catalog.load("story")
+    progress = atlas_progress.begun(story, 256)
+    list(atlas_progress.measured(units_of_sample(), progress, measurer(story, 256)))
+    expected = measures_table(atlas_progress.made_of(progress, story))
+    (shown,) = page.app.dataframe
+    pd.testing.assert_frame_equal(shown.value.reset_index(drop=True), expected, check_dtype=False, rtol=1e-5)
+    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    assert points["x"] == pytest.approx(expected["induction"].tolist(), rel=1e-5)
+    assert points["y"] == pytest.approx(expected["previous"].tolist(), rel=1e-5)
+
+
+def test_random_tokens_name_the_card_s_induction_heads() -> None:
+    page = HeadAtlas(source="random", layer="5", head="2")
+    assert "induction L5 H2, " in page.words()
+    assert "L5 H2 is called induction" in page.words()
+    assert "None is called induction" not in page.words()
+
+
+def test_a_link_brings_back_model_measures_and_head() -> None:
+    page = HeadAtlas(x="entropy", y="distance", by="same", layer="2", head="5", section="examples", source="random")
+    assert (page.app.session_state["layer"], page.app.session_state["head"]) == (2, 5)
+    figure = page.figure("atlas_scatter")
+    assert figure["layout"]["xaxis"]["title"]["text"] == "entropy, bits"
+    assert figure["layout"]["yaxis"]["title"]["text"] == "mean distance, tokens"
+    assert page.app.selectbox(key="atlas_by_shown").value == "same"
+    wanted = {"x": "entropy", "y": "distance", "by": "same", "layer": "2", "head": "5", "source": "random"}
+    assert dict(page.app.query_params) == wanted
+    odd = HeadAtlas(x="nothing", section="nowhere", layer="99", back="x")
+    assert odd.app.session_state["atlas_x"] == "induction"
+    assert odd.app.session_state["layer"] == 5
+
+
+def test_the_lifted_mask_gives_a_leak() -> None:
+    page = HeadAtlas(y="leak")
+    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    assert set(points["y"]) == {0.0}
+    page.choose(causal=False)
+    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    assert min(points["y"]) > 0.01
+    assert dict(page.app.query_params)["causal"] == "false"
+    assert "later" in page.figure("atlas_distances")["data"][0]["customdata"]
+
+
+def test_the_text_on_the_left_and_none() -> None:
+    page = HeadAtlas(source="text", text="The cat saw the dog, and the cat saw the dog.\nA second text.")
+    assert "2 texts" in page.words()
+    page.app.text_area(key="text").set_value(" ")
+    page.run()
+    assert "Type a text on the left" in page.words()
+
+
+def test_an_encoder_decoder_has_no_atlas_and_the_page_says_so() -> None:
+    page = HeadAtlas(model="dates")
+    (error,) = page.app.error
+    assert "dates is an encoder-decoder" in error.value
+
+
+def test_an_uploaded_file_and_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AppTest has no files to choose: what the uploader gives stands in for it."""
+    import streamlit as st
+
+    sent: list[Any] = [None]
+    monkeypatch.setattr(st, "file_uploader", lambda *_, **__: sent[0])
+    page = HeadAtlas(source="file")
+    assert "Choose a file" in page.words()
+    assert "source" not in dict(page.app.query_params)
+    for name, data, words in (
+        ("my.csv", b"id,text\n1,The cat saw the dog and the cat ran.\n", "1 texts"),
+        ("my.txt", b"\xff\xfe\x00", "my.txt: expected text"),
+        ("my.txt", b"x" * 2_000_001, "expected a file of at most 2 MB, got 2.0 MB"),
+    ):
+        sent[0] = io.BytesIO(data)
+        sent[0].name = name
+        page.run()
+        assert words in page.words(), name
+
+
+def test_the_finder_by_distance_and_by_marked_tokens() -> None:
+    page = HeadAtlas(section="find", back="1")
+    assert "L0 H3" in page.app.button(key="atlas_take_back").label
+    assert "L4 H4" in page.app.button(key="atlas_take_marks").label  # where "silver" came before, "whistle" followed
+    page.app.button(key="atlas_take_back").click()
+    page.run()
+    assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
+    page.choose(atlas_back=-1)
+    assert "no token may look there" in page.words()
+
+
+def test_an_example_goes_to_explore() -> None:
+    page = HeadAtlas(layer="0", head="3")
+    page.app.button(key="atlas_open").click()
+    page.run()
+    assert page.app.session_state["text"] in units_of_sample()[0].texts
+    assert page.app.session_state["page"] == "Explore"
+    assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
+    assert page.app.text_area(key="text").value == page.app.session_state["text"]
+
+
+def measurer(model: Model, length: int) -> Measure:
+    return lambda unit, bar: measure_unit(model, unit, model.standard, length, bar)
+
+
+class Slow:
+    """What `measured` is while its reader looks on: a unit, and another only when the test lets it."""
+
+    def __init__(self) -> None:
+        self.left = 1
+
+    def __call__(self, *given: Any) -> Any:
+        for unit in original(*given):
+            yield unit
+            while self.left <= 0:
+                time.sleep(0.01)
+            self.left -= 1
+
+
+original = atlas_progress.measured
+
+
+def test_measuring_stops_and_goes_on_to_the_same_numbers(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    units = [Unit(0, number, 3 * number, ("the cat sat on the mat",) * 3) for number in range(6)]
+    whole = Measuring(tiny, units, 24, measurer(tiny, 24))
+    whole.wait(60)
+    slow = Slow()
+    monkeypatch.setattr(measuring.atlas_progress, "measured", slow)
+    part = Measuring(tiny, units, 24, measurer(tiny, 24))
+    part.stop()
+    slow.left = 99
+    part.wait(60)
+    look = part.watch()
+    assert look.state == "stopped"
+    assert look.why == "Stopped."
+    assert 0 < look.done < 6
+    assert look.atlas is not None
+    assert look.atlas.texts == 3 * look.done
+    part.go_on()
+    part.wait(60)
+    done, expected = part.watch().atlas, whole.watch().atlas
+    assert part.watch().state == whole.watch().state == "done"
+    assert done is not None
+    assert expected is not None
+    assert (done.means == expected.means)[~pd.isna(expected.means)].all()
+
+
+def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise ValueError("expected something else, got this")
+
+    unit = units_of_sample()
+    with monkeypatch.context() as patched:
+        patched.setattr(measuring, "_running", [object()] * measuring.MOST_AT_ONCE)
+        with pytest.raises(Busy, match="as many as this server does at once"):
+            Measuring(tiny, unit, 24, measurer(tiny, 24))
+    monkeypatch.setattr(measuring.atlas_progress, "measured", fails)
+    failed = Measuring(tiny, unit, 24, measurer(tiny, 24))
+    failed.wait(10)
+    assert failed.watch().state == "failed"
+    assert failed.watch().why == "expected something else, got this."
+    assert failed not in measuring._running

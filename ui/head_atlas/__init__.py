@@ -1,0 +1,1 @@
+"""What the page Head atlas needs of streamlit."""

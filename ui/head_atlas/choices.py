@@ -1,0 +1,118 @@
+"""The choices of the page Head atlas, and its link."""
+
+from typing import Annotated, Any, Literal
+
+import streamlit as st
+from pydantic import BeforeValidator, ConfigDict
+
+from model.base import Model
+from model.heads.atlas_names import MEASURES
+from model.heads.atlas_result import Atlas
+from ui import choices, controls
+from ui.link import TextLink, Whole
+
+SOURCES = {"sample": "Sample", "text": "Text on the left", "file": "File", "random": "Random"}
+HELP = (
+    "Sample: short texts that ship with this page. Random: rows of random tokens that come twice, by which an "
+    "induction head is known."
+)
+SECTIONS = {"examples": "Where it is strongest", "find": "Find heads", "all": "All heads"}
+FIRST_X, FIRST_Y = "induction", "previous"
+Measure = Literal[*MEASURES]  # type: ignore[valid-type]
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in value.split(".") if part.isdecimal())[:64] if isinstance(value, str) else value
+
+
+class AtlasLink(TextLink):
+    """This page's link. A file is in no link: whoever opens it is shown the sample."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("atlas_"))
+    layer: Whole | None = None
+    head: Whole | None = None
+    causal: bool | None = None
+    window: bool | None = None
+    chunk: bool | None = None
+    atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
+    atlas_x: Measure = FIRST_X
+    atlas_y: Measure = FIRST_Y
+    atlas_by: Measure | None = None  # None: what the head does most
+    atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
+    atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    choices.restore("kept_atlas", _first)
+
+
+def _first() -> dict[str, Any]:
+    linked = AtlasLink.read()
+    return {name: getattr(linked, name) for name in AtlasLink.model_fields if name.startswith("atlas_")}
+
+
+def choose_source() -> str:
+    """Where the texts come from."""
+    st.segmented_control("Texts", list(SOURCES), format_func=SOURCES.__getitem__, key="atlas_source", required=True,
+                         help=HELP)  # fmt: skip
+    return st.session_state.atlas_source
+
+
+def choose_axes() -> tuple[str, str]:
+    """The measures of the scatter."""
+    across, up = st.columns(2)
+    across.selectbox("Across", list(MEASURES), format_func=title, key="atlas_x", help=words(st.session_state.atlas_x))
+    up.selectbox("Up", list(MEASURES), format_func=title, key="atlas_y", help=words(st.session_state.atlas_y))
+    return st.session_state.atlas_x, st.session_state.atlas_y
+
+
+def choose_masks(model: Model) -> None:
+    """The switches of the masks that the model was trained with, but padding: nobody looks at that here."""
+    for name in model.describe().masks:
+        if name in controls.SWITCHES and name != "padding":
+            controls.mask_switch(model, name)
+
+
+def choose_by(atlas: Atlas, layer: int, head: int) -> str:
+    """The measure that the head's examples are ordered by; the one it is called after until another is chosen."""
+    state = st.session_state
+    first = next(iter(atlas.named(layer, head)), "peak")
+    state.atlas_by_shown = state.atlas_by or first
+    st.selectbox(
+        "By",
+        list(MEASURES),
+        format_func=title,
+        key="atlas_by_shown",
+        on_change=_take_by,
+        help=words(state.atlas_by_shown),
+    )
+    return state.atlas_by_shown
+
+
+def choose_section() -> str:
+    """What stands below."""
+    st.segmented_control("Below", list(SECTIONS), format_func=SECTIONS.__getitem__, key="atlas_section", required=True,
+                         label_visibility="collapsed")  # fmt: skip
+    return st.session_state.atlas_section
+
+
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links."""
+    source = st.session_state.atlas_source
+    controls.share(AtlasLink, model, atlas_source="sample" if source == "file" else source)
+
+
+def title(name: str) -> str:
+    """A measure's, for a select box."""
+    return MEASURES[name].title
+
+
+def words(name: str) -> str:
+    """What it is."""
+    said = MEASURES[name].words
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def _take_by() -> None:
+    st.session_state.atlas_by = st.session_state.atlas_by_shown

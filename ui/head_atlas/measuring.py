@@ -1,0 +1,114 @@
+"""An atlas that grows in the background while its reader looks on. It belongs to this session alone.
+
+A thread asks for unit after unit and adds them up; the page looks at what it has come to. It ends when nobody has
+looked for a while, and goes on from there when asked.
+"""
+
+import time
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from typing import Literal
+
+from model.base import Model
+from model.heads import atlas_progress
+from model.heads.atlas_progress import Measure
+from model.heads.atlas_result import Atlas
+from model.heads.atlas_texts import Unit
+from ui.guard import problem_in
+
+MOST_AT_ONCE = 4  # in this process
+LEFT_SECONDS = 10.0
+MOST_SECONDS = 600.0  # of one measuring
+SHOW_EVERY = 1.0  # seconds between two pictures of what there is so far
+
+State = Literal["running", "done", "stopped", "failed"]
+
+
+class Busy(ValueError):
+    """As many atlases are being made as may be at once."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How far it is: units done, of all; what there is so far, None before the first unit; why it ended early."""
+
+    state: State
+    done: int
+    total: int
+    atlas: Atlas | None
+    why: str = ""
+
+
+class Measuring:
+    """One of them. Raises Busy when there is no room."""
+
+    def __init__(self, model: Model, units: list[Unit], length: int, measure: Measure) -> None:
+        """measure: asks for a unit wherever units are measured, and waits for it."""
+        self._model, self._units, self._measure = model, units, measure
+        self._progress = atlas_progress.begun(model, length)
+        self._done = 0
+        self._atlas: Atlas | None = None
+        self._state: State = "stopped"
+        self._why = ""
+        self._over = Event()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begin, or begin again where it stopped. Raises Busy."""
+        with _counting:
+            if self in _running:
+                return
+            if len(_running) >= MOST_AT_ONCE:
+                raise Busy(
+                    f"{MOST_AT_ONCE} atlases are being measured here already, as many as this server does at once. "
+                    "Try again in a minute"
+                )
+            _running.append(self)
+        self._state, self._why, self._seen = "running", "", time.monotonic()
+        self._over.clear()
+        Thread(target=self._run, daemon=True).start()
+
+    def stop(self, why: str = "Stopped.") -> None:
+        """After the texts in hand; what it has come to stays."""
+        self._why = self._why or why
+        self._over.set()
+
+    def watch(self) -> Look:
+        """How far it is; also tells it that somebody is there."""
+        self._seen = time.monotonic()
+        return Look(self._state, self._done, len(self._units), self._atlas, self._why)
+
+    def wait(self, seconds: float) -> None:
+        """Until it is over, so many seconds at most."""
+        end = time.monotonic() + seconds
+        while self._state == "running" and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _run(self) -> None:
+        began = shown = time.monotonic()
+        try:
+            for _ in atlas_progress.measured(self._units, self._progress, self._measure):
+                self._done += 1
+                now = time.monotonic()
+                if self._done == len(self._units) or now - shown > SHOW_EVERY or self._over.is_set():
+                    self._atlas = atlas_progress.made_of(self._progress, self._model)
+                    shown = now
+                if now - self._seen > LEFT_SECONDS:
+                    self.stop("Stopped, because nobody was looking.")
+                if now - began > MOST_SECONDS:
+                    self.stop(f"Stopped after {MOST_SECONDS / 60:.0f} minutes.")
+                if self._over.is_set():
+                    break
+            self._state = "done" if self._done == len(self._units) else "stopped"
+        except Exception as error:
+            self._why = f"{problem_in(error) or 'It ended with an error of this program'}."
+            self._state = "failed"
+            if problem_in(error) is None:
+                raise
+        finally:
+            with _counting:
+                _running.remove(self)
+
+
+_running: list[Measuring] = []  # counted, never shown: whose they are is no business of other readers
+_counting = Lock()

@@ -1,0 +1,48 @@
+"""Which head of the atlas is looked at: by a click on its point, a row of the table or two select boxes."""
+
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from model import catalog
+from model.base import Model
+from model.heads.atlas_names import MEASURES
+from model.heads.atlas_result import Atlas
+from ui import controls, page
+from viz.head_atlas.scatter import distance_names
+from viz.numbers import percent
+
+
+def lifted(model: Model) -> dict[str, Any]:
+    """The model's masks that are switched, as the reader has them."""
+    names = [name for name in model.describe().masks if name in controls.SWITCHES and name != "padding"]
+    return {name: st.session_state[name] for name in names}
+
+
+def chosen(model: Model) -> tuple[int, int]:
+    """The head that is looked at, the nearest that there is."""
+    state, first = st.session_state, catalog.first_head(model)
+    for name, count, default in (("layer", model.num_layers, first[0]), ("head", model.num_heads, first[1])):
+        state[name] = min(default if state[name] is None else state[name], count - 1)
+    return state.layer, state.head
+
+
+def show(figure: go.Figure, x: str, y: str) -> None:
+    """The scatter; a click on a point chooses its head."""
+    st.plotly_chart(figure, key="atlas_scatter", config=page.CHART, on_select=_take_point, selection_mode="points",
+                    alt=f"Every head as a point: {MEASURES[x].title} across, {MEASURES[y].title} up.")  # fmt: skip
+
+
+def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
+    """The bars in words."""
+    names, shares = distance_names(atlas), atlas.spread[layer, head]
+    most = int(shares[: len(names)].argmax())
+    largest = f"The largest share, {percent(shares[most])}: {names[most]}."
+    return f"Attention of {atlas.name((layer, head))} by how many tokens back it looks. {largest}"
+
+
+def _take_point() -> None:
+    points = st.session_state.atlas_scatter.selection.points
+    if points and "customdata" in points[0]:
+        st.session_state.layer, st.session_state.head = map(int, points[0]["customdata"][:2])

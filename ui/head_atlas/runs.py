@@ -1,0 +1,140 @@
+"""The atlas that is asked for: found, or measured in the background while the page shows what there is so far."""
+
+import hashlib
+from collections.abc import Callable, Hashable
+
+import streamlit as st
+
+from model.base import Model
+from model.heads.atlas_progress import Measure
+from model.heads.atlas_result import Atlas
+from model.heads.atlas_tally import Tally
+from model.heads.atlas_texts import (
+    MOST_UPLOAD,
+    SUFFIXES,
+    Unit,
+    units_of_random,
+    units_of_sample,
+    units_of_text,
+    units_of_upload,
+)
+from model.heads.atlas_unit import check, measure_unit, row_length
+from model.jobs.job import Job, ModelRef, digest
+from model.masks import MaskSpec
+from ui import results
+from ui.head_atlas.measuring import Busy, Look, Measuring
+from ui.markdown import escaped
+
+AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
+LOOK_EVERY = 1.0  # seconds between two looks
+
+
+def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[Unit]]]:
+    """What stands for the texts in a key, and how they are read. Ends the page where there are none yet."""
+    if chosen == "sample":
+        return chosen, units_of_sample
+    if chosen == "random":
+        return chosen, lambda: units_of_random(model)
+    if chosen == "text":
+        if not text.strip():
+            st.info("Type a text on the left, one a line, or choose other texts above.")
+            st.stop()
+        return _digest("text", text.encode("utf-8", "replace")), lambda: units_of_text(text)
+    sent = st.file_uploader(f"Texts of your own, {MOST_UPLOAD / 1e6:.0f} MB at the most: a line of a .txt file is a "
+                            "text, and so is a cell of a .csv file's column “text”", [kind[1:] for kind in SUFFIXES],
+                            key="atlas_file")  # fmt: skip
+    if sent is None:
+        st.info("Choose a file: its texts are read in memory, and kept by nobody.")
+        st.stop()
+    data = sent.getvalue()
+    return _digest(sent.name, data), lambda: units_of_upload(sent.name, data)
+
+
+def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSpec) -> Atlas:
+    """The atlas, or what there is of it so far under a bar with its progress.
+
+    Raises ValueError for texts that cannot be read, and for a model that has no atlas. Ends the page while there is
+    nothing to show.
+    """
+    check(model, masks)
+    length = row_length(model)
+    key = ("atlas", model.key, texts, digest(masks.to_json()), length)
+    found = results.shared().find(key)
+    if found is not None:
+        return found
+    measuring = _measuring(key, lambda: Measuring(model, read(), length, _measure(model, masks, length)))
+    if measuring is None:
+        st.stop()
+    look = measuring.watch()
+    if look.state == "done" and look.atlas is not None:
+        return _keep(key, look.atlas)
+    st.fragment(_progress, run_every=LOOK_EVERY if look.state == "running" else None)(measuring, look)
+    if look.atlas is None:
+        st.stop()
+    return look.atlas
+
+
+def _measure(model: Model, masks: MaskSpec, length: int) -> Measure:
+    """Ask for a unit as a job, in turn with all other readers' jobs; this reader's own do not wait for it."""
+    home, reader = results.home(), f"atlas {results.reader()}"
+
+    def ask(unit: Unit, bar: int) -> Tally:
+        return home.ask(Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar)), reader)
+
+    return ask
+
+
+def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | None:
+    """This session's, of this key; another one is stopped for it. None where there is no room now."""
+    state = st.session_state
+    old = state.get("atlas_measuring")
+    if old is not None and old[0] == key:
+        return old[1]
+    if old is not None:
+        old[1].stop()
+        state.atlas_measuring = None
+    try:
+        new = begin()
+    except Busy as error:
+        st.warning(f"{error}.")
+        st.button("Try again", icon=":material/refresh:")
+        return None
+    state.atlas_measuring = key, new
+    new.wait(AT_ONCE)
+    return new
+
+
+def _keep(key: Hashable, atlas: Atlas) -> Atlas:
+    st.session_state.atlas_measuring = None
+    if not atlas.rows:
+        raise ValueError("expected texts of at least two tokens, found none")
+    return results.shared().get(key, lambda: atlas)
+
+
+def _progress(measuring: Measuring, drawn: Look) -> None:
+    """How far it is, and a stop; the whole page once there is more to draw."""
+    now = measuring.watch()
+    if now.atlas is not drawn.atlas or now.state != drawn.state:
+        st.rerun()
+    share = now.done / max(now.total, 1)
+    read = f", {now.atlas.texts:,} texts and {now.atlas.read:,} tokens" if now.atlas else ""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if now.state == "failed":
+            st.error(escaped(now.why), icon=":material/error:")
+        elif now.state == "running":
+            st.progress(share, f"Measuring: {share:.0%}{read} so far")
+            st.button("Stop", icon=":material/stop:", key="atlas_stop", on_click=measuring.stop)
+        else:
+            st.progress(share, f"{escaped(now.why)} Shown is {share:.0%} of the texts{read}.")
+            st.button("Go on", icon=":material/resume:", key="atlas_go_on", on_click=_go_on, args=(measuring,))
+
+
+def _go_on(measuring: Measuring) -> None:
+    try:
+        measuring.go_on()
+    except Busy as error:
+        st.toast(f"{error}.")
+
+
+def _digest(name: str, data: bytes) -> str:
+    return f"{name}:{hashlib.sha256(data).hexdigest()}"

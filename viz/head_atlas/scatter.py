@@ -1,0 +1,161 @@
+"""Every head as a point: two measures against each other, and a head's distances as bars."""
+
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+
+from model.heads.atlas_names import MEASURES, NAMES
+from model.heads.atlas_result import BINS, FARTHEST, Atlas
+from viz.heatmap import figure
+from viz.palette import MARK, NOW, SEQUENTIAL
+
+LABELLED = 4  # points with a name beside them, for each of the two measures
+ROOM = (0.12, 0.05)  # that a label takes, in shares of the picture
+GREY = "#8a919c"
+DASHED = {"dash": "dot", "width": 1, "color": GREY}
+HEIGHT, LOW = 470, 210
+BIN_NAMES = [f"{low}" if low == high else f"{low}–{high}" if high < FARTHEST else f"{low}–" for low, high in BINS]
+EVEN = "a head that looks evenly at all it may see"
+
+
+def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
+    """x, y: names of measures. A point's customdata is its layer and head; a head that a measure counts nowhere for has
+    no point."""
+    across, up = atlas.measure(x), atlas.measure(y)
+    places = [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
+    layers = [atlas.numbers[layer] for layer, _ in places]
+    named = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
+    words = [
+        f"<b>{atlas.name(place)}</b>{f', {name}' if name else ''}" for place, name in zip(places, named, strict=True)
+    ]
+    titles = MEASURES[x].title, MEASURES[y].title
+    points = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [float(across[place]) for place in places],
+        "y": [float(up[place]) for place in places],
+        "customdata": [list(place) for place in places],
+        "text": words,
+        "hovertemplate": f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}<extra></extra>",
+        "name": "heads",
+        "marker": {
+            "size": 11,
+            "color": layers,
+            "cmin": min(atlas.numbers),
+            "cmax": max(*atlas.numbers, 1),
+            "colorscale": [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)],
+            "line": {"width": 1, "color": GREY},
+            "colorbar": {"title": {"text": "layer"}, "thickness": 12, "tickformat": "d"},
+        },
+        "selected": {"marker": {"opacity": 1}},
+        "unselected": {"marker": {"opacity": 1}},
+    }
+    beside = _labelled(places, across, up, chosen)
+    labels = {
+        "type": "scatter",
+        "mode": "markers+text",  # of markers that are not seen: text keeps off them
+        "marker": {"size": 15, "opacity": 0},
+        "x": [float(across[place]) for place in beside],
+        "y": [float(up[place]) for place in beside],
+        "text": [atlas.name(place) for place in beside],
+        "textposition": "top center",
+        "textfont": {"size": 11},
+        "hoverinfo": "skip",
+        "name": "labels",
+    }
+    ring = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [float(across[chosen])],
+        "y": [float(up[chosen])],
+        "marker": {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}},
+        "hoverinfo": "skip",
+        "name": "chosen",
+    }
+    layout = {
+        "height": HEIGHT,
+        "margin": {"l": 8, "r": 8, "t": 12, "b": 8},
+        "showlegend": False,
+        "xaxis": _axis(x, across),
+        "yaxis": _axis(y, up),
+        "shapes": _even_lines(atlas, x, y),
+        "uirevision": f"{x} {y}",
+    }
+    return figure([ring, points, labels], layout)
+
+
+def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
+    """The head's attention by how far back the key is, as bars; dashes for an even head's."""
+    names = distance_names(atlas)
+    shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
+    first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
+    places = list(range(len(names) - first))
+    bars = {
+        "type": "bar",
+        "x": places,
+        "y": shares[first:].astype(np.float32),
+        "marker": {"color": NOW},
+        "hovertemplate": "%{customdata}: %{y:.1%}<extra></extra>",
+        "customdata": names[first:],
+        "name": "share",
+    }
+    dashes = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": places,
+        "y": even[first:].astype(np.float32),
+        "marker": {"symbol": "line-ew-open", "size": 18, "color": GREY, "line": {"width": 2}},
+        "hovertemplate": f"{EVEN}: %{{y:.1%}}<extra></extra>",
+        "name": "even",
+    }
+    layout = {
+        "height": LOW,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "showlegend": False,
+        "bargap": 0.25,
+        "xaxis": {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": {"text": "tokens back"}},
+        "yaxis": {"tickformat": ".0%", "rangemode": "tozero"},
+    }
+    return figure([bars, dashes], layout)
+
+
+def distance_names(atlas: Atlas) -> list[str]:
+    """Of the bars, as far back as any row goes."""
+    bins = [name for name, even in zip(BIN_NAMES, atlas.even_spread[:, 2:].T, strict=True) if np.nanmax(even) > 0]
+    return ["later", "itself", *bins]
+
+
+def _labelled(
+    places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
+) -> list[tuple[int, ...]]:
+    """Those that stand out, the chosen one and the largest of either measure, but for those whose labels would meet."""
+    most = [sorted(places, key=lambda place: -values[place])[:LABELLED] for values in (up, across)]
+    wide, tall = (float(np.nanmax(values) - np.nanmin(values)) or 1.0 for values in (across, up))
+    found: list[tuple[int, ...]] = [one for one in places if one == chosen]
+    for place in (one for some in most for one in some):
+        apart = [(abs(across[place] - across[one]) / wide, abs(up[place] - up[one]) / tall) for one in found]
+        if all(x > ROOM[0] or y > ROOM[1] for x, y in apart):
+            found.append(place)
+    return found
+
+
+def _axis(name: str, values: np.ndarray) -> dict:
+    measure = MEASURES[name]
+    unit = "" if measure.unit == "share" else f", {measure.unit}"
+    most = np.nanmax(values) if not np.isnan(values).all() else 1.0
+    end = 1.05 if measure.unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
+    return {"title": {"text": f"{measure.title}{unit}"}, "range": [-0.04 * end, end], "zeroline": False}
+
+
+def _even_lines(atlas: Atlas, x: str, y: str) -> list[dict]:
+    """Where an even head is, if it is at one place in every layer."""
+    lines = []
+    for name, kind in ((x, "x"), (y, "y")):
+        even = atlas.even[NAMES.index(name)]
+        if np.isnan(even).any() or not math.isclose(even.min(), even.max(), rel_tol=1e-3, abs_tol=1e-6):
+            continue
+        at, other = float(even.mean()), "y" if kind == "x" else "x"
+        ends = {f"{kind}0": at, f"{kind}1": at, f"{other}0": 0, f"{other}1": 1}
+        lines.append({"type": "line", f"{other}ref": "paper", "line": DASHED, "layer": "below", **ends})
+    return lines
