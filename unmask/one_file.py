@@ -9,7 +9,6 @@ import numpy as np
 from unmask.runs import Run
 from unmask.shown import Shown
 from viz.heads.every import MOST_CELLS
-from viz.heads.tokens import left_out
 from viz.report import Numbers, ReportView, report_page
 
 MOST_TOKENS = 1024  # of each side of a head in full
@@ -44,7 +43,6 @@ class RunReport(Shown):
             heads=drawn,
             now=_numbers(run),
             standard=None if standard is None else _numbers(standard),
-            part=left_out(run.view(*self.heads[0]), drawn.heads[self.heads[0]], run.query),
             link=self.link,
         )
         return report_page(view)
@@ -64,19 +62,15 @@ def _about(run: Run, standard: Run | None) -> list[tuple[str, str]]:
     found = run.model.describe()
     layers, heads = run.survey.future.shape
     shown = "" if run.trace.name == "self" else f", its {run.trace.name} attention"
-    trained = "" if standard is None else f"; it was trained with {_masks(standard)}"
+    trained = "" if standard is None else f"; it was trained with {', '.join(standard.mask_names) or 'none'}"
     rows = [
         ("model", f"{run.model.name} ({found.architecture}, {found.kind}){shown}: {layers} layers × {heads} heads"),
         ("tokens", f"{int(run.trace.queries.keep[run.row].sum()):,}"),
-        ("masks", _masks(run) + trained),
+        ("masks", (", ".join(run.mask_names) or "none") + trained),
     ]
     if standard is not None:
         rows.append(("masks, in full", run.masks.to_json()))
     return [*rows, ("made with", _versions())]
-
-
-def _masks(run: Run) -> str:
-    return ", ".join(run.view(*run.first_head()).blocked) or "none"
 
 
 def _numbers(run: Run) -> Numbers:

@@ -40,9 +40,15 @@ class Run(HeadSource):
     @property
     def title(self) -> str:  # type: ignore[override]
         """The model, how many tokens it read, and the masks that were on."""
-        masks = " and ".join(self.view(0, 0).blocked) or "no"
-        mask = "masks" if masks.count(" and ") else "mask"
+        masks = " and ".join(self.mask_names) or "no"
+        mask = "masks" if len(self.mask_names) > 1 else "mask"
         return f"{self.model.name}, {len(self.labels)} tokens, {masks} {mask}"
+
+    @property
+    def mask_names(self) -> list[str]:
+        """The masks that are on, in one layer at least."""
+        layers = range(self.trace.num_layers)
+        return list(dict.fromkeys(name for layer in layers for name in self.trace.blocked_by(layer, self.row)))
 
     @property
     def query(self) -> int:  # type: ignore[override]

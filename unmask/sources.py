@@ -11,7 +11,7 @@ from model.heads.every import given_weights, thumbnails
 from model.heads.survey import blocked_thumbnail
 from unmask.every_head import Heads
 from unmask.shown import MOST_TOKENS, Arcs, Head, Tokens
-from viz.explorer import AllHeads
+from viz.explorer import AllHeads, part_words
 from viz.heads.arcs import MOST_HEADS
 from viz.heads.cells import around
 from viz.heads.every import room_for
@@ -78,8 +78,9 @@ class HeadSource(ABC):
             held[place] = around(view, (0, len(view.queries)), self.query, tokens)
             if len(held) == room_for(held[place], cells):
                 break
+        part = part_words(self.view(*chosen[0]), held[chosen[0]])
         return AllHeads(small, blocked, held, tuple(chosen), self.query, self.numbers, self.notes(), self.measures(),
-                        self.across)  # fmt: skip
+                        self.across, part)  # fmt: skip
 
     def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
         """A head of a layer, or several, as lines between the tokens."""

@@ -48,7 +48,7 @@ class AllHeads:
     (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: those to
     choose first, one at least. query: the position whose row is framed. numbers: of each layer in the network, where
     they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as viz.overview's. across: the
-    keys are another text.
+    keys are another text. part: what of a longer text the heads in full show, in a sentence, or "".
     """
 
     thumbnails: np.ndarray
@@ -60,6 +60,7 @@ class AllHeads:
     notes: Sequence[Sequence[str]] = ()
     measures: Mapping[str, np.ndarray] = field(default_factory=dict)
     across: bool = False
+    part: str = ""
 
     @property
     def names(self) -> list[list[str]]:
@@ -73,6 +74,17 @@ class AllHeads:
         return overview_packet(
             self.thumbnails, self.blocked, layer=layer, head=head, numbers=self.numbers, measures=self.measures
         )
+
+
+def part_words(whole: HeadView, view: HeadView) -> str:
+    """In a sentence: which queries and keys of a whole head a part of it shows; "" where that is all of them."""
+    if whole.weights.shape == view.weights.shape:
+        return ""
+    (queries, keys), (rows, columns) = whole.weights.shape, view.weights.shape
+    return (
+        f"Drawn large are queries {view.first}–{view.first + rows - 1} of {queries:,} and keys "
+        f"{view.first_key}–{view.first_key + columns - 1} of {keys:,}."
+    )
 
 
 def explorer_page(
@@ -97,7 +109,8 @@ def explorer_page(
         tag("div", class_="chosen", data_part="chosen", role="group", aria_label="Chosen heads"),
     )
     pictures = (tag("div", class_=f"view {view}", data_part=view) for view in kind.views)
-    right = (tag("h2", data_part="name"), *pictures, tag("p", data_part="note", class_="note"))
+    right = (tag("h2", data_part="name"), *pictures, tag("p", data_part="note", class_="note"),
+             tag("p", heads.part, class_="note"))  # fmt: skip
     body = (
         Markup(above),
         tag("div", join((tag("div", join(left)), tag("div", join(right)))), class_="explorer"),

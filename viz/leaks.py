@@ -36,12 +36,17 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
-    """For each head of [L,H] a line."""
+    """For each head of [L,H] a line, which leaves out what is not known."""
     return [
-        [f"Leak: {percent(later)} of its attention on later tokens, {percent(pads)} on padding."
-         for later, pads in zip(*some, strict=True)]
+        [_note(later, pads) for later, pads in zip(*some, strict=True)]
         for some in zip(future.tolist(), padding.tolist(), strict=True)
-    ]  # fmt: skip
+    ]
+
+
+def _note(later: float, pads: float) -> str:
+    shares = (("later tokens", later), ("padding", pads))
+    known = [f"{percent(share)} of its attention on {what}" for what, share in shares if not np.isnan(share)]
+    return f"Leak: {', '.join(known)}." if known else ""
 
 
 def mean_share(shares: np.ndarray) -> float:

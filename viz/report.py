@@ -36,8 +36,8 @@ class Numbers:
 @dataclass(frozen=True, eq=False)
 class ReportView:
     """A run to report. about: names and what they are: the model, its masks …. text: as it was typed; labels: of its
-    tokens. standard: under the masks that the model was trained with; None where `now` is. part: what of a longer text
-    the heads in full show, in a sentence, or "". link: to the same view in a running app, or ""."""
+    tokens. standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a
+    running app, or ""."""
 
     title: str
     about: Sequence[tuple[str, str]]
@@ -46,7 +46,6 @@ class ReportView:
     heads: AllHeads
     now: Numbers
     standard: Numbers | None
-    part: str = ""
     link: str = ""
 
 
@@ -67,7 +66,7 @@ def held_words(view: ReportView) -> str:
     words = "Weights are held to four digits, as their tooltips show them."
     if held < every:
         words += f" {held} of {every} heads are here in full, the others at a glance, for the file to stay below 8 MB."
-    return f"{words} {view.part}".strip()
+    return words
 
 
 def _numbers(view: ReportView) -> list[str]:

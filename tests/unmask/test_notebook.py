@@ -4,6 +4,7 @@ python -m pytest tests/unmask/test_notebook.py
 """
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -204,3 +205,39 @@ def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
     report = story.run(TEXT).check()
     assert report.obeys
     assert len(report.pieces) == len(story.run(TEXT).labels)
+
+
+def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
+    given = [torch.rand(1, 5, 300, 300).softmax(-1) for _ in range(2)]
+    heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
+    drawn = heads.heads().drawn
+    assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # 7 × 256² cells
+    assert "Drawn large are queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()
+    assert "Shown are tokens 44–299 of 300" in heads.head(1, 2).page()
+    np.testing.assert_array_equal(drawn.heads[0, 3].weights, given[0][0, 3, 44:, 44:].numpy())
+    assert heads.head(1, 2).numpy().shape == (300, 300)
+    whole = story.run(TEXT).heads()
+    assert len(whole.drawn.heads) == 36
+    assert "Drawn large" not in whole.page()
+
+
+def test_a_model_that_is_not_trained_with_a_causal_mask_has_no_such_leak() -> None:
+    run = in_memory("bert").run(WORDS)
+    assert np.isnan(run.leak().numpy()[0]).all() == np.isnan(run.survey.future).all()
+    assert run.notes()[0][0].startswith("Leak: ")
+    assert "–" not in run.notes()[0][0]
+
+
+def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = story.run(TEXT)
+    overview, head = run.heads().widget(), run.head(4, 0).widget()
+    assert overview.packet == run.heads().canvas().packet
+    assert (overview.pick, head.query) == (None, None)
+    heard: list[object] = []
+    head.observe(lambda change: heard.append(change.new), "query")
+    head.query = 3  # as the browser sets it
+    assert heard == [3]
+    assert "export default { render }" in head._esm
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
+        run.tokens(4, 0).widget()
