@@ -9,6 +9,7 @@ take the name of a page: Explore unless --page says otherwise.
 import argparse
 from collections.abc import Callable
 
+from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.forward import traced_forward
@@ -26,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "llama": traced_llama,
     "memory": trace_memory,
     "long": long_texts,
+    "atlas": atlas,
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
