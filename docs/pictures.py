@@ -17,7 +17,6 @@ from tests.browser.running import chromium, running
 HERE = Path(__file__).parent
 SIZE = {"width": 1280, "height": 720}
 MOVING = (960, 540)
-COLOURS = 96
 STILL, MOVE = 2200, 120  # milliseconds that a view stands, and between two pictures of one that changes
 MOST_BYTES = 2_000_000
 
@@ -42,8 +41,7 @@ def frames(page: Page) -> list[tuple[Image.Image, int]]:
 
 def shot(page: Page) -> Image.Image:
     picture = Image.open(io.BytesIO(page.screenshot()))
-    small = picture.convert("RGB").resize(MOVING, Image.Resampling.LANCZOS)
-    return small.quantize(COLOURS, dither=Image.Dither.NONE)
+    return picture.convert("RGB").resize(MOVING, Image.Resampling.LANCZOS)
 
 
 def main() -> None:
