@@ -4,24 +4,24 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from model.heads.habits import HABITS
 from model.heads.survey import Survey
 from ui.drawn import drawn
 from viz.components import OVERVIEW_HTML, source
 from viz.overview import overview_packet
 
 _component = st.components.v2.component(
-    "unmask_overview", html=OVERVIEW_HTML, css=source("overview.css"), js=source("packet.js", "overview.js")
+    "unmask_overview",
+    html=OVERVIEW_HTML,
+    css=source("overview.css"),
+    js=source("packet.js", "overview.js", "streamlit.js"),
 )
 
 
 def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str = "overview") -> None:
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
     rerun. numbers: as overview_packet's."""
-    measures = {name: found.habits[..., place] for place, name in enumerate(HABITS)}
-    measures |= {"future": found.future, "padding": found.padding}
     packet = drawn(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
-                   measures=measures)  # fmt: skip
+                   measures=found.measures())  # fmt: skip
 
     def picked() -> None:
         pick = st.session_state[key].get("pick")

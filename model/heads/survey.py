@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.heads.habits import Habits
+from model.heads.habits import HABITS, Habits
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
@@ -43,6 +43,11 @@ class Survey:
             for field in fields(self)
         }
         return Survey(**pick)
+
+    def measures(self) -> dict[str, np.ndarray]:
+        """Each share of attention by its name, float32 [L,H]: the habits, and "future" and "padding"."""
+        named = {name: self.habits[..., place] for place, name in enumerate(HABITS)}
+        return named | {"future": self.future, "padding": self.padding}
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""

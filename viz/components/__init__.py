@@ -3,16 +3,7 @@
 from pathlib import Path
 
 OVERVIEW_HTML = """
-<div class="overview">
-  <canvas tabindex="0" role="application" aria-label="Attention of every head"></canvas>
-  <div class="letters" aria-hidden="true"></div>
-  <div class="name" aria-live="polite"></div>
-  <div class="by">
-    <label>Dim by <select aria-label="Dim by"></select></label>
-    <label class="sort"><input type="checkbox"> strongest first</label>
-  </div>
-  <div class="tags"></div>
-</div>
+<div class="view overview"></div>
 """
 
 MASK_HTML = """
@@ -46,6 +37,13 @@ TOKENS_HTML = """
 ARCS_HTML = """
 <div class="view arcs"></div>
 """
+
+VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is made of, in order
+    "overview": ("packet.js", "overview.js"),
+    "heatmap": ("packet.js", "cells.js", "heatmap.js"),
+    "tokens": ("packet.js", "cells.js", "tokens.js"),
+    "arcs": ("packet.js", "cells.js", "arcs.js"),
+}
 
 
 def source(*names: str) -> str:

@@ -1,5 +1,5 @@
 // The overview of all heads: rows are layers, columns are heads. It draws the bytes it is given and knows no mask.
-// Packet: see viz/overview.py. Returns the picked cell as [layer, head] through the trigger "pick".
+// Packet: see viz/overview.py. onPick("pick", [layer, head]) tells which head was chosen.
 
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
@@ -110,7 +110,7 @@ function letters(canvas, packet, order) {
   }));
 }
 
-function draw(canvas, packet, all, cursor, order) {
+function paint(canvas, packet, all, cursor, order) {
   const { cell, tall, height } = layout(packet, canvas.parentElement.clientWidth || 320);
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all, window.devicePixelRatio || 1);
@@ -169,20 +169,30 @@ function legend(packet) {
   return named.length ? `${named.join(", ")}: ${packet.clear} of the head's attention or more, on this row.` : "";
 }
 
-export default function (component) {
-  const { data, parentElement, setTriggerValue } = component;
-  const canvas = parentElement.querySelector("canvas");
-  const name = parentElement.querySelector(".name");
+const PARTS = `
+  <canvas tabindex="0" role="application" aria-label="Attention of every head"></canvas>
+  <div class="letters" aria-hidden="true"></div>
+  <div class="name" aria-live="polite"></div>
+  <div class="by">
+    <label>Dim by <select aria-label="Dim by"></select></label>
+    <label class="sort"><input type="checkbox"> strongest first</label>
+  </div>
+  <div class="tags"></div>
+`;
+
+export function draw(element, data, onPick) {
+  if (!element.firstElementChild) element.innerHTML = PARTS; // once: a canvas that stays keeps its focus
+  const [canvas, name] = [element.querySelector("canvas"), element.querySelector(".name")];
   let packet = null;
   let cursor = null;
   let left = false;
   let all = null; // the picture, painted once for a packet and a size
-  const [choice, sort] = [parentElement.querySelector("select"), parentElement.querySelector("input")];
+  const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
   let by = { measure: -1, order: [] };
 
   const show = () => {
-    if (!all) parentElement.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
-    draw(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
+    if (!all) element.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
+    paint(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
   };
   const arrange = () => {
     const measure = packet.measures.findIndex(({ title }) => title === choice.value);
@@ -195,8 +205,8 @@ export default function (component) {
     const titles = ["nothing", ...packet.measures.map(({ title }) => title)];
     choice.replaceChildren(...titles.map((title) => new Option(title)));
     choice.value = titles.includes(before) ? before : titles[0];
-    parentElement.querySelector(".by").hidden = !packet.measures.length;
-    parentElement.querySelector(".tags").textContent = legend(packet);
+    element.querySelector(".by").hidden = !packet.measures.length;
+    element.querySelector(".tags").textContent = legend(packet);
   };
   choice.onchange = sort.onchange = () => {
     if (!packet) return;
@@ -222,7 +232,7 @@ export default function (component) {
     Object.assign(packet, at); // shown at once; the page follows
     show();
     say();
-    setTriggerValue("pick", [at.layer, at.head]);
+    onPick("pick", [at.layer, at.head]);
   };
 
   canvas.onpointermove = (event) => packet && point(cellAt(canvas, packet, event, by.order));

@@ -2,8 +2,9 @@
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header and the bytes after it of a packet: see viz/packet.py.
+// The header and the bytes after it of a packet: see viz/packet.py. What is unpacked already stays as it is.
 async function unpack(data) {
+  if (data.header) return data;
   const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
   const length = new DataView(bytes.buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));

@@ -51,6 +51,14 @@ def cells_packet(views: Sequence[HeadView], header: dict[str, Any]) -> bytes:
 
     header: what else the component is told.
     """
+    about, planes = described(views)
+    weights = np.stack([view.weights for view in views]).astype("<f4")
+    return packed(about | header, weights.tobytes(), planes.tobytes())
+
+
+def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
+    """Of heads over the same queries and keys what a component is told of their cells; and the plane of what blocks
+    them, uint8 [n,Q,K]."""
     one = views[0]
     reasons: dict[str, list[dict[str, Any]]] = {}  # the words of each, and its masks' hatching
     planes = np.zeros((len(views), *one.weights.shape), np.uint8)
@@ -67,5 +75,4 @@ def cells_packet(views: Sequence[HeadView], header: dict[str, Any]) -> bytes:
         "mark": MARK,
         "tint": NOW,
     }
-    weights = np.stack([view.weights for view in views]).astype("<f4")
-    return packed(about | header, weights.tobytes(), planes.tobytes())
+    return about, planes
