@@ -13,6 +13,7 @@ from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.forward import traced_forward
+from tests.benchmarks.jobs import jobs_elsewhere
 from tests.benchmarks.lab import drawn_cell
 from tests.benchmarks.llama import traced_llama
 from tests.benchmarks.long import long_texts
@@ -30,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
+    "jobs": jobs_elsewhere,
     "beside": beside_trainings,
     "start": first_page,
     "pictures": first_pictures,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+from model.jobs.kept import Kept
 from ui.guard import NO_MEMORY, guarded, problem_in, waiting
-from ui.results import ResultCache
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_only_what_takes_time_has_a_spinner() -> None:
         entered.append("spinner")
         yield
 
-    cache = ResultCache(1000, spinner)
+    cache = Kept(1000, spinner)
     for key in ("a", "a", "b"):
         cache.get(key, lambda: "made")
     assert entered == ["spinner", "spinner"]

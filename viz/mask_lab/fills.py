@@ -76,7 +76,7 @@ def order_sentence(found: "Comparison") -> str:
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return ""
     words = (
-        f"Multiplying by the mask after the softmax, a row keeps only {percent(lost.damage.least_total)} of "
+        f"Multiplying by the mask after the softmax, a row keeps only {escape(percent(lost.damage.least_total))} of "
         "its attention: the blocked cells had taken their share already. "
     )
     if again.damage.nans:
@@ -147,7 +147,8 @@ def _fate(row: "RowFate", keys: int) -> str:
 
 
 def _leak(share: float) -> str:
-    return f"<b>{percent(share)}</b>" if share >= NOTICED else percent(share)
+    said = escape(percent(share))
+    return f"<b>{said}</b>" if share >= NOTICED else said
 
 
 def _value(value: float | None) -> str:

@@ -4,6 +4,7 @@ python -m pytest tests/viz/mask_lab/test_fills.py
 """
 
 import re
+from html import unescape
 
 import pytest
 import torch
@@ -101,7 +102,7 @@ class TestSentences:
         found = compared()
         lost = found.after[0].damage
         assert lost is not None
-        assert f"keeps only {percent(lost.least_total)} of its attention" in order_sentence(found)
+        assert f"keeps only {percent(lost.least_total)} of its attention" in unescape(order_sentence(found))
         assert "0 / 0" in order_sentence(found)
 
     def test_rows_of_which_nothing_is_left_are_counted(self) -> None:
