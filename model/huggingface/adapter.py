@@ -4,12 +4,15 @@ Import this only when such a model is chosen: transformers takes seconds to load
 Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
+import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
@@ -26,7 +29,7 @@ from model.huggingface.refusals import check_type, refusal
 from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
-from model.huggingface.weights import Head
+from model.huggingface.weights import Head, head_of
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch
@@ -272,18 +275,49 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, report)
+    return _examined(name, network, tokenizers, head, report)
+
+
+def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
+    """A model of transformers that is in memory already, with its tokenizer: transformers' own, or a tokenizers one.
+
+    The network is left as it is, in its type and on its device: what is switched to our attention is a second one that
+    shares its weights. Raises CheckpointError and its kinds, for what is neither.
+    """
+    if not isinstance(network, PreTrainedModel):
+        raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {type(network).__name__}")
+    name = name or Path(network.name_or_path or type(network).__name__).name
+    head = head_of(name, network)
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {type(tokenizer).__name__}")
+    own = Tokenizer.from_str(backend.to_str())  # its settings are changed
+    shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
+    shared.set_attn_implementation("eager")
+    return _examined(name, shared, (own, own), head)
+
+
+def _examined(
+    name: str,
+    network: PreTrainedModel,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    head: Head,
+    report: Report = lambda _: None,
+) -> HuggingFaceModel:
+    """The network as a model of ours, once it is shown that its attention comes through. Raises CheckpointError."""
+    model_type = network.config.model_type
     try:
         check_vocabulary(name, network, tokenizers[0])
         stacks = stacks_of(network)
         findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
-        raise refusal(name, config["model_type"], str(error)) from None
+        raise refusal(name, model_type, str(error)) from None
     except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
         why = f"it cannot be run on its own ({type(error).__name__}: {first_line(error)})"
-        raise refusal(name, config["model_type"], why) from None
+        raise refusal(name, model_type, why) from None
 
 
 def _source_of(name: str, batch: TokenBatch) -> TokenBatch:

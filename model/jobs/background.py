@@ -176,7 +176,7 @@ def most_at_once() -> int:
 def _started() -> tuple[subprocess.Popen, Connection]:
     ours, theirs = Pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "model.jobs.background_worker", str(theirs.fileno())],
+        [sys.executable, "-m", f"{__package__}.background_worker", str(theirs.fileno())],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         pass_fds=[theirs.fileno()],
