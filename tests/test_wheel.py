@@ -128,17 +128,25 @@ def test_the_commands_work_from_a_folder_of_the_readers(run: Run) -> None:
     assert "story" in helped.stdout
 
 
-def test_live_training_starts_its_process_from_the_package(run: Run) -> None:
+def test_a_training_and_a_worker_are_processes_of_the_package(run: Run) -> None:
     code = """
-from unmask.model.why_causal import live
-import subprocess, sys
-worker = live.WORKER.split("; live_worker.main")[0] + "; print(live_worker.__name__)"
-found = subprocess.run([sys.executable, "-c", worker], cwd=live.ROOT, input="{}", capture_output=True, text=True)
-assert found.returncode == 0, found.stderr
-print(found.stdout)
+import time
+from unmask.model.jobs import homes
+from unmask.model.jobs.engine import Engine
+from unmask.model.jobs.job import Job
+from unmask.model.settings import Settings
+from unmask.model.text import rows_of
+from unmask.model.why_causal.live import Training
+training = Training("a b c d " * 40, causal=True, steps=1)
+while not training.watch().over:
+    time.sleep(0.1)
+assert training.watch().state == "done", training.watch()
+home = homes.start(Settings(workers=1), Engine(1, 0))
+print(home.ask(Job(rows_of, ("one\\n\\ntwo", 5))))
+home.close()
 """
     found = run("-c", code)
-    assert found.stdout.split() == ["unmask.model.why_causal.live_worker"], found.stderr
+    assert found.stdout.strip() == "(['one', 'two'], 0)", found.stderr
 
 
 def test_a_statement_that_would_bind_another_name_is_refused() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model.base import MOST_ROWS, Description, Model, TokenizedText
+from model.base import Description, Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
+from model.settings import Settings
 from model.text import TokenBatch
 from ui import run_view
 from ui.markdown import escaped
@@ -74,7 +75,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
     if reading.rows_left_out:
         notes.append(
             f"Shown are the first {len(reading.rows):,} lines, {reading.rows_left_out:,} more are left out: "
-            f"the page takes {MOST_ROWS} lines at the most, fewer when they are long."
+            f"the page takes {Settings.from_environment().rows} lines at the most, fewer when they are long."
         )
     return notes
 

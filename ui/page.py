@@ -15,6 +15,9 @@ ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetche
 PAGES = {  # in the order in which they are read
     "app.py": ("Explore", ":material/grid_view:"),
     "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
+    "pages/layers.py": ("Across layers", ":material/layers:"),
+    "pages/ablation.py": ("Heads off", ":material/power_settings_new:"),
+    "pages/compare.py": ("A and B", ":material/compare:"),
     "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
     "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
     "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
@@ -36,7 +39,7 @@ ROOM = """
   [class*="st-key-ROOM_"] > * {
     --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE,
       (100dvh - var(--above, 195px) - DOWNpx) / var(--tall, 1)), 70rem);
-    min-width: calc(var(--side) * WIDE + ACROSSpx); }
+    min-width: calc(var(--side) * WIDE + ACROSSpx); max-width: calc(var(--side) * WIDE + ACROSSpx); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
     width: calc(var(--side) * WIDE + ACROSSpx) !important;
     height: calc(var(--side) * var(--tall, 1) + DOWNpx) !important; }

@@ -52,7 +52,8 @@ def effect_on_logits(
     network = network_of(model)
     total = stream(model, trace, row, [query], len(network.blocks)).total
     part = additions(model, trace, row, masks, layer, head, query).sum(0)[None]
-    return through_frozen(network.norm, part[None], total)[0, 0] @ network.unembedding.weight.double().T
+    through = through_frozen(network.norm, part[None], total)[0, 0]
+    return network.logits(through.float()).double()  # in the network's own precision: the vocabulary is large
 
 
 def direct_effect(

@@ -7,6 +7,7 @@ Gathered block by block beside a survey's thumbnails. Sizes: M habits, L layers,
 import torch
 from torch import Tensor
 
+from model.heads import measures
 from model.trace import Trace
 
 HABITS = ("previous", "first", "itself", "duplicate", "induction")  # across texts "first" alone is there, the rest NaN
@@ -28,14 +29,11 @@ class Habits:
             later[begin] = False
         much_later = later.clone()
         much_later[begin : begin + 2] = False
-        position = torch.arange(len(later))
-        ids = queries.ids[row].cpu()
-        same_before = (ids[:, None] == ids[None, :]) & (position[None, :] < position[:, None])  # [Q,Q]
-        last = torch.where(same_before, position[None, :], -1).amax(-1)
-        follows = (last >= 0) & (last + 1 < position)
-        self._cells = torch.stack([(position - 1).clamp(min=0), position, (last + 1).clamp(min=0)], -1)  # [Q,3]
+        position, ids = torch.arange(len(later)), queries.ids[row].cpu()
+        same_before, follower = measures.same_before(ids), measures.followers(ids)
+        self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
         self._pairs = (same_before & later[:, None]).nonzero()  # [P,2]: query, an earlier place of its token
-        asked = [much_later, later, later, later & same_before.any(-1), later & follows]
+        asked = [much_later, later, later, later & same_before.any(-1), later & (follower >= 0)]
         self._asked = torch.stack(asked).float()  # [M,Q]
         self._sums = torch.zeros(len(HABITS), trace.num_layers, trace.num_heads)
         self._counts = torch.zeros_like(self._sums)

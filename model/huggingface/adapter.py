@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from model.base import TRACE_BYTES, Description, Model, once
+from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, hub, precision
 from model.huggingface.loading import (
@@ -26,6 +26,7 @@ from model.huggingface.loading import (
 )
 from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
+from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head, head_of
@@ -74,6 +75,9 @@ class HuggingFaceModel(Model):
         self.predicts, self._head = head.predicts, head
         self._stacks, self._findings = stacks, findings
         self._device = device_of(stacks.network)
+        self._residuals = ResidualHooks(
+            stacks.decoder if isinstance(stacks, TwoStacks) else stacks.stack, _layers_of(findings, shown)
+        )
         self.attentions = tuple(dict.fromkeys(site.part for site in findings.sites))
         if isinstance(stacks, TwoStacks):
             self.kind = "encoder-decoder"
@@ -121,7 +125,27 @@ class HuggingFaceModel(Model):
         Raises NotSupported, with the model's name, should an attention of the network not have come through ours;
         ValueError for a spec of layers or heads that are not there, or of positions that the network does not take.
         """
-        spec = self.standard if spec is None else spec
+        return self._run(batch, self.standard if spec is None else spec, None)
+
+    @torch.inference_mode()
+    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
+        """`run`, but for what edit makes of each attention's heads."""
+        return self._run(batch, spec, edit)
+
+    @torch.inference_mode()
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        """The residual stream of a run under spec, of an encoder-decoder its decoder's.
+
+        Raises NotSupported, with the model's name, where what follows the last layer is not found.
+        """
+        try:
+            with self._residuals.reading() as read:
+                trace = self.run(batch, spec)
+            return residuals(read, trace.states)
+        except NotSupported as error:
+            raise NotSupported(f"{self.name}: {error}") from None
+
+    def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
@@ -129,8 +153,8 @@ class HuggingFaceModel(Model):
             )
         try:
             if isinstance(self._stacks, TwoStacks):
-                return self._run_both(self._stacks, batch, spec)
-            return self._run_one(self._stacks, batch, spec)
+                return self._run_both(self._stacks, batch, spec, edit)
+            return self._run_one(self._stacks, batch, spec, edit)
         except NotSupported as error:
             raise refusal(self.name, self._stacks.network.config.model_type, str(error)) from None
         except (ValueError, MemoryError):
@@ -163,22 +187,24 @@ class HuggingFaceModel(Model):
             parameters=sum(parameter.numel() for parameter in network.parameters()),
         )
 
-    def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec) -> Trace:
+    def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         ids, keep = self._on_device(batch)
         documents = {"self": batch.documents}
-        run = Recording(self._findings.sites, spec, {"self": keep}, standard=self.standard, documents=documents)
+        sites = self._findings.sites
+        run = Recording(sites, spec, {"self": keep}, standard=self.standard, documents=documents, edit=edit)
         if stack.takes_positions:
             run.positions = positions_under(spec, batch).to(self._device)
         states = stack.states(run, ids, keep)
         return Trace(batch, spec, run.layers()["self"], states, self.readout)
 
-    def _run_both(self, stacks: TwoStacks, batch: TokenBatch, spec: MaskSpec) -> Trace:
+    def _run_both(self, stacks: TwoStacks, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         source = _source_of(self.name, batch)
         ids, keep = self._on_device(batch)
         source_ids, source_keep = self._on_device(source)
         keeps = {"encoder": source_keep, "decoder": keep, "cross": source_keep}
         documents = {"encoder": source.documents, "decoder": batch.documents}
-        run = Recording(self._findings.sites, spec, keeps, standard=self.standard, documents=documents)
+        sites = self._findings.sites
+        run = Recording(sites, spec, keeps, standard=self.standard, documents=documents, edit=edit)
         memory = stacks.memory(run, source_ids, source_keep)
         states = stacks.states(run, ids, keep, memory, source_keep)
         layers = run.layers()
@@ -298,6 +324,12 @@ def _source_of(name: str, batch: TokenBatch) -> TokenBatch:
     if batch.source is None:
         raise ValueError(f"{name} is an encoder-decoder: expected a batch with a source, as its encode makes it")
     return batch.source
+
+
+def _layers_of(findings: Findings, part: str) -> str | None:
+    """Where in the stack the list of the layers is that this attention stands in; None where it is in no one list."""
+    paths = {None if site.place is None else site.place.path for site in findings.sites if site.part == part}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def _until(row: list[int], start: int, ends: frozenset[int]) -> list[int]:

@@ -11,10 +11,17 @@ import pytest
 
 from model.base import Model
 from model.heads.carried import carried
+from tests.model.huggingface.families import save
 from tests.pages.explore import LINES, Explore, array
 from tests.viz.packet import unpacked
 from ui.heads.views import VIEWS
 from viz.heads.cells import weight_text
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("bert", "t5", "gemma2", "gpt_oss")}
 
 
 def texts(page: Explore) -> str:
@@ -42,6 +49,23 @@ def test_only_the_chosen_view_is_sent(view: str) -> None:
     assert ("head_bars" in page.figures()) == (view == "bars")
     assert ("why_strips" in page.figures()) == (view == "why")
     assert len(page.app.dataframe) == (view == "numbers")
+
+
+OTHERS = [("t5", part) for part in ("encoder", "decoder", "cross")]
+OTHERS += [(family, "self") for family in ("bert", "gemma2", "gpt_oss")]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("family", "attention"), OTHERS)
+def test_other_networks_show_every_view_and_say_what_is_not_known(
+    folders: dict[str, str], family: str, attention: str, view: str
+) -> None:
+    text, target = "the cat sat on a mat and then it saw the cat", "a big cat and a ball"
+    page = Explore(model=folders[family], text=text, attention=attention, view=view, query="3", target=target)
+    assert page["model"] == "another", "the folder gave way to the story model"
+    assert not page.said("error")
+    assert ("own Transformer" in texts(page)) == (view in ("carried", "why"))
+    assert "nan" not in texts(page).lower()
 
 
 class TestTokens:

@@ -33,7 +33,7 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
         across=chosen.across,
     )
     _component(data=packet, key=key, on_query_change=hearing(key))
-    words = drawn(left_out, chosen.view, parts[0], chosen.query)
+    words = left_out(chosen.view, parts[0], chosen.query)
     if words:
         st.caption(words)
 

@@ -30,6 +30,6 @@ def show(chosen: Chosen, key: str = "head_tokens") -> None:
     )
     heard = hearing(key)
     _component(data=packet, key=key, on_query_change=heard, on_pins_change=heard, on_towards_change=heard)
-    words = drawn(left_out, chosen.view, part, chosen.query)
+    words = left_out(chosen.view, part, chosen.query)
     if words:
         st.caption(words)
