@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from tokenizers import Encoding, Regex, Tokenizer
@@ -15,6 +16,7 @@ from torch import Tensor
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
 CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
+MOST_LABELS = 20_000  # of the vocabulary, kept by each tokenizer
 TOKENS_SPARE = 16  # read beyond the context: in a text cut within a word, that word's tokens are others
 
 
@@ -90,7 +92,7 @@ class BatchTokenizer:
         _keep_typed_specials_as_text(self._tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._label = token_labels(tokenizer)
+        self._label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
         self.context, self.pad = context, pad
         self.start = [] if start is None else [start] if isinstance(start, int) else list(start)
         self.end = list(end)

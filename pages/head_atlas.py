@@ -14,7 +14,7 @@ from ui import controls, explain
 from ui.guard import guarded
 from ui.head_atlas import choices, finder, picking, runs, sections
 from viz.head_atlas import words
-from viz.head_atlas.scatter import distances, scatter
+from viz.head_atlas.scatter import distances
 from viz.head_atlas.tables import tokens_table
 
 model, text = controls.open_page(choices.restore)
@@ -30,7 +30,7 @@ with axes:
 masks = replace(model.standard, **picking.lifted(model))
 layer, head = picking.chosen(model)
 choices.share(model)  # before what may end the page
-with guarded():
+with guarded("Measuring every head …"):
     texts_key, read = runs.source(model, chosen, text)
     atlas = runs.find(model, texts_key, read, masks)
 
@@ -39,7 +39,7 @@ title.markdown(f"### Head atlas\u2002:small[{explain.title_of(model)} · {size}]
 st.html(words.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
-    picking.show(scatter(atlas, x, y, (layer, head)), x, y)
+    picking.show(atlas, x, y, (layer, head))
     st.caption(f"A point is a head; click one. Dotted: a head that looks evenly. {words.naming()}")
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)

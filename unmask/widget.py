@@ -21,7 +21,7 @@ def widget(canvas: Canvas) -> Any:
     picks = {name: traitlets.Any(None, allow_none=True).tag(sync=True) for name in PICKS[canvas.view]}
     traits = {
         "_esm": source(*VIEWS[canvas.view], "anywidget.js"),
-        "style": traitlets.Unicode(source("widget.css", f"{canvas.view}.css")).tag(sync=True),
+        "css": traitlets.Unicode(source("widget.css", f"{canvas.view}.css")).tag(sync=True),
         "packet": traitlets.Bytes().tag(sync=True),
         "view": traitlets.Unicode(canvas.view).tag(sync=True),
     }

@@ -45,8 +45,8 @@ def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
 
 def _note(later: float, pads: float) -> str:
     shares = (("later tokens", later), ("padding", pads))
-    known = [f"{percent(share)} of its attention on {what}" for what, share in shares if not np.isnan(share)]
-    return f"Leak: {', '.join(known)}." if known else ""
+    known = [f"{percent(share)} on {what}" for what, share in shares if not np.isnan(share)]
+    return f"Of its attention {' and '.join(known)}." if known else ""
 
 
 def mean_share(shares: np.ndarray) -> float:

@@ -65,18 +65,23 @@ class Explore:
 
         def pick() -> None:
             self.page.get_by_role("combobox", name=label, exact=True).click()
-            self.page.get_by_role("option", name=option, exact=True).click()
+            self.offered.and_(self.page.get_by_role("option", name=option, exact=True)).click()
 
         return self.after(pick)
 
     def options(self, label: str) -> list[str]:
         """What a select box offers."""
         self.page.get_by_role("combobox", name=label, exact=True).click()
-        self.page.get_by_role("option").first.wait_for()
-        names = self.page.get_by_role("option").all_inner_texts()
+        self.offered.first.wait_for()
+        names = self.offered.all_inner_texts()
         self.page.keyboard.press("Escape")
-        self.page.get_by_role("option").first.wait_for(state="detached")
+        self.offered.first.wait_for(state="detached")
         return names
+
+    @property
+    def offered(self) -> Locator:
+        """The options of the select box that is open; a text's tokens are options too."""
+        return self.page.locator("[data-testid=stSelectboxVirtualDropdown] [role=option]")
 
     def shown(self, label: str) -> str:
         """What a select box shows."""

@@ -199,7 +199,7 @@ def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browse
     """By what anywidget promises of a model: get, set, save_changes, on, off."""
     shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0)}[view]
     packet = base64.b64encode(shown.canvas().packet).decode()
-    traits = {"view": view, "style": source("widget.css", f"{view}.css")}
+    traits = {"view": view, "css": source("widget.css", f"{view}.css")}
     code = source(*VIEWS[view], "anywidget.js")
     file = tmp_path / "widget.html"
     file.write_text(WIDGET % (packet, json.dumps(traits), json.dumps(code)), encoding="utf-8")

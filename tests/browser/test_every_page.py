@@ -11,7 +11,18 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.browser.explore import Explore
 
 Visit = Callable[..., Explore]
-PATHS = ("", "mask_lab", "padding", "bug_clinic", "obey", "why_causal", "generation", "cross_attention", "pixels")
+PATHS = (
+    "",
+    "mask_lab",
+    "head_atlas",
+    "padding",
+    "bug_clinic",
+    "obey",
+    "why_causal",
+    "generation",
+    "cross_attention",
+    "pixels",
+)
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   const still = app?.dataset.testScriptState === 'notRunning' && !document.querySelector('[data-testid=stSpinner]');

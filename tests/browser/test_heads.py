@@ -150,8 +150,8 @@ class TestAgreement:
         assert any(re.match(rf"{key}: \S+\s.*\b{re.escape(text)}\b", row.replace("\n", " ")) for row in rows)
 
         page.view("Numbers")
-        cell = page.page.locator("[data-testid=stDataFrame] td").filter(has_text=text)
-        assert cell.count() >= 1
+        cells = page.page.locator("[data-testid=stDataFrame] [role=gridcell]")
+        cells.filter(has_text=text).first.wait_for(state="attached")
 
 
 class TestArcs:

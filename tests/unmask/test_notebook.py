@@ -224,7 +224,7 @@ def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
 def test_a_model_that_is_not_trained_with_a_causal_mask_has_no_such_leak() -> None:
     run = in_memory("bert").run(WORDS)
     assert np.isnan(run.leak().numpy()[0]).all() == np.isnan(run.survey.future).all()
-    assert run.notes()[0][0].startswith("Leak: ")
+    assert run.notes()[0][0].startswith("Of its attention ")
     assert "–" not in run.notes()[0][0]
 
 
@@ -238,6 +238,7 @@ def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> N
     head.query = 3  # as the browser sets it
     assert heard == [3]
     assert "export default { render }" in head._esm
+    assert "style" not in head.keys  # which ipywidgets would take for a model of its own, and fail
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
         run.tokens(4, 0).widget()

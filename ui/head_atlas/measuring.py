@@ -17,7 +17,7 @@ from model.heads.atlas_texts import Unit
 from ui.guard import problem_in
 
 MOST_AT_ONCE = 4  # in this process
-LEFT_SECONDS = 10.0
+LEFT_SECONDS = 60.0  # longer than a page waits for its first look
 MOST_SECONDS = 600.0  # of one measuring
 SHOW_EVERY = 1.0  # seconds between two pictures of what there is so far
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import plotly.graph_objects as go
+import numpy as np
 import streamlit as st
 
 from model import catalog
@@ -10,7 +10,7 @@ from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from ui import controls, page
-from viz.head_atlas.scatter import distance_names
+from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent
 
 
@@ -28,10 +28,16 @@ def chosen(model: Model) -> tuple[int, int]:
     return state.layer, state.head
 
 
-def show(figure: go.Figure, x: str, y: str) -> None:
+def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> None:
     """The scatter; a click on a point chooses its head."""
-    st.plotly_chart(figure, key="atlas_scatter", config=page.CHART, on_select=_take_point, selection_mode="points",
-                    alt=f"Every head as a point: {MEASURES[x].title} across, {MEASURES[y].title} up.")  # fmt: skip
+    nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
+    if nowhere:
+        names = " and ".join(MEASURES[name].title for name in nowhere)
+        st.info(f"No query of these texts can be measured for {names}: choose another measure, or other texts.")
+        return
+    st.plotly_chart(scatter(atlas, x, y, chosen), key="atlas_scatter", config=page.CHART, on_select=_take_point,
+                    selection_mode="points", alt=f"Every head as a point: {MEASURES[x].title} across, "
+                    f"{MEASURES[y].title} up.")  # fmt: skip
 
 
 def distances_alt(atlas: Atlas, layer: int, head: int) -> str:

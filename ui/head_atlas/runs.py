@@ -22,10 +22,12 @@ from model.heads.atlas_unit import check, measure_unit, row_length
 from model.jobs.job import Job, ModelRef, digest
 from model.masks import MaskSpec
 from ui import results
+from ui.guard import waiting
 from ui.head_atlas.measuring import Busy, Look, Measuring
 from ui.markdown import escaped
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
+ONE_UNIT = 30.0  # the same where there is nothing to show before it is over
 LOOK_EVERY = 1.0  # seconds between two looks
 
 
@@ -100,7 +102,8 @@ def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | Non
         st.button("Try again", icon=":material/refresh:")
         return None
     state.atlas_measuring = key, new
-    new.wait(AT_ONCE)
+    with waiting():
+        new.wait(AT_ONCE if new.watch().total > 1 else ONE_UNIT)
     return new
 
 

@@ -6,7 +6,7 @@ function render({ model, el }) {
   const shadow = host.attachShadow({ mode: "open" });
   const style = document.createElement("style");
   const place = document.createElement("div");
-  style.textContent = model.get("style");
+  style.textContent = model.get("css");
   place.className = `view ${model.get("view")}`;
   shadow.append(style, place);
   el.append(host);

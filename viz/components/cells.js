@@ -68,7 +68,7 @@ function chooseSoon(own, position, rest, onPick) {
   clearTimeout(own.waiting);
   own.waiting = setTimeout(() => {
     own.waiting = null;
-    onPick("query", position);
+    if (own.element.isConnected) onPick("query", position);
   }, rest);
 }
 
@@ -78,7 +78,7 @@ function drawCells(element, data, first, show) {
   element.latest = data; // packets unpack one after another, but may not finish in that order
   readCells(data).then((cells) => {
     if (element.latest !== data) return;
-    const own = (element.own = { waiting: null, ...first, ...element.own, pins: cells.pins, towards: cells.towards });
+    const own = (element.own = { element, waiting: null, ...first, ...element.own, pins: cells.pins, towards: cells.towards });
     if (!own.waiting) own.query = cells.query; // else arrow keys are on their way
     element.style.setProperty("--tint", cells.tint);
     element.style.setProperty("--mark", cells.mark);
@@ -86,7 +86,6 @@ function drawCells(element, data, first, show) {
     element.dataset.head = cells.name;
   });
   return () => {
-    element.latest = null;
-    clearTimeout(element.own?.waiting);
+    element.latest = null; // and a query that waits still goes: what follows may be another packet for the same element
   };
 }

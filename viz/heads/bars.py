@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from viz.hatch import PERIOD
+from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, Picture, axis_names, figure
 from viz.html import escaped, join, tag
 from viz.numbers import percent
@@ -113,31 +113,38 @@ def where_it_lies(row: Row) -> str:
     """HTML: on how few keys the query's weight lies, or where changed masks moved it."""
     who = tag("b", row.name)
     if row.standard is None:
-        return tag("p", join((who, _spread(row.now, row.view.any_blocked()[0]))), class_="key")
-    now, before = row.now.astype(np.float64), row.standard.weights[0].astype(np.float64)
+        words: list[str] = [_spread(row.now, row.view.any_blocked()[0])]
+    else:
+        words = _moved(row, row.now.astype(np.float64), row.standard.weights[0].astype(np.float64))
+    return tag("p", join((who, *words)), class_="key")
+
+
+def _moved(row: Row, now: np.ndarray, before: np.ndarray) -> list[str]:
+    """What the changed masks did to the weights [K]."""
+    assert row.standard is not None
     if not now.any() or not before.any():
-        one, other = ("now", "under the standard masks") if not now.any() else ("under the standard masks", "now")
-        words = f" looks at nothing {one}: every key is blocked. " + (
-            f"It looks at nothing {other} either." if not (now.any() or before.any()) else ""
+        when = (
+            "now" if before.any() else "under the standard masks" if now.any() else "now and under the standard masks"
         )
-        return tag("p", join((who, words)), class_="key")
+        return [f" looks at nothing {when}: every key is blocked."]
     change = now - before
     moved = np.abs(change).sum() / 2
     if moved < 5e-5:
-        return tag("p", join((who, " looks where it did: the changed masks move less than 0.01 % of its weight.")),
-                   class_="key")  # fmt: skip
+        return [" looks where it did: the changed masks move less than 0.01 % of its weight."]
     opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
-    moves = f": {percent(moved)} of its weight lies elsewhere than under the standard masks"
-    if opened > 0:
-        moves += f"; {percent(opened)} of it is on keys that those block"
+    words = [f": {percent(moved)} of its weight lies elsewhere than under the standard masks"]
+    words += [f"; {percent(opened)} of it is on keys that those block. "] if opened > 0 else [". "]
     gain, loss = int(change.argmax()), int(change.argmin())
-    parts: list[str] = [who, moves, ". "]
+
+    def from_to(place: int) -> list[str]:
+        key = tag("b", f"{place}: {row.view.keys[place]}")
+        return [key, f" ({weight_text(before[place])} → {weight_text(now[place])})"]
+
     if change[gain] > 0:
-        parts += ["The most goes to ", _key(row, gain), f" ({before[gain]:.4f} → {now[gain]:.4f})"]
+        words += ["The most goes to ", *from_to(gain)]
     if change[loss] < 0:
-        parts += [", from " if change[gain] > 0 else "The most comes from ", _key(row, loss),
-                  f" ({before[loss]:.4f} → {now[loss]:.4f})"]  # fmt: skip
-    return tag("p", join((*parts, ".")), class_="key")
+        words += [", from " if change[gain] > 0 else "The most comes from ", *from_to(loss)]
+    return [*words, "."]
 
 
 def rest_words(row: Row, shown: int) -> str:
@@ -160,7 +167,3 @@ def _spread(now: np.ndarray, blocked: np.ndarray) -> str:
     if free == 1:
         return f" has all its weight on {keys}."
     return f": half of its weight lies on {half} of the {keys}, nine tenths on {most}."
-
-
-def _key(row: Row, place: int) -> Markup:
-    return tag("b", f"{place}: {row.view.keys[place]}")

@@ -50,15 +50,16 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
             f"values are between {sizes.min():.3g} and {sizes.max():.3g} long."
         )
         return tag("p", join((who, words)), class_="key")
-    others = found.value_norms[looked[looked != most]]
+    rest = np.delete(found.weights, most).sum()
     kind = "short" if moved[most] < weights[most] else "long"
     parts = [
         who, " gives ", tag("b", f"{most}: {keys[most]}"),
         f" {percent(float(weights[most]))} of its weight and carries {percent(float(moved[most]))} of what it carries "
-        f"from there: its value is {kind}, {found.value_norms[most]:.3g}",
+        f"from there: its value is {kind}, {found.value_norms[most]:.3g} long",
     ]  # fmt: skip
-    if len(others):
-        parts.append(f", the others' are {others.mean():.3g} in the mean")
+    if rest > 0:
+        others = np.delete(found.moved, most).sum() / rest
+        parts.append(f", the others', taken by their weights, {others:.3g} in the mean")
     return tag("p", join((*parts, ".")), class_="key")
 
 

@@ -94,7 +94,7 @@ class TestBars:
         some, none = view_with(0.5, 0.5), view_with(0, 0, blocked=(0, 1))
         assert "looks at nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
         assert "looks at nothing now" in plain(where_it_lies(row_of(none, some, 1)))
-        assert "either" in plain(where_it_lies(row_of(none, replace(none), 1)))
+        assert "nothing now and under the standard masks:" in plain(where_it_lies(row_of(none, replace(none), 1)))
 
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
@@ -166,7 +166,7 @@ class TestCarried:
         found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
         assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
             "2: c gives 0: a 80.0 % of its weight and carries 33.3 % of what it carries from there: its value is "
-            "short, 1, the others' are 8 in the mean."
+            "short, 1 long, the others', taken by their weights, 8 in the mean."
         )
         long = moving([0.4, 0.3, 0.3], [8, 1, 1])
         assert "its value is long, 8" in plain(why_they_differ(long, "2: c", ["a", "b", "c"]))

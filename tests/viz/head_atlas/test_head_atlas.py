@@ -1,0 +1,127 @@
+"""The pictures and words of the page Head atlas: which points, bars and tokens, and that nothing typed becomes HTML.
+
+python -m pytest tests/viz/head_atlas/test_head_atlas.py
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+from model.heads.atlas_names import NAMES
+from model.heads.atlas_result import BINS, Atlas, Decile, Example, TokenShare
+from model.heads.atlas_tally import Sample
+from viz.head_atlas import words
+from viz.head_atlas.scatter import distance_names, distances, scatter
+from viz.head_atlas.tables import deciles_html, ranked_table, tokens_table
+
+MEASURES, LAYERS, HEADS, LONGEST = len(NAMES), 2, 3, 7
+
+
+def made(**given: dict[str, list[list[float]]]) -> Atlas:
+    """An atlas with these means, by a measure's name; all others 0.1, an even head's 0.2."""
+    means = np.full((MEASURES, LAYERS, HEADS), 0.1)
+    for name, values in given.items():
+        means[NAMES.index(name)] = values
+    spread = np.zeros((LAYERS, HEADS, 2 + len(BINS)))
+    spread[..., 1], spread[..., 2], spread[..., 4] = 0.5, 0.25, 0.25
+    even_spread = np.zeros((LAYERS, 2 + len(BINS)))
+    even_spread[:, 1:5] = 0.25
+    none = np.zeros((LAYERS, HEADS, 0), np.int64)
+    return Atlas(
+        texts=2, rows=2, read=14, means=means, counts=np.full((MEASURES, LAYERS), 40),
+        even=np.full((MEASURES, LAYERS), 0.2), at_offset=np.zeros((LAYERS, HEADS, 2 * LONGEST - 1)),
+        even_at_offset=np.zeros((LAYERS, 2 * LONGEST - 1)), spread=spread, even_spread=even_spread, top_keys=none,
+        key_shares=none, key_counts=none, top_queries=none, query_peaks=none, query_counts=none, labels={},
+        numbers=(3, 7), sample=Sample.empty(MEASURES, LAYERS, HEADS),
+    )  # fmt: skip
+
+
+INDUCTION = [[0.9, 0.1, 0.2], [0.45, 0.55, float("nan")]]
+
+
+def test_a_point_for_every_head_that_both_measures_count_for() -> None:
+    figure = scatter(made(induction=INDUCTION), "induction", "previous", (1, 0))
+    ring, points, labels = figure.to_dict()["data"]
+    assert points["x"] == [0.9, 0.1, 0.2, 0.45, 0.55]
+    assert points["y"] == [0.1] * 5
+    assert points["customdata"] == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]
+    assert points["marker"]["color"] == [3, 3, 3, 7, 7]  # layers as the network numbers them
+    assert (ring["x"], ring["y"]) == ([0.45], [0.1])
+    assert "L7 H0" in labels["text"]
+    assert "<b>L3 H0</b>, induction" in points["text"]
+    lines = figure.to_dict()["layout"]["shapes"]
+    assert [(line.get("x0"), line.get("y0")) for line in lines] == [(0.2, 0), (0, 0.2)]
+
+
+def test_labels_keep_apart() -> None:
+    close = [[0.9, 0.901, 0.902], [0.1, 0.903, 0.904]]
+    labels = scatter(made(induction=close), "induction", "previous", (1, 0)).to_dict()["data"][2]["text"]
+    assert labels == ["L7 H0", "L3 H0"]
+
+
+def test_the_bars_are_as_many_as_a_row_is_long() -> None:
+    atlas = made()
+    assert distance_names(atlas) == ["later", "itself", "1", "2", "3–4"]
+    bars, even = distances(atlas, 0, 1).data
+    assert list(bars["customdata"]) == ["itself", "1", "2", "3–4"]  # no later token may be seen
+    assert bars["y"].tolist() == [0.5, 0.25, 0.0, 0.25]
+    assert even["y"].tolist() == [0.25] * 4
+
+
+def test_the_sentence_names_heads_by_what_they_are_called() -> None:
+    atlas = made(induction=INDUCTION, same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
+    said = re.sub("<[^>]*>", "", words.summary(atlas, random=False))
+    assert said == "Of 6 heads, these have a name: itself L3 H2; induction L3 H0, L7 H1."
+    assert re.sub("<[^>]*>", "", words.head_sentence(atlas, 0, 0)) == (
+        "L3 H0 is called induction: induction 90.0 %, an even head 20.0 %."
+    )
+    assert "has no name here" in words.head_sentence(atlas, 0, 1)
+    assert "None of these 6 heads puts half" in words.summary(made(), random=False)
+    without = made(same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
+    assert "None is called induction" in words.summary(without, random=False)
+    assert "None is called induction" not in words.summary(without, random=True)
+
+
+@pytest.mark.parametrize(
+    ("even", "count", "named"), [(0.2, 40, True), (0.3, 40, False), (0.2, 19, False), (float("nan"), 0, False)]
+)
+def test_a_name_needs_twice_an_even_head_s_and_enough_queries(even: float, count: int, named: bool) -> None:
+    atlas = made(previous=[[0.55, 0.49, 0.1], [0.1, 0.1, 0.1]])
+    atlas.even[NAMES.index("previous")] = even
+    atlas.counts[NAMES.index("previous")] = count
+    assert atlas.named(0, 0) == (("previous",) if named else ())
+    assert atlas.named(0, 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [("previous", 0.4132, "41.3 %"), ("distance", 3.25, "3.2 tokens"), ("entropy", float("nan"), "–")],
+)
+def test_an_amount_has_its_unit(name: str, value: float, expected: str) -> None:
+    assert words.amount(name, value) == expected
+
+
+def test_tokens_are_shown_and_never_are_html() -> None:
+    pieces = ("<start>", "·<script>", "·a", "·&", "·b")
+    one = Example(0.5, "text", pieces, 3, ((1, 0.5), (0, 0.25)), 0, 0)
+    html = deciles_html([Decile(10, 0.25, 0.5, 12, (one,))], "previous")
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "Strongest tenth: 25.0 % to 50.0 %, 12 of the sampled queries" in html
+    assert html.count('class="query"') == 1
+    assert 'title="weight 0.500"' in html
+    table = tokens_table([TokenShare("<b>", 0.125, 1234)], "looked at most")
+    assert "&lt;b&gt;" in table
+    assert "12.5 %" in table
+    assert "1,234" in table
+    assert "L3 H0" in ranked_table([("L3 H0", 0.25, "induction")], "weight there")
+
+
+def test_a_heavy_key_far_before_its_query_is_shown_before_a_gap() -> None:
+    pieces = tuple(f"·t{place}" for place in range(60))
+    one = Example(0.5, "text", pieces, 50, ((3, 0.5), (4, 0.01)), 0, 0)
+    plain = re.sub("<[^>]*>", "", deciles_html([Decile(10, 0.5, 0.5, 1, (one,))], "previous"))
+    assert re.search(r"t3 … +t34 t35", plain)
+    assert "t4 " not in plain
+    assert plain.rstrip().endswith("t55 …")
