@@ -6,6 +6,7 @@ ARG TORCH_INDEX=""
 COPY requirements.txt /app/
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep -o '^torch==[^ ]*' /app/requirements.txt)" \
     && pip install --no-cache-dir -r /app/requirements.txt \
+    && find /usr/local/lib/python3.11/site-packages -type d -name tests -prune -exec rm -r {} + \
     && useradd --uid 1000 --no-create-home --home-dir /tmp unmask \
     && install -d -o unmask /cache
 
