@@ -10,11 +10,11 @@ from ui import controls, explain, link, overview, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
+from ui.heads import views as head_views
 from ui.markdown import escaped
-from viz.head import comparison_figure, head_figure, head_range
+from viz.head import comparison_figure, head_figure
 from viz.loss_words import misled
 from viz.numbers import leak_table, loss_figure, next_token_table
-from viz.overview import overview_packet
 from viz.room import WIDE
 from viz.sentence import sentence
 from viz.signs import signs
@@ -39,7 +39,7 @@ title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.si
 changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
-    views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
+    views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
 scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
 seen = drawn(sentence, scene)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
@@ -55,15 +55,19 @@ with right:
         rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
     views = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
-    framed = query.picked()
+    framed, colours = query.picked(), head_views.colours()
     figure = (
         drawn(comparison_figure, *views, dark=dark, query=framed)
         if changed
         else drawn(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
     )
     with picture_place:
-        head_picture.show(figure, drawn(explain.head_alt, name, views[0], changed), room="pair", zooms=True)
-    st.html(drawn(explain.key, views, head_range(*views), sharing=explain.sharing(now, layer, head)))
+        alt = drawn(explain.head_alt, name, views[0], changed)
+        head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True)
+    sharing = explain.sharing(now, layer, head)
+    st.html(drawn(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
+    with guarded():
+        head_views.show(now, whole, layer, head, name, part)
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
     with st.expander("How a cell is computed"):
         st.markdown(explain.FORMULA)
@@ -71,8 +75,7 @@ with right:
 with overview_place, guarded("Looking at every head …"):  # the chosen head stands on the page before all are surveyed
     surveys = now.survey(), standard.survey()
     numbers = model.describe().layer_numbers.get(attention, ())
-    thumbnails, blocked = surveys[0].thumbnails, surveys[0].blocked
-    overview.show(drawn(overview_packet, thumbnails, blocked, layer=layer, head=head, numbers=numbers))
+    overview.show(surveys[0], layer, head, numbers)
     st.caption(explain.OVERVIEW)
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 with tokens, guarded("Predicting …"):

@@ -4,6 +4,7 @@ Shapes: B batch rows, H heads, Q query positions, K key positions, D head width.
 A mask (`allowed`) is boolean and True means "may attend".
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,16 +197,19 @@ class MultiHeadAttention(nn.Module):
         allowed: Tensor | None,
         source: Tensor | None = None,
         past: tuple[Tensor, Tensor] | None = None,
+        edit: Callable[[tuple[Tensor, Tensor, Tensor], Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """x [B,Q,W] looks at itself, or at source [B,K,W]. Returns the output [B,Q,W] and (q, k, v) for the trace.
 
         past: k and v [B,H,P,D] of the positions before x (a key-value cache); they stand first in what is returned.
+        edit: from (q, k, v) and the heads' outputs [B,H,Q,D] to the outputs that are projected instead.
         """
         keys = x if source is None else source
         q, k, v = self.project(x, keys, keys)
         if past is not None:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)  # [B,H,P+Q,D]
-        return self.merge(attend(q, k, v, allowed)), (q, k, v)
+        output = attend(q, k, v, allowed)
+        return self.merge(output if edit is None else edit((q, k, v), output)), (q, k, v)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B,T,W] -> [B,T,H,D] -> [B,H,T,D]

@@ -11,9 +11,10 @@ from uuid import uuid4
 
 from torch import Tensor
 
+from model.errors import NotSupported
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
-from model.trace import Trace
+from model.trace import LayerRecord, Trace
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
 MOST_ROWS = 16
@@ -33,6 +34,20 @@ def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
         return self.__dict__[kept]
 
     return ask
+
+
+HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
+"""(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """The residual stream of a run. streams: [B,T,W] each, what enters the first layer and what leaves each layer; of
+    an encoder-decoder the decoder's. final: from the last of them to the run's states, which `Model.readout` takes.
+    """
+
+    streams: tuple[Tensor, ...]
+    final: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +166,14 @@ class Model(ABC):
     def readout(self, states: Tensor) -> Tensor:
         """Final states [.., W] -> logits [.., V]."""
 
+    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
+        """`run`, but for what edit makes of each attention's heads. Raises NotSupported where that cannot be done."""
+        raise NotSupported(f"{self.name}: what its heads give cannot be changed here")
+
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        """The residual stream of a run under spec. Raises NotSupported where it is not known."""
+        raise NotSupported(f"{self.name}: what each of its layers leaves is not known here")
+
 
 @dataclass(frozen=True)
 class TokenizedText:
@@ -166,13 +189,15 @@ class TokenizedText:
         return 4 * characters + 100 * self.batch.ids.numel()
 
 
-def tokenize(model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None) -> TokenizedText:
+def tokenize(
+    model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS
+) -> TokenizedText:
     """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row.
 
-    At most MOST_ROWS rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
+    At most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
     ValueError where no line holds anything.
     """
-    rows, left_out = rows_of(text, MOST_ROWS)
+    rows, left_out = rows_of(text, most_rows)
     targets = None if targets is None else list(targets)
     batch = model.encode(rows, pad_side, targets and targets[: len(rows)])
     room = max(model.most_cells // batch.ids.shape[1], 1)

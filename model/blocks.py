@@ -3,6 +3,8 @@
 Sizes: B rows, T tokens (S of a source), W width, H heads, D head width.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from model.attention import MultiHeadAttention
 
 Heads = tuple[Tensor, Tensor, Tensor]  # q [B,H,Q,D], k and v [B,H,K,D] of one attention
 KeysValues = tuple[Tensor, Tensor]  # k and v [B,H,P,D] of P positions that were read before: one layer's cache
+Edit = Callable[[Heads, Tensor], Tensor]  # the heads' outputs [B,H,Q,D] to what is projected in their place
 
 
 class FeedForward(nn.Module):
@@ -36,9 +39,11 @@ class Block(FeedForward):
         self.attention_norm = nn.LayerNorm(width, epsilon)
         self.attention = MultiHeadAttention(width, heads)
 
-    def forward(self, x: Tensor, allowed: Tensor | None, past: KeysValues | None = None) -> tuple[Tensor, Heads]:
+    def forward(
+        self, x: Tensor, allowed: Tensor | None, past: KeysValues | None = None, edit: Edit | None = None
+    ) -> tuple[Tensor, Heads]:
         """x [B,T,W] -> [B,T,W]; q of its positions, k and v of those and, before them, of the past's."""
-        attended, qkv = self.attention(self.attention_norm(x), allowed, past=past)
+        attended, qkv = self.attention(self.attention_norm(x), allowed, past=past, edit=edit)
         return self.feed_forward(x + attended), qkv
 
 

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from model.base import Description, Model, once
+from model.base import Description, HeadEdit, Model, Residuals, once
+from model.blocks import Edit, Heads
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
@@ -73,7 +74,35 @@ class DecoderModel(Model):
 
         Raises ValueError for a spec of layers or heads that are not there.
         """
-        spec = spec or self.standard
+        return self._run(batch, spec or self.standard, None)
+
+    @torch.inference_mode()
+    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
+        """`run`, but for what edit makes of each layer's heads."""
+        return self._run(batch, spec, edit)
+
+    @torch.inference_mode()
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        """The residual stream of a run under spec: before the first layer and after each."""
+        _, allowed = self._masks(batch, spec)
+        streams = [self.network.embed(batch.ids, positions_under(spec, batch))]
+        for block, mask in zip(self.network.blocks, allowed, strict=True):
+            streams.append(block(streams[-1], mask)[0])
+        return Residuals(tuple(streams), self.network.norm)
+
+    def readout(self, states: Tensor) -> Tensor:
+        """Final states [.., W] -> logits [.., V]."""
+        return self.network.logits(states)
+
+    def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
+        places, allowed = self._masks(batch, spec)
+        edits = None if edit is None else [_at(place, edit) for place in places]
+        states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed, edits=edits)
+        layers = tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
+        return Trace(batch, spec, layers, states, self.readout)
+
+    def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
+        """What each layer's masks are made of, and those under spec. Raises ValueError for a scope not there."""
         spec.check_scope(self.num_layers, self.num_heads)
         length = batch.ids.shape[1]
         places = [
@@ -81,11 +110,13 @@ class DecoderModel(Model):
             for layer in range(self.num_layers)
         ]
         made: dict = {}  # layers under the same masks share them
-        allowed = [place.allowed(spec, made) for place in places]
-        states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed)
-        layers = tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
-        return Trace(batch, spec, layers, states, self.readout)
+        return places, [place.allowed(spec, made) for place in places]
 
-    def readout(self, states: Tensor) -> Tensor:
-        """Final states [.., W] -> logits [.., V]."""
-        return self.network.logits(states)
+
+def _at(place: MaskContext, edit: HeadEdit) -> Edit:
+    """The edit of one layer's heads."""
+
+    def edit_here(qkv: Heads, output: Tensor) -> Tensor:
+        return edit("self", place.layer, LayerRecord(*qkv, place), output)
+
+    return edit_here

@@ -177,5 +177,5 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):
             tensor = tensor.T
-        for our, part in zip(ours, tensor.chunk(len(ours)), strict=True):
-            yield our, part.contiguous()
+        # views of the file as it is mapped: processes that read the same one share its memory
+        yield from zip(ours, tensor.chunk(len(ours)), strict=True)

@@ -1,6 +1,6 @@
 """Training a Transformer: its first weights, its loss, Muon and AdamW, the learning rate's course, one step.
 
-The models that ship were trained with it (training/), and one is while a reader watches (why_causal/live_worker.py).
+The models that ship were trained with it (training/), and one is while a reader watches (why_causal/live_training.py).
 """
 
 import math

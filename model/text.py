@@ -43,6 +43,24 @@ class TokenBatch:
         where = self.keep[row].nonzero()
         return slice(int(where[0]), int(where[-1]) + 1)
 
+    def rows(self, rows: Sequence[int]) -> "TokenBatch":
+        """These rows alone, as long as they are here; one may come several times."""
+        some = list(rows)
+
+        def pick(each: tuple) -> tuple:
+            return tuple(each[row] for row in some) if each else ()
+
+        return replace(
+            self,
+            ids=self.ids[some],
+            keep=self.keep[some],
+            pieces=pick(self.pieces),
+            cut=pick(self.cut),
+            source=None if self.source is None else self.source.rows(some),
+            texts=pick(self.texts),
+            ends=pick(self.ends),
+        )
+
     def documents(self, separator: str) -> Tensor:
         """int64 [B,T]: how many separators came before each token; a token that holds more than one's end is after it.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from model.blocks import Block, Heads, KeysValues, check_ids, embedding
+from model.blocks import Block, Edit, Heads, KeysValues, check_ids, embedding
 from model.positions import positions_of, positions_under
 from model.seq2seq import Decoder, Encoder, EncoderDecoder, EncoderDecoderConfig, padding_mask, sequence_mask
 
@@ -64,24 +64,29 @@ class Transformer(nn.Module):
         positions: Tensor,
         allowed: Tensor | Sequence[Tensor | None] | None,
         past: Sequence[KeysValues] | None = None,
+        edits: Sequence[Edit] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
         """ids and positions [B,T] or positions [T]; allowed bool, broadcastable to [B,H,T,T], or one for each layer.
 
         past: every layer's keys and values of P positions read before, so that only those of ids are computed: a cached
-        step, whose masks are [B,H,T,P+T].
+        step, whose masks are [B,H,T,P+T]. edits: for each layer, what becomes of its heads' outputs.
         Returns the states [B,T,W] that `logits` reads, and for each layer q [B,H,T,D], and k, v [B,H,P+T,D].
         Raises ValueError for more positions than the context or ids outside the vocabulary.
         """
-        before = past[0][0].shape[2] if past else 0
-        check_ids(ids, self.config.vocabulary, self.config.context, before)
-        x = self.token_embedding(ids) + self.position_embedding(positions)  # [B,T,W]
+        x = self.embed(ids, positions, past[0][0].shape[2] if past else 0)
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
         qkvs = []
         every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
-        for block, mask, kept in zip(self.blocks, masks, every, strict=True):
-            x, qkv = block(x, mask, kept)
+        edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
+        for block, mask, kept, edit in zip(self.blocks, masks, every, edited, strict=True):
+            x, qkv = block(x, mask, kept, edit)
             qkvs.append(qkv)
         return self.norm(x), qkvs
+
+    def embed(self, ids: Tensor, positions: Tensor, before: int = 0) -> Tensor:
+        """What enters the first layer, [B,T,W]. before: how many positions were read before. Raises as forward does."""
+        check_ids(ids, self.config.vocabulary, self.config.context, before)
+        return self.token_embedding(ids) + self.position_embedding(positions)
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""

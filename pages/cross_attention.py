@@ -48,7 +48,7 @@ if isinstance(model, DatesModel):
         st.html(drawing.verdict(model, lines, spec, row))
 drawing.heatmaps(model, parts, ours.choose_shown(changed))
 if isinstance(model, DatesModel):
-    with guarded():
+    with guarded(f"Writing {runs.SAMPLE} held-out dates …"):
         drawing.what_breaks(model, lines, spec, row)
 else:
     drawing.losses(parts["decoder"], changed=changed)

@@ -10,6 +10,7 @@ from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS
 from ui import explain
 from ui import head as head_picture
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.why_causal import choices, live_training, runs, words
 from viz.head import head_figure, head_range
@@ -28,7 +29,7 @@ sentence.html(words.paragraph(words.trained(training)))
 left, right = st.columns([1, 1.5], gap="large")
 with left:
     st.markdown("#### How they were trained")
-    figure = loss_curves(words.training_lines(training), unit="nats a token", height=400)
+    figure = drawn(loss_curves, words.training_lines(training), unit="nats a token", height=400)
     st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=words.training_alt(training))
     training_caption = st.empty()
 
@@ -67,8 +68,8 @@ with heads:
     with picture:
         st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
         alt = explain.head_alt(f"L{layer} H{head}", view, False)
-        head_picture.show(head_figure(view, dark=page.is_dark()), alt, room="one", on_pick=None)
-        st.html(explain.key([view], head_range(view)))
+        head_picture.show(drawn(head_figure, view, dark=page.is_dark()), alt, room="one", on_pick=None)
+        st.html(drawn(explain.key, [view], head_range(view)))
         st.caption(words.LABELS)
     with beside:
         st.markdown("Copy score: a head's mean weight on the token one to the right, t + 1")
@@ -79,7 +80,7 @@ with heads:
 
 with losses:
     st.markdown("#### The loss of every token")
-    figure = token_losses(words.loss_lines(outcomes), batch.pieces[0])
+    figure = drawn(token_losses, words.loss_lines(outcomes), batch.pieces[0])
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=words.loss_alt(outcomes))
 
 st.markdown("#### Proof: change a later token")
@@ -88,7 +89,7 @@ with guarded():
     changes = runs.change(pair, batch, trained, place, token)
 st.html(words.paragraph(words.proof_sentence(changes, token == int(batch.ids[0, place]))))
 moved = {f"run {twins.with_or_without(run)} the mask": change.logits for run, change in changes.items()}
-figure = change_bars(moved, batch.pieces[0], place)
+figure = drawn(change_bars, moved, batch.pieces[0], place)
 st.plotly_chart(figure, key="proof_figure", config=page.CHART, alt=words.proof_alt(changes))
 st.caption(words.PROOF)
 choices.share_choices(first)

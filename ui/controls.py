@@ -137,18 +137,22 @@ def choose_attention(offered: Sequence[str]) -> str:
 
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
-    native = model.describe().masks
-    names = [name for name in NATIVE if name in ("causal", "padding", *native)]
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
-        for name in names:
-            mask_switch(model, name)
+        spec = switch_masks(model)
         st.segmented_control(
             "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True, width="content",
             help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
             "standard run, the chosen layer's weights redone; other layers and the predictions stay.",
         )  # fmt: skip
-    chosen = {name: st.session_state[name] for name in names}
-    return replace(model.standard, **chosen), st.session_state.scope
+    return spec, st.session_state.scope
+
+
+def switch_masks(model: Model) -> MaskSpec:
+    """The switches of the masks that the model can have, in the container that is open."""
+    names = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    for name in names:
+        mask_switch(model, name)
+    return replace(model.standard, **{name: st.session_state[name] for name in names})
 
 
 def only(scope: str, layer: int) -> int | None:

@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model.base import MOST_ROWS, Description, Model, TokenizedText
+from model.base import Description, Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
+from model.settings import Settings
 from model.text import TokenBatch
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
+from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.loss_words import loss_words
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
@@ -73,7 +75,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
     if reading.rows_left_out:
         notes.append(
             f"Shown are the first {len(reading.rows):,} lines, {reading.rows_left_out:,} more are left out: "
-            f"the page takes {MOST_ROWS} lines at the most, fewer when they are long."
+            f"the page takes {Settings.from_environment().rows} lines at the most, fewer when they are long."
         )
     return notes
 
@@ -208,10 +210,9 @@ def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str
     return f"Loss per token, mean {_mean(now)} nats" + (f" now, {_mean(standard)} standard" if changed else "")
 
 
-def key(views: list[HeadView], zmax: float, *, sharing: str = "") -> str:
+def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOURS, sharing: str = "") -> str:
     """HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
-    sides = ", the same on both sides" if len(views) > 1 else ""
-    parts = [f"{sharing}Colours run from 0 to {zmax:.2f}{sides}; brightness is the square root of the weight."]
+    parts = [f"{sharing}{colours.words(zmax, sides=len(views) > 1)}"]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     swatches = [f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in names]
     parts.append(

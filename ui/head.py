@@ -13,12 +13,15 @@ from viz.components import source
 
 _listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("pick.js"))
 
+OnPick = Callable[[int, int | None], None]
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 
-def choose_query(position: int) -> None:
-    """What a click on a cell does on a page with the choice "query"."""
+def choose_query(position: int, key: int | None) -> None:
+    """What a click on a cell does on a page with the choices "query" and "key"."""
     st.session_state.query = position
+    if key is not None:
+        st.session_state.key = key
 
 
 def show(
@@ -30,23 +33,30 @@ def show(
     above: int = 195,
     tall: float = 1,
     zooms: bool = False,
-    on_pick: Callable[[int], None] | None = choose_query,
+    on_pick: OnPick | None = choose_query,
 ) -> None:
     """Draw one of viz.head's figures in the room there is.
 
     room: "pair" for a figure that a comparison may take the place of, "two" for two large pictures, else "one".
     above: pixels over it as the page opens. tall: a picture's height in widths, at most 1. zooms: zooming in is the
     choice "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
-    on_pick: what a click on a cell does with the position of its row.
+    on_pick: what a click on a cell does with the positions of its row and of its column.
     """
     st.html(f"<style>.st-key-{room}_{key} {{ --above: {above}px; --tall: {tall:.4f}; }}</style>")
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
+    listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
+
+
+def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:
+    """Hear the clicks on the chart of this key in the container of the name `place`: as show's, or on a bar, which has
+    one position and None."""
 
     def heard() -> None:
         picked = st.session_state[f"{key}_pick"]
-        if on_pick is not None and isinstance(picked.get("pick"), int):
-            on_pick(picked["pick"])
+        places = picked.get("pick")
+        if on_pick and isinstance(places, list) and places and all(isinstance(place, int) for place in places):
+            on_pick(places[0], places[1] if len(places) > 1 else None)
         zoom = picked.get("zoom")
         if zoom == "":
             st.session_state.zoom = None
@@ -54,7 +64,7 @@ def show(
             st.session_state.zoom = zoom
 
     with st.container(key=f"listening_{key}"):
-        heed = {"chart": f"st-key-{room}_{key}", "zooms": zooms, "picks": on_pick is not None}
+        heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
         _listener(data=heed, key=f"{key}_pick", on_pick_change=heard, on_zoom_change=heard)
 
 

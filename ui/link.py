@@ -14,6 +14,7 @@ from ui import choices
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
+PINS = r"^\d{1,6}(,\d{1,6}){0,7}$"  # positions, or heads
 LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
 
@@ -123,6 +124,15 @@ class View(TextLink):
     zoom: Annotated[str, StringConstraints(pattern=ZOOM)] | None = None  # rows and columns shown large: "5-12,0-9"
     section: str | None = None  # of the Mask Lab
     query: Whole | None = None  # the query that is looked at
+    key: Whole | None = None  # and the key, of a cell
+    view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
+    pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
+    towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
+    heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head
+    sorted: bool = False  # whether bars stand the largest first
+    palette: Literal["viridis", "cividis", "magma", "inferno"] = "viridis"
+    colours_to: Literal["largest", "one", "percentile"] = "largest"
+    brightness: Literal["root", "linear"] = "root"
 
 
 def share(view: Link) -> None:

@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
 import torch
 
 from model import catalog
-from model.base import Model
+from model.base import Model, files_key
 from model.bug_clinic.bugs import BUGS
+from model.jobs.background import Background
 from model.obey.check import Progress, check
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
@@ -115,10 +115,10 @@ def read(model: Model, text: str) -> Reading:
 
 def of_model(name: str, reading: Reading, number_type: str) -> Report:
     """The check of a model as transformers runs it. Raises what loading and checking raise."""
-    from model.huggingface import checkpoint_files, own_network  # seconds to import, which a patient does without
+    from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
+    from model.obey.checkpoint import check_checkpoint
 
-    settings = Settings.from_environment()
-    folder = catalog.fetch(name, None, settings)
+    folder = catalog.fetch(name, None, Settings.from_environment())
     files = checkpoint_files.local_files(folder)
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
     if size > MOST_MEGABYTES:
@@ -127,11 +127,11 @@ def of_model(name: str, reading: Reading, number_type: str) -> Report:
         )
 
     def make(show: Progress) -> Report:
-        network = own_network.load(name, folder, settings, getattr(torch, number_type))  # of this check alone
-        title = f"{Path(name).name} ({type(network).__name__})"
-        return check(network, name=title, ids=reading.ids, pieces=reading.pieces, seconds=SECONDS, progress=show)
+        given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
+        going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
+        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else ("Loading …", 0.0))))
 
-    return _with_progress(("obey", catalog.files_key(name, folder), reading, number_type), make)
+    return _with_progress(("obey", files_key(name, folder), reading, number_type), make)
 
 
 def of_patient(patient: Patient, number_type: str) -> Report:

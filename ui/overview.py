@@ -1,16 +1,27 @@
 """The overview of all heads as a component: bytes in, the picked head out."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from model.heads.survey import Survey
+from ui.drawn import drawn
 from viz.components import OVERVIEW_HTML, source
+from viz.overview import overview_packet
 
 _component = st.components.v2.component(
-    "unmask_overview", html=OVERVIEW_HTML, css=source("overview.css"), js=source("packet.js", "overview.js")
+    "unmask_overview",
+    html=OVERVIEW_HTML,
+    css=source("overview.css"),
+    js=source("packet.js", "overview.js", "streamlit.js"),
 )
 
 
-def show(packet: bytes, key: str = "overview") -> None:
-    """Draw viz.overview.overview_packet; a pick goes to st.session_state.layer and .head before the next rerun."""
+def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str = "overview") -> None:
+    """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
+    rerun. numbers: as overview_packet's."""
+    packet = drawn(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
+                   measures=found.measures())  # fmt: skip
 
     def picked() -> None:
         pick = st.session_state[key].get("pick")

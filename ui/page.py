@@ -12,19 +12,29 @@ from viz.room import MARGIN, TWO, WIDE
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
-PAGES = {  # in the order in which they are read
-    "app.py": ("Explore", ":material/grid_view:"),
-    "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
-    "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
-    "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
-    "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
-    "pages/obey.py": ("Obey", ":material/rule:"),
-    "pages/export.py": ("Export", ":material/download:"),
-    "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
-    "pages/generation.py": ("Generation", ":material/play_arrow:"),
-    "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
-    "pages/pixels.py": ("Pixels", ":material/grid_on:"),
+SECTIONS = {  # each with its pages in the order in which they are read
+    "Explore": {
+        "app.py": ("Explore", ":material/grid_view:"),
+        "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
+        "pages/layers.py": ("Across layers", ":material/layers:"),
+        "pages/ablation.py": ("Heads off", ":material/power_settings_new:"),
+        "pages/compare.py": ("A and B", ":material/compare:"),
+        "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
+    },
+    "Learn": {
+        "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
+        "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
+        "pages/generation.py": ("Generation", ":material/play_arrow:"),
+        "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
+        "pages/pixels.py": ("Pixels", ":material/grid_on:"),
+        "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
+    },
+    "Tools": {
+        "pages/obey.py": ("Obey", ":material/rule:"),
+        "pages/export.py": ("Export", ":material/download:"),
+    },
 }
+PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
 
 NATIVE_SWITCHES = ("causal", "padding", "window", "chunk")
 COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
@@ -36,7 +46,7 @@ ROOM = """
   [class*="st-key-ROOM_"] > * {
     --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE,
       (100dvh - var(--above, 195px) - DOWNpx) / var(--tall, 1)), 70rem);
-    min-width: calc(var(--side) * WIDE + ACROSSpx); }
+    min-width: calc(var(--side) * WIDE + ACROSSpx); max-width: calc(var(--side) * WIDE + ACROSSpx); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
     width: calc(var(--side) * WIDE + ACROSSpx) !important;
     height: calc(var(--side) * var(--tall, 1) + DOWNpx) !important; }
@@ -48,6 +58,9 @@ STYLE = """
   [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }
+  [class*="st-key-nav_"]::before { font-size: .8rem; font-weight: 600; opacity: .8; padding: 0 .5rem; }
+  [class*="st-key-nav_"] :is(a, [data-testid="stPageLink"]) { height: 1.6rem; min-height: 0; padding-block: 0; }
+  [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"] { gap: .7rem; }
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
@@ -99,8 +112,10 @@ def set_up(title: str) -> None:
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
     st.html(_style())
     with st.sidebar:
-        for path, (label, icon) in PAGES.items():
-            st.page_link(path, label=label, icon=icon)
+        for section, pages in SECTIONS.items():
+            with st.container(key=f"nav_{section.lower()}", gap=None):
+                for path, (label, icon) in pages.items():
+                    st.page_link(path, label=label, icon=icon)
     with st.container(key="early"):
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
 
@@ -112,7 +127,8 @@ def _style() -> str:
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
     colours = OPENER_COLOURS | MASK_COLOURS
-    swatches = " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
+    names = " ".join(f'.st-key-nav_{name.lower()}::before {{ content: "{name}"; }}' for name in SECTIONS)
+    swatches = names + " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
     return (
         STYLE.replace("SWITCHES", ", ".join(switches.values()))
         .replace("ROOMS", rooms)

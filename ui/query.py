@@ -7,17 +7,21 @@ from ui.run_view import RunView
 HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
 
 
-def choose(now: RunView) -> int:
-    """The position of the query that the reader picks, the row's last real token until then.
+def chosen(now: RunView) -> int:
+    """The position of the query that the reader picked, the row's last real token until then.
 
-    A click on a picture chooses one too, by setting "query" in its callback.
+    A click on a picture chooses one, by setting "query" in its callback.
     """
+    query = st.session_state.get("query")
+    if not isinstance(query, int) or not 0 <= query < len(now.run.queries.pieces[now.row]):
+        query = st.session_state.query = None
+    return now.run.queries.real(now.row).stop - 1 if query is None else query
+
+
+def choose(now: RunView) -> int:
+    """The chosen query, with a select box to choose another."""
     pieces = now.run.queries.pieces[now.row]
-    chosen = st.session_state.get("query")
-    if not isinstance(chosen, int) or not 0 <= chosen < len(pieces):
-        chosen = st.session_state.query = None
-    last = now.run.queries.real(now.row).stop - 1
-    st.session_state.query_row = last if chosen is None else chosen
+    st.session_state.query_row = chosen(now)
     st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
     return st.session_state.query_row

@@ -17,6 +17,7 @@ from model.heads.survey import Survey, survey
 from model.jobs.job import ModelRef, Run, digest
 from model.masks import MaskSpec
 from model.predictions import predictions
+from model.settings import Settings
 from model.text import TokenBatch
 from model.trace import Trace
 from ui import results
@@ -99,8 +100,13 @@ def shape_of(now: RunView) -> tuple[int, int]:
 
 
 def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None) -> TokenizedText:
-    """The text as the model reads it; remembered, for a model may write its target itself."""
-    return results.ask(base.tokenize, ModelRef.of(model), text, pad_side, None if targets is None else tuple(targets))
+    """The text as the model reads it; remembered, for a model may write its target itself, which takes runs of it."""
+    given = text, pad_side, None if targets is None else tuple(targets)
+    rows = Settings.from_environment().rows
+    if model.kind == "encoder-decoder" and targets is None:
+        return results.ask(base.tokenize, ModelRef.of(model), *given, most_rows=rows)
+    key = ("tokens", model.key, digest(given))
+    return results.shared().get(key, lambda: base.tokenize(model, *given, most_rows=rows))
 
 
 def run_pair(

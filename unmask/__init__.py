@@ -1,17 +1,35 @@
-"""Unmask outside its app: `unmask.check(module)` and `unmask.assert_causal(module)`; `python -m unmask check MODEL`."""
+"""Unmask outside its app: in Python, in notebooks and tests, on the command line (`python -m unmask --help`).
 
+run = unmask.load("story").run("Once upon a time", causal=False)    # run.heads(), run.head(4, 0), run.leak() …
+unmask.attentions(outputs.attentions, tokens)                       # weights that transformers gave
+unmask.check(module), unmask.assert_causal(module)                  # does it obey its mask?
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from model.spec import MaskSpec
     from unmask.checking import CannotCheck, Report, assert_causal, check
+    from unmask.notebook import load
+    from unmask.one_file import report
+    from unmask.sources import attentions
 
-__all__ = ["CannotCheck", "Report", "assert_causal", "check"]
+HOMES = {
+    "CannotCheck": "unmask.checking",
+    "MaskSpec": "unmask.notebook",
+    "Report": "unmask.checking",
+    "assert_causal": "unmask.checking",
+    "attentions": "unmask.sources",
+    "check": "unmask.checking",
+    "load": "unmask.notebook",
+    "report": "unmask.one_file",
+}
+__all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "load", "report"]
 
 
 def __getattr__(name: str) -> Any:
     """What it offers is imported when it is first asked for: torch takes a second, which --help does without."""
-    if name not in __all__:
+    if name not in HOMES:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
-    from unmask import checking
-
-    return getattr(checking, name)
+    return getattr(import_module(HOMES[name]), name)

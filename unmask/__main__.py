@@ -1,24 +1,33 @@
-"""python -m unmask check MODEL"""
+"""unmask, python -m unmask: open the app; with a command, what it can do without it."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-EPILOG = """\
+NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
+
+EPILOG = f"""\
 exit status: 0 it obeys, 1 a law is broken, 2 it could not be checked.
 
 examples:
-  python -m unmask check story
-  python -m unmask check ./my-model --dtype bfloat16 --junit obeys.xml
-  python -m unmask check Qwen/Qwen3-0.6B --download
-  python -m unmask check patient:sdpa --picture        (python -m unmask patients lists them)
+  {NAME} check story
+  {NAME} check ./my-model --dtype bfloat16 --junit obeys.xml
+  {NAME} check Qwen/Qwen3-0.6B --download
+  {NAME} check patient:sdpa --picture        ({NAME} patients lists them)
+"""
+
+REPORT_EPILOG = f"""\
+examples:
+  {NAME} report --text "Once upon a time" -o report.html
+  {NAME} report --model gpt2 --text "Hello world" --masks none --head 5,1 --head 0,3
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
-    main = argparse.ArgumentParser("python -m unmask", description="What Unmask can do without its app.")
-    commands = main.add_subparsers(dest="command", required=True)
+    main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
+    commands = main.add_subparsers(dest="command")
     check = commands.add_parser(
         "check",
         help="does a model obey its mask?",
@@ -37,16 +46,35 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--seconds", type=float, default=120.0, help="the most that it may take (120)")
     check.add_argument("--flex", action="store_true", help="compare FlexAttention too; compiled, which takes a minute")
     check.add_argument("--download", action="store_true", help="fetch a hub id that is not on this machine")
+    report = commands.add_parser("report", help="a run as one HTML file that needs no network", epilog=REPORT_EPILOG,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    report.add_argument("--model", default="story", help="a folder, a hub id, or a name of the app's (story)")
+    report.add_argument("--text", required=True, help="the text that it reads")
+    report.add_argument("--target", help="of an encoder-decoder, which writes its own without")
+    report.add_argument("--masks", help="those that are on, with commas, none, or a mask as JSON; as it was trained")
+    report.add_argument("--head", action="append", default=[], metavar="L,H", help="one to show first; again for more")
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (report.html)")
+    report.add_argument("--download", action="store_true", help="fetch a model that is not on this machine")
     commands.add_parser("patients", help="list the small modules, sound and broken, that can be checked")
+    commands.add_parser("train", help="train a model that ships anew", add_help=False)
     return main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    asked = parser().parse_args(arguments)
+    asked, rest = parser().parse_known_args(arguments)
+    if rest and asked.command != "train":  # whose arguments are its own
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
-    return command.patients() if asked.command == "patients" else command.check(asked)
+    commands = {
+        None: lambda: command.open_app(),
+        "check": lambda: command.check(asked),
+        "report": lambda: command.report(asked),
+        "patients": lambda: command.patients(),
+        "train": lambda: command.train(rest),
+    }
+    return commands[asked.command]()
 
 
 if __name__ == "__main__":

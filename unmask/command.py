@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from model.base import CHECKPOINTS
 from model.bug_clinic.bugs import BUGS
 from model.obey import formats
 from model.obey.check import check as measure
@@ -19,10 +20,26 @@ from model.obey.findings import CannotCheck
 from model.obey.ward import everyone
 from model.settings import Settings
 
+APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 ALL = everyone(BUGS)
 PATIENT = "patient:"
 COULD_NOT = 2
 GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
+
+
+def open_app() -> int:
+    """Serve the app and open it in the browser, until it is stopped."""
+    from streamlit.web import cli  # no other command needs a server
+
+    return cli.main(["run", str(APP)], standalone_mode=False) or 0
+
+
+def train(arguments: list[str]) -> int:
+    """Train a model that ships, as `python -m model.training` does in a checkout."""
+    from model.training.__main__ import main
+
+    main(arguments)
+    return 0
 
 
 def check(asked: argparse.Namespace) -> int:
@@ -49,6 +66,23 @@ def check(asked: argparse.Namespace) -> int:
             return COULD_NOT
     print(formats.as_json(report) if asked.json else formats.as_text(report, picture=asked.picture))
     return report.exit_code
+
+
+def report(asked: argparse.Namespace) -> int:
+    """Write one HTML file. 0: it is written; 2: it could not be, and why in a sentence."""
+    warnings.filterwarnings("ignore")  # of the libraries
+    from unmask import one_file, report_request  # the other commands draw nothing
+
+    try:
+        run, heads = report_request.run_of(asked)
+        made = one_file.report(run, heads, link=report_request.link_to(run, heads[0] if heads else run.first_head()))
+        size = made.save(asked.output).stat().st_size
+    except (ValueError, OSError, MemoryError) as error:
+        words = (str(error).strip() or type(error).__name__).rstrip(".")
+        print(f"No report was written: {words}.", file=sys.stderr)
+        return COULD_NOT
+    print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
+    return 0
 
 
 def patients() -> int:

@@ -49,6 +49,11 @@ def figure(traces: list[Part], layout: Part) -> Picture:
     return Picture(data=traces, layout={"hovermode": "closest"} | layout, _validate=False)
 
 
+def finished(drawn: go.Figure) -> Picture:
+    """The figure as a Picture: nothing is added to it any more."""
+    return figure([trace.to_plotly_json() for trace in drawn.data], drawn.layout.to_plotly_json())
+
+
 def _wait_for_pandas() -> None:
     """Until another thread has imported it: plotly asks sys.modules, and trips over one that is only half there."""
     if "pandas" in sys.modules:

@@ -30,9 +30,16 @@ class Candidate:
     probability: float
 
 
-def next_token_table(now: list[Candidate], standard: list[Candidate], *, changed: bool) -> str:
+def next_token_table(
+    now: Sequence[Candidate],
+    standard: Sequence[Candidate],
+    *,
+    changed: bool,
+    names: tuple[str, str] = ("now", "standard"),
+) -> str:
     """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two."""
-    lists = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("next token", standard, STANDARD)]
+    both = [(names[0], now, NOW), (names[1], standard, STANDARD)]
+    lists = both if changed else [("next token", standard, STANDARD)]
     head = [tag("th", name, colspan=3) for name, _, _ in lists]
     rows = zip(*([_candidate(one, colour) for one in some] for _, some, colour in lists), strict=True)
     return table([head, *rows], "numbers next")
@@ -63,14 +70,21 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, 
     return table([titles, *body])
 
 
-def loss_figure(now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool) -> go.Figure:
+def loss_figure(
+    now: np.ndarray,
+    standard: np.ndarray,
+    pieces: Sequence[str],
+    *,
+    changed: bool,
+    names: tuple[str, str] = ("now", "standard"),
+) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]."""
-    names = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
-    series = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("standard", standard, STANDARD)]
+    tokens = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
+    series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
     curves = [
         {
             "type": "scatter",
-            "x": names,
+            "x": tokens,
             "y": values.astype(np.float32),
             "name": name,
             "mode": "lines+markers" if len(pieces) <= 128 else "lines",

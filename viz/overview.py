@@ -3,7 +3,7 @@
 A pixel is one byte: 0 to 254 for a weight from 0 to 1, 255 where every cell of the patch is blocked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,20 +12,42 @@ from viz.packet import packed
 from viz.palette import table
 
 BLOCKED = 255
+NOT_MEASURED = 65535
+CLEAR = 0.5  # the share of its attention from which on a head is called by what it does
+TAGS = {"previous": "P", "first": "F", "itself": "S", "duplicate": "D", "induction": "I"}  # on a thumbnail
+TITLES = {
+    "previous": "previous token",
+    "first": "first token",
+    "itself": "itself",
+    "duplicate": "duplicate token",
+    "induction": "induction",
+    "future": "later tokens",
+    "padding": "padding",
+}
 
 
 def overview_packet(
-    thumbnails: np.ndarray, blocked: np.ndarray, *, layer: int, head: int, numbers: Sequence[int] = ()
+    thumbnails: np.ndarray,
+    blocked: np.ndarray,
+    *,
+    layer: int,
+    head: int,
+    numbers: Sequence[int] = (),
+    measures: Mapping[str, np.ndarray] | None = None,
 ) -> bytes:
     """thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L,S,S']; layer and head: the chosen one.
 
     numbers: of each layer in the network, where they are not 0, 1, 2 …: some networks have layers without attention.
+    measures: by their names in TITLES, shares from 0 to 1 [L,H], NaN where there is nothing to measure; those that are
+    NaN or 0 everywhere are left out.
 
-    The packet's planes: the palette's 255 RGB triples and the pixels [L,H,S,S'].
+    The packet's planes: the palette's 255 RGB triples, the pixels [L,H,S,S'], and each measure's [L,H] in parts of
+    65534, uint16.
     """
     pixels = np.rint(np.sqrt(np.clip(thumbnails, 0, 1)) * 254).astype(np.uint8)
     pixels[np.broadcast_to(blocked[:, None], pixels.shape)] = BLOCKED
     layers, heads, tall, wide = pixels.shape
+    some = {name: share for name, share in (measures or {}).items() if np.nan_to_num(share).any()}
     hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # of any mask: a thumbnail has no room for each one's
     header = {
         "layers": layers,
@@ -36,5 +58,12 @@ def overview_packet(
         "numbers": list(numbers) or list(range(layers)),
         "head": head,
         "hatch": hatch,
+        "measures": [{"title": TITLES[name], "tag": TAGS.get(name, "")} for name in some],
+        "clear": CLEAR,
     }
-    return packed(header, table(255), pixels.tobytes())
+    return packed(header, table(255), pixels.tobytes(), *map(_parts, some.values()))
+
+
+def _parts(shares: np.ndarray) -> bytes:
+    parts = np.rint(np.clip(np.nan_to_num(shares), 0, 1) * (NOT_MEASURED - 1))
+    return np.where(np.isnan(shares), NOT_MEASURED, parts).astype("<u2").tobytes()

@@ -52,8 +52,13 @@ def rgb(colour: str) -> tuple[int, int, int]:
 
 def table(entries: int) -> bytes:
     """The sequential palette as `entries` evenly spaced RGB triples."""
+    return stops(list(SEQUENTIAL), entries)
+
+
+def stops(scale: list, entries: int) -> bytes:
+    """A plotly colour scale, or a list of colours, as `entries` evenly spaced RGB triples."""
     places = [entry / (entries - 1) for entry in range(entries)]
-    triples = sample_colorscale(list(SEQUENTIAL), places, colortype="tuple")
+    triples = sample_colorscale(scale, places, colortype="tuple")
     return bytes(round(part * 255) for triple in triples for part in triple)
 
 

@@ -1,7 +1,6 @@
 """How well the dates model writes, under any masks: whole dates right, and characters right."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,10 +38,10 @@ def held_out_sample(count: int, seed: str = "page") -> tuple[tuple[str, str], ..
     return tuple(examples(held_out_days(), count, random.Random(seed)))
 
 
-def measure(model: DatesModel, spec: MaskSpec, count: int, progress: Callable[[float], None] | None = None) -> Measured:
+def measure(model: DatesModel, spec: MaskSpec, count: int) -> Measured:
     """On a held-out sample of this size."""
     some = list(held_out_sample(count))
-    exact = exact_match(model, some, spec, progress)
+    exact = exact_match(model, some, spec)
     return Measured(count, exact, *shown_the_answer(model, some, spec))
 
 
@@ -50,13 +49,12 @@ def exact_match(
     model: DatesModel,
     some: Pairs,
     spec: MaskSpec | None = None,
-    progress: Callable[[float], None] | None = None,
 ) -> float:
     """The share, 0 to 1, of the pairs whose whole target the model writes, in batches of BATCH."""
     right = 0
     for begin in range(0, len(some), BATCH):
         sources, targets = zip(*some[begin : begin + BATCH], strict=True)
-        written = model.write(model.encode_source(list(sources)), spec, progress).texts
+        written = model.write(model.encode_source(list(sources)), spec).texts
         right += sum(one == other for one, other in zip(written, targets, strict=True))
     return right / len(some)
 

@@ -153,29 +153,20 @@ class DatesModel(Model):
         return self.network.logits(states)
 
     @torch.inference_mode()
-    def write(
-        self,
-        source: TokenBatch,
-        spec: MaskSpec | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> Written:
+    def write(self, source: TokenBatch, spec: MaskSpec | None = None) -> Written:
         """A target for each row of source, the likeliest character after the other, under the masks of spec.
 
-        Every step reads all that was written so far anew: without a causal mask, earlier characters see later ones.
-        progress: told the share that is done, 0 to 1.
-        """
+        Every step reads all that was written so far anew: without a causal mask, earlier characters see later ones."""
         spec = spec or self.standard
         rows = torch.full((len(source.ids), 1), START)
         memory, _ = self._read(source, spec)
         chances, ended = [], torch.zeros(len(rows), dtype=torch.bool)
-        for step in range(MOST_WRITTEN):
+        for _ in range(MOST_WRITTEN):
             logits = self._next(rows, memory, source.keep, spec)
             chance, token = logits.softmax(-1).max(-1)
             rows = torch.cat([rows, token[:, None]], dim=-1)
             chances.append(chance)
             ended |= token == END
-            if progress:
-                progress((step + 1) / MOST_WRITTEN)
             if ended.all():
                 break
         found = torch.stack(chances, dim=-1).tolist()

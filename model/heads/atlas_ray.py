@@ -1,6 +1,6 @@
 """The same atlas on a Ray cluster: Ray Data measures the units, this process adds them up in their order.
 
-Ray is no requirement of the app: `pip install "ray[data]"` where it is wanted. The model's files must be where every
+Ray is no requirement of the app: requirements-ray.txt has it. The model's files must be where every
 worker finds them, under the same name; the texts are read here.
 """
 
@@ -65,5 +65,7 @@ def _ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise ValueError('--ray needs Ray Data, which is not installed here: pip install "ray[data]"') from None
+        raise ValueError(
+            "--ray needs Ray Data, which is not installed here: pip install -r requirements-ray.txt"
+        ) from None
     return ray

@@ -54,7 +54,7 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     chosen = sampled(rows, unit, bar)
     tokens = {token for row in rows for token in row.ids}
     is_punctuation = {0: False} | {token: only_punctuation(model.label(token)) for token in tokens}
-    for some in _batches(rows):
+    for some in batches(rows):
         here = np.flatnonzero(np.isin(chosen["row"], some))
         place_of = {number: place for place, number in enumerate(some)}
         batch = batch_of([rows[number] for number in some])
@@ -100,7 +100,7 @@ def only_punctuation(label: str) -> bool:
     return bool(bare) and all(unicodedata.category(character).startswith("P") for character in bare)
 
 
-def _batches(rows: list[Row]) -> Iterator[list[int]]:
+def batches(rows: list[Row]) -> Iterator[list[int]]:
     """The rows' numbers by rising length, as many at a time as BATCH_TOKENS allow."""
     some: list[int] = []
     for number in sorted(range(len(rows)), key=lambda number: len(rows[number].ids)):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.heads.habits import HABITS, Habits
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
@@ -20,13 +21,15 @@ LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 class Survey:
     """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L,S,S'], patches that are
     blocked as a whole. future, padding: float32 [L,H], shares of attention (0 to 1) on later tokens and on padding,
-    means over the row's real queries that look at something; NaN where there is no later and earlier.
+    means over the row's real queries that look at something; NaN where there is no later and earlier. habits: float32
+    [L,H,M], see habits.py.
     """
 
     thumbnails: np.ndarray
     blocked: np.ndarray
     future: np.ndarray
     padding: np.ndarray
+    habits: np.ndarray
 
     def with_layer(self, layer: int, other: "Survey") -> "Survey":
         """This survey, but for one layer, which is the other's."""
@@ -41,9 +44,14 @@ class Survey:
         }
         return Survey(**pick)
 
+    def measures(self) -> dict[str, np.ndarray]:
+        """Each share of attention by its name, float32 [L,H]: the habits, and "future" and "padding"."""
+        named = {name: self.habits[..., place] for place, name in enumerate(HABITS)}
+        return named | {"future": self.future, "padding": self.padding}
+
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
-        return self.thumbnails.nbytes + self.blocked.nbytes + self.future.nbytes + self.padding.nbytes
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
 
 def thumbnail_size(layers: int, heads: int) -> int:
@@ -59,12 +67,15 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
     """
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
     shares = Shares(trace, row, masks or trace.spec)
+    habits = Habits(trace, row)
     for layer, some, weights in trace.blocks(row, masks):
+        looks = weights.amax(-1) > 0  # [H, queries]: rows that look at something
         thumbnails.add(layer, some, weights)
-        shares.add(layer, some, weights)
+        shares.add(layer, some, weights, looks)
+        habits.add(layer, some, weights, looks)
     future, padding = shares.means()
     blocked = _blocked(trace, row, masks, *thumbnails.result.shape[2:])
-    return Survey(thumbnails.result.numpy(), blocked, future.numpy(), padding.numpy())
+    return Survey(thumbnails.result.numpy(), blocked, future.numpy(), padding.numpy(), habits.means().numpy())
 
 
 class Shares:
@@ -79,8 +90,8 @@ class Shares:
         self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to add up
         self._sums = torch.zeros(3, trace.num_layers, trace.num_heads)  # future, padding, rows that look at something
 
-    def add(self, layer: int, queries: slice, weights: Tensor) -> None:
-        """weights [H, queries, K]."""
+    def add(self, layer: int, queries: slice, weights: Tensor, looks: Tensor) -> None:
+        """weights [H, queries, K]; looks: bool [H, queries], the rows that look at something."""
         context = self._trace.layers[layer].context
         keep = context.keep[self._row].to(weights.device)
         real = self._trace.queries.keep[self._row, queries].to(weights.device)
@@ -94,7 +105,7 @@ class Shares:
             on_later = (weights[..., begin:] * later).sum(-1)
         if not keep.all():
             on_padding = weights @ (~keep).to(weights.dtype)
-        seen = (weights.amax(-1) > 0).to(weights.dtype)
+        seen = looks.to(weights.dtype)
         self._sums[:, layer] += torch.stack([on_later, on_padding, seen])[..., real].sum(-1).cpu()
 
     def means(self) -> tuple[Tensor, Tensor]:

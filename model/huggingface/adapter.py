@@ -4,14 +4,17 @@ Import this only when such a model is chosen: transformers takes seconds to load
 Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
+import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from model.base import TRACE_BYTES, Description, Model, once
+from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, hub, precision
 from model.huggingface.loading import (
@@ -23,9 +26,10 @@ from model.huggingface.loading import (
 )
 from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
+from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
-from model.huggingface.weights import Head
+from model.huggingface.weights import Head, head_of
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch
@@ -71,6 +75,9 @@ class HuggingFaceModel(Model):
         self.predicts, self._head = head.predicts, head
         self._stacks, self._findings = stacks, findings
         self._device = device_of(stacks.network)
+        self._residuals = ResidualHooks(
+            stacks.decoder if isinstance(stacks, TwoStacks) else stacks.stack, _layers_of(findings, shown)
+        )
         self.attentions = tuple(dict.fromkeys(site.part for site in findings.sites))
         if isinstance(stacks, TwoStacks):
             self.kind = "encoder-decoder"
@@ -118,7 +125,27 @@ class HuggingFaceModel(Model):
         Raises NotSupported, with the model's name, should an attention of the network not have come through ours;
         ValueError for a spec of layers or heads that are not there, or of positions that the network does not take.
         """
-        spec = self.standard if spec is None else spec
+        return self._run(batch, self.standard if spec is None else spec, None)
+
+    @torch.inference_mode()
+    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
+        """`run`, but for what edit makes of each attention's heads."""
+        return self._run(batch, spec, edit)
+
+    @torch.inference_mode()
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        """The residual stream of a run under spec, of an encoder-decoder its decoder's.
+
+        Raises NotSupported, with the model's name, where what follows the last layer is not found.
+        """
+        try:
+            with self._residuals.reading() as read:
+                trace = self.run(batch, spec)
+            return residuals(read, trace.states)
+        except NotSupported as error:
+            raise NotSupported(f"{self.name}: {error}") from None
+
+    def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
@@ -126,8 +153,8 @@ class HuggingFaceModel(Model):
             )
         try:
             if isinstance(self._stacks, TwoStacks):
-                return self._run_both(self._stacks, batch, spec)
-            return self._run_one(self._stacks, batch, spec)
+                return self._run_both(self._stacks, batch, spec, edit)
+            return self._run_one(self._stacks, batch, spec, edit)
         except NotSupported as error:
             raise refusal(self.name, self._stacks.network.config.model_type, str(error)) from None
         except (ValueError, MemoryError):
@@ -160,22 +187,24 @@ class HuggingFaceModel(Model):
             parameters=sum(parameter.numel() for parameter in network.parameters()),
         )
 
-    def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec) -> Trace:
+    def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         ids, keep = self._on_device(batch)
         documents = {"self": batch.documents}
-        run = Recording(self._findings.sites, spec, {"self": keep}, standard=self.standard, documents=documents)
+        sites = self._findings.sites
+        run = Recording(sites, spec, {"self": keep}, standard=self.standard, documents=documents, edit=edit)
         if stack.takes_positions:
             run.positions = positions_under(spec, batch).to(self._device)
         states = stack.states(run, ids, keep)
         return Trace(batch, spec, run.layers()["self"], states, self.readout)
 
-    def _run_both(self, stacks: TwoStacks, batch: TokenBatch, spec: MaskSpec) -> Trace:
+    def _run_both(self, stacks: TwoStacks, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         source = _source_of(self.name, batch)
         ids, keep = self._on_device(batch)
         source_ids, source_keep = self._on_device(source)
         keeps = {"encoder": source_keep, "decoder": keep, "cross": source_keep}
         documents = {"encoder": source.documents, "decoder": batch.documents}
-        run = Recording(self._findings.sites, spec, keeps, standard=self.standard, documents=documents)
+        sites = self._findings.sites
+        run = Recording(sites, spec, keeps, standard=self.standard, documents=documents, edit=edit)
         memory = stacks.memory(run, source_ids, source_keep)
         states = stacks.states(run, ids, keep, memory, source_keep)
         layers = run.layers()
@@ -246,24 +275,61 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, report)
+    return _examined(name, network, tokenizers, head, report)
+
+
+def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
+    """A model of transformers that is in memory already, with its tokenizer: transformers' own, or a tokenizers one.
+
+    The network is left as it is, in its type and on its device: what is switched to our attention is a second one that
+    shares its weights. Raises CheckpointError and its kinds, for what is neither.
+    """
+    if not isinstance(network, PreTrainedModel):
+        raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {type(network).__name__}")
+    name = name or Path(network.name_or_path or type(network).__name__).name
+    head = head_of(name, network)
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {type(tokenizer).__name__}")
+    own = Tokenizer.from_str(backend.to_str())  # its settings are changed
+    shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
+    shared.set_attn_implementation("eager")
+    return _examined(name, shared, (own, own), head)
+
+
+def _examined(
+    name: str,
+    network: PreTrainedModel,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    head: Head,
+    report: Report = lambda _: None,
+) -> HuggingFaceModel:
+    """The network as a model of ours, once it is shown that its attention comes through. Raises CheckpointError."""
+    model_type = network.config.model_type
     try:
         check_vocabulary(name, network, tokenizers[0])
         stacks = stacks_of(network)
         findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
     except NotSupported as error:
-        raise refusal(name, config["model_type"], str(error)) from None
+        raise refusal(name, model_type, str(error)) from None
     except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
         why = f"it cannot be run on its own ({type(error).__name__}: {first_line(error)})"
-        raise refusal(name, config["model_type"], why) from None
+        raise refusal(name, model_type, why) from None
 
 
 def _source_of(name: str, batch: TokenBatch) -> TokenBatch:
     if batch.source is None:
         raise ValueError(f"{name} is an encoder-decoder: expected a batch with a source, as its encode makes it")
     return batch.source
+
+
+def _layers_of(findings: Findings, part: str) -> str | None:
+    """Where in the stack the list of the layers is that this attention stands in; None where it is in no one list."""
+    paths = {None if site.place is None else site.place.path for site in findings.sites if site.part == part}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def _until(row: list[int], start: int, ends: frozenset[int]) -> list[int]:

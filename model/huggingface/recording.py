@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from model.attention import ScoreTerms, attend
+from model.base import HeadEdit
 from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
@@ -32,14 +33,17 @@ class Recording:
         *,
         standard: MaskSpec = STANDARD,
         documents: Mapping[str, Callable[[str], Tensor]] | None = None,
+        edit: HeadEdit | None = None,
     ) -> None:
-        """keeps: for each part, which of its keys are real: bool [B,K]; documents: for a part, see masks.build."""
+        """keeps: for each part, which of its keys are real: bool [B,K]; documents: for a part, see masks.build; edit:
+        what becomes of each attention's heads.
+        """
         self.records: list[LayerRecord] = []
         self.positions: Tensor | None = None
         self.own_code = any(site.own_code for site in sites)
         self._chooser = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
-        self._standard, self._documents = standard, documents or {}
+        self._standard, self._documents, self._edit = standard, documents or {}, edit
         self._layers: Counter[str] = Counter()
         self._made: dict[str, dict] = defaultdict(dict)  # of each part, the masks that its layers share
         self._given: list[Tensor] = []
@@ -69,7 +73,8 @@ class Recording:
         place = self._place(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=terms))
         allowed = place.allowed(self._spec, self._made[site.part])
-        return attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
+        output = attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
+        return output if self._edit is None else self._edit(site.part, place.layer, self.records[-1], output)
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""

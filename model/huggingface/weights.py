@@ -91,6 +91,14 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
     return Head(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)), saved_as)
 
 
+def head_of(name: str, network: PreTrainedModel) -> Head:
+    """The head of a network that nobody has loaded from files. Raises NotSupported for one without."""
+    architecture = type(network).__name__
+    if not _is_language_model(architecture):
+        raise NotSupported(f"{name}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
+    return Head(True, architecture)
+
+
 def _is_language_model(architecture: str) -> bool:
     if PREDICTS.search(architecture):
         return True

@@ -87,11 +87,15 @@ class Home:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, job: Job, reader: str = "", still_wanted: Callable[[], object] = lambda: None) -> Any:
+    def ask(
+        self, job: Job, reader: str = "", still_wanted: Callable[[], object] = lambda: None, *, behind: bool = False
+    ) -> Any:
         """The job's answer, when it is its turn. still_wanted: called now and then while it waits, may raise: then the
-        job leaves the queue. Raises Busy, TooSlow, and what the job raises.
+        job leaves the queue. behind: whether all others go first, for the parts of what takes minutes.
+
+        Raises Busy, TooSlow, and what the job raises.
         """
-        ticket = self._turns.enter(job, reader, job.near if self._sticky else ())
+        ticket = self._turns.enter(job, reader, job.near if self._sticky else (), behind=behind)
         try:
             while not ticket.answer.done():
                 still_wanted()
@@ -148,7 +152,7 @@ class Home:
             outcome = "too slow" if isinstance(error, TooSlow) else "refused" if isinstance(error, TOLD) else "failed"
             ticket.answer.set_exception(error)
         took = monotonic() - began
-        self._turns.done(took)
+        self._turns.done(ticket, took)
         self._tell(Done(ticket.job.name, began - ticket.entered, took, self._turns.waiting(), outcome))
 
     def _tell(self, done: Done) -> None:

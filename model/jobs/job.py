@@ -11,6 +11,8 @@ from functools import cached_property, reduce
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from model.base import Model
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -156,6 +158,8 @@ def _key_of(argument: Any) -> Hashable:
         return argument.key
     if isinstance(argument, MaskSpec):
         return digest(argument.to_json())
+    if isinstance(argument, np.ndarray):
+        return argument.shape, argument.dtype.str, argument.tobytes()
     if isinstance(argument, TokenBatch):
         return digest((shape_of(argument), texts_of(argument), argument.pieces))
     return digest(argument) if isinstance(argument, str) else argument

@@ -103,7 +103,7 @@ class WorkerProcess:
     def _started(self) -> tuple[subprocess.Popen, Connection]:
         ours, theirs = Pipe()
         process = subprocess.Popen(
-            [sys.executable, "-m", "model.jobs.worker", str(theirs.fileno()), *self._arguments],
+            [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno()), *self._arguments],
             cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             pass_fds=[theirs.fileno()],

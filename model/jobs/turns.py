@@ -1,7 +1,8 @@
 """Whose turn it is: a bounded queue in which readers take turns, not jobs.
 
 A reader with ten jobs waiting gets one done for each that another reader waits for. A job goes to the hand that has its
-trace, where one has it: else to whichever is free first.
+trace, where one has it: else to whichever is free first. A job that is `behind` the others is done when none of them
+waits, and never by all hands at once where there are several: who asks for something meanwhile finds one free.
 """
 
 from collections import OrderedDict, deque
@@ -33,6 +34,7 @@ class Ticket:
     entered: float = field(default_factory=monotonic)
     started: float = 0.0
     losses: int = 0  # hands that were lost over it
+    behind: bool = False
 
 
 class Turns:
@@ -43,8 +45,9 @@ class Turns:
         self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # whose turn is next stands first
         self._has: OrderedDict[Hashable, int] = OrderedDict()  # which hand has the trace of a run
         self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
+        self._behind = 0  # jobs of that kind that are being done
 
-    def enter(self, job: Job, reader: str, near: Sequence[Hashable] = ()) -> Ticket:
+    def enter(self, job: Job, reader: str, near: Sequence[Hashable] = (), *, behind: bool = False) -> Ticket:
         """Queue up. near: the runs whose traces it takes. Raises Busy."""
         with self._changed:
             mine, waiting = self._readers.get(reader, ()), self.waiting()
@@ -55,7 +58,7 @@ class Turns:
                 )
             if len(mine) >= self._most_a_reader:
                 raise Busy(f"You have {len(mine)} questions waiting here, the most that one reader may have")
-            ticket = Ticket(job, reader, near)
+            ticket = Ticket(job, reader, near, behind=behind)
             self._readers.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()
             return ticket
@@ -76,10 +79,14 @@ class Turns:
                 self._changed.wait()
             return None
 
-    def done(self, seconds: float) -> None:
-        """For the expected wait: a job took so long."""
+    def done(self, ticket: Ticket, seconds: float) -> None:
+        """A hand is free again, after so long, by which the next one's wait is guessed."""
         with self._changed:
-            self._mean += 0.1 * (seconds - self._mean)
+            if ticket.behind:
+                self._behind -= 1
+                self._changed.notify_all()
+            else:
+                self._mean += 0.1 * (seconds - self._mean)
 
     def again(self, ticket: Ticket) -> None:
         """Its hand was lost: it is next, at any hand."""
@@ -118,17 +125,24 @@ class Turns:
         return max(self._mean * (self.waiting() + 1) / self._hands, 1.0)
 
     def _pick(self, hand: int) -> Ticket | None:
-        for reader, tickets in self._readers.items():
-            for ticket in tickets:
-                has = next((self._has[run] for run in ticket.near if run in self._has), hand)
-                if has == hand:
-                    self._remove(ticket)
-                    if reader in self._readers:
-                        self._readers.move_to_end(reader)
-                    return self._begun(ticket, hand)
-        return None
+        mine = [
+            ticket
+            for tickets in self._readers.values()
+            for ticket in tickets
+            if hand == next((self._has[run] for run in ticket.near if run in self._has), hand)
+        ]
+        ticket = next((ticket for ticket in mine if not ticket.behind), None)
+        if ticket is None and self._behind < max(self._hands - 1, 1):
+            ticket = next(iter(mine), None)
+        if ticket is not None:
+            self._remove(ticket)
+            if ticket.reader in self._readers:
+                self._readers.move_to_end(ticket.reader)
+            self._begin(ticket, hand)
+        return ticket
 
-    def _begun(self, ticket: Ticket, hand: int) -> Ticket:
+    def _begin(self, ticket: Ticket, hand: int) -> None:
+        self._behind += ticket.behind
         if not ticket.losses:
             ticket.answer.set_running_or_notify_cancel()
         ticket.started = monotonic()
@@ -137,7 +151,6 @@ class Turns:
             self._has.move_to_end(run)
         while len(self._has) > MOST_REMEMBERED:
             self._has.popitem(last=False)
-        return ticket
 
     def _remove(self, ticket: Ticket) -> None:
         mine = self._readers.get(ticket.reader)

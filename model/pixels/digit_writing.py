@@ -3,7 +3,7 @@
 Sizes: N digits, P pixels given.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from model.blocks import KeysValues
 from model.pixels.digits import CLASSES, PIXELS, DigitsModel, to_ids
 from model.sampling import Sampling
 
-Progress = Callable[[int, int], None]  # pixels written, of how many
 Kept = list[KeysValues]  # each layer's, of what was read
 TEMPERATURE, TOP_P = 0.8, 1.0  # what the card's numbers are measured with
 
@@ -43,7 +42,6 @@ def write(
     classes: Sequence[int] | np.ndarray,
     draw: Draw | None = None,
     given: np.ndarray | None = None,
-    progress: Progress | None = None,
 ) -> np.ndarray:
     """Digits of these classes [N], N ≥ 1: uint8 [N,64]. given: levels [N,P] that every digit begins with.
 
@@ -56,8 +54,6 @@ def write(
     chances = torch.stack([_chances(draw.seed, row) for row in range(len(ids))])
     unread, kept = ids, None
     for pixel in range(ids.shape[1] - 1, PIXELS):
-        if progress:
-            progress(pixel, PIXELS)
         logits, kept = read_on(model, unread, kept)
         unread = sampling.pick(sampling.distribution(logits, how), chances[:, pixel])[:, None] + CLASSES
         ids = torch.cat([ids, unread], dim=1)

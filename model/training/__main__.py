@@ -4,6 +4,7 @@ python -m model.training measure --text DIR [--out FOLDER]          print the nu
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -11,20 +12,21 @@ FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits")  # each a module her
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m model.training", description="Train a model that ships.")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train what the arguments name, those of the command line unless given."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Train a model that ships.")
     commands = parser.add_subparsers(dest="what", required=True)
     for name in (*FROM_BOOKS, *ALONE):
         one = commands.add_parser(name)
         one.add_argument("--out", type=Path, default=CHECKPOINTS / name)
         if name in FROM_BOOKS:
             one.add_argument("--text", type=Path, required=True, help="the folder of books")
-        for field in dataclasses.fields(import_module(f"model.training.{name}").Recipe):
+        for field in dataclasses.fields(import_module(f"{__package__}.{name}").Recipe):
             one.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
     measure = commands.add_parser("measure")
     measure.add_argument("--text", type=Path, required=True, help="the folder of books")
     measure.add_argument("--out", type=Path, default=CHECKPOINTS / "story")
-    given = vars(parser.parse_args())
+    given = vars(parser.parse_args(arguments))
     what, out = given.pop("what"), given.pop("out")
     if what == "measure":
         from model.training.corpus import read_books
@@ -32,7 +34,7 @@ def main() -> None:
 
         print(report(out, read_books(given["text"]).held_out))
         return
-    module, books = import_module(f"model.training.{what}"), given.pop("text", None)
+    module, books = import_module(f"{__package__}.{what}"), given.pop("text", None)
     recipe = module.Recipe(**given)
     module.train(out, recipe) if books is None else module.train(books, out, recipe)
 

@@ -1,35 +1,13 @@
-"""Training while somebody watches: one small model on one reader's text, in a process of its own (live_worker.py).
+"""Training while somebody watches: one small model on one reader's text, as a background job (live_training.py)."""
 
-A training belongs to the reader who started it. It ends with its steps, when it is stopped, or when nobody has called
-`watch` for LEFT_SECONDS; a process for each keeps it from holding up anybody else's page.
-"""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-import json
-import os
-import subprocess
-import sys
-import time
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
-from threading import Lock, RLock, Thread
-from typing import Any, Literal
+from model.jobs.background import LEFT_SECONDS, Background, State, Watched
 
-ROOT = Path(__file__).parents[2]
-MOST_AT_ONCE = 2  # trainings in this process
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
-MOST_SECONDS = 300.0  # from start to end, pauses and all
-LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
-
-# the job is read before torch is imported, which takes seconds: whoever writes it need not wait for that
-WORKER = "import sys; job = sys.stdin.readline(); from model.why_causal import live_worker; live_worker.main(job)"
-
-State = Literal["starting", "running", "paused", "done", "stopped", "failed"]
-
-
-class Busy(ValueError):
-    """As many trainings run as may run at once."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +44,7 @@ class Progress:
         return self.steps[-1] if self.steps else 0
 
 
-class Training:
+class Training(Background):
     """One of them. Raises ValueError for a text too short or steps out of range, Busy when there is no room.
 
     causal: whether it is trained with the causal mask. Of a longer text the first MOST_CHARACTERS are read.
@@ -84,101 +62,28 @@ class Training:
         if not 1 <= steps <= MOST_STEPS:
             raise ValueError(f"From 1 to {MOST_STEPS} steps can be trained here, not {steps}.")
         self.causal, self.total_steps = causal, steps
-        self._progress, self._lock, self._began = Progress(), RLock(), time.monotonic()
-        self._writing = (
-            Lock()
-        )  # a reader's page, its buttons and the listener are threads of their own, the pipe is one
-        with _counting:
-            _running[:] = [other for other in _running if other.is_alive()]
-            if len(_running) >= MOST_AT_ONCE:
-                raise Busy(
-                    f"{MOST_AT_ONCE} trainings run here already, as many as this server takes at once. "
-                    "Try again in a minute."
-                )
-            self._process = _start()
-            _running.append(self)
-        job = {"text": text, "causal": causal, "steps": steps, "seed": seed, "left_seconds": left_seconds}
-        self._send(json.dumps(job))
-        Thread(target=self._listen, daemon=True).start()
+        super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
 
     def watch(self) -> Progress:
         """What it has come to; also tells it that somebody is there."""
-        if time.monotonic() - self._began > MOST_SECONDS:
-            self.stop(f"Stopped after {MOST_SECONDS / 60:.0f} minutes, the most that one training may take.")
-        self._send("beat")
-        with self._lock:
-            return self._progress
-
-    def pause(self) -> None:
-        self._send("pause")
-        self._change(state="paused")
-
-    def go_on(self) -> None:
-        self._send("go")
-        self._change(state="running")
-
-    def stop(self, why: str = "Stopped.") -> None:
-        """At once; what it has come to stays."""
-        self._change(state="stopped", why=why)
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)  # so that its place is free for the next one
-
-    def is_alive(self) -> bool:
-        """Whether its process still runs."""
-        return self._process.poll() is None
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with self._writing, suppress(OSError, ValueError):  # it has ended; _listen says how
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with suppress(json.JSONDecodeError):  # the last line of a process that was killed while it wrote
-                self._hear(json.loads(line))
-        code = self._process.wait()
-        with self._writing:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    _close(pipe)
-        if self._progress.copy:
-            self._change(state="done")
-        elif code == 0:
-            self._change(state="stopped", why="Stopped, because nobody was watching.")
-        else:
-            self._change(state="failed", why="The training ended before it was done. Start it again.")
-
-    def _hear(self, report: dict[str, Any]) -> None:
-        with self._lock:
-            now = self._progress
-            if now.state == "starting":
-                self._change(state="running")
-            if "loss" in report:
-                self._change(
-                    steps=(*now.steps, report["step"]),
-                    losses=(*now.losses, report["loss"]),
-                    last=(*now.last, report["last"]),
-                )
-            elif "text" in report:
-                self._change(texts=(*now.texts, (report["step"], report["text"])))
-            elif "copy" in report:
-                copy = tuple(map(tuple, report["copy"]))
-                self._change(with_mask=report["with"], without_mask=report["without"], copy=copy)
-
-    def _change(self, **fields: Any) -> None:
-        """Nothing changes the state once it is over."""
-        with self._lock:
-            if self._progress.over:
-                fields.pop("state", None)
-                fields.pop("why", None)
-            self._progress = replace(self._progress, **fields)
+        return progress_of(self.watched())
 
 
-_running: list[Training] = []  # counted, never shown: whose they are is no business of other readers
-_counting = Lock()
+def progress_of(watched: Watched) -> Progress:
+    """The curve, the texts and the measurements that a training has reported."""
+    curve = [one for one in watched.reports if "loss" in one]
+    last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})
+    return Progress(
+        state=watched.state,
+        steps=tuple(one["step"] for one in curve),
+        losses=tuple(one["loss"] for one in curve),
+        last=tuple(one["last"] for one in curve),
+        texts=tuple((one["step"], one["text"]) for one in watched.reports if "text" in one),
+        with_mask=last.get("with"),
+        without_mask=last.get("without"),
+        copy=tuple(map(tuple, last.get("copy", ()))),
+        why=watched.why,
+    )
 
 
 def clean(text: str) -> str:
@@ -186,19 +91,9 @@ def clean(text: str) -> str:
     return text[:MOST_CHARACTERS].replace("\r\n", "\n").encode("utf-8", "replace").decode("utf-8").strip()
 
 
-def _start() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-    )
+def _train(report: Callable[[dict[str, Any]], None], text: str, causal: bool, steps: int, seed: int) -> None:
+    """In a process of its own, which alone imports torch for it."""
+    from model.why_causal import live_training
 
-
-def _close(pipe: Any) -> None:
-    with suppress(OSError):  # a word was on its way to a process that had ended
-        pipe.close()
+    for told in live_training.train(text, causal, steps, seed):
+        report(told)

@@ -9,9 +9,11 @@ take the name of a page: Explore unless --page says otherwise.
 import argparse
 from collections.abc import Callable
 
+from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.forward import traced_forward
+from tests.benchmarks.jobs import jobs_elsewhere
 from tests.benchmarks.lab import drawn_cell
 from tests.benchmarks.llama import traced_llama
 from tests.benchmarks.long import long_texts
@@ -25,9 +27,11 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "llama": traced_llama,
     "memory": trace_memory,
     "long": long_texts,
+    "atlas": atlas,
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
+    "jobs": jobs_elsewhere,
     "beside": beside_trainings,
     "start": first_page,
     "pictures": first_pictures,

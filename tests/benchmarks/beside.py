@@ -3,6 +3,7 @@
 import time
 from statistics import median
 
+from model.jobs.background import most_at_once
 from model.why_causal import live, twins
 from model.why_causal.live import Training
 from tests.benchmarks.report import Ratio
@@ -24,7 +25,7 @@ def beside_trainings() -> list[Ratio]:
         return time.perf_counter() - began
 
     alone = median(page() for _ in range(RUNS))
-    trainings = [Training(TEXT, causal=False, steps=live.MOST_STEPS) for _ in range(live.MOST_AT_ONCE)]
+    trainings = [Training(TEXT, causal=False, steps=live.MOST_STEPS) for _ in range(most_at_once())]
     try:
         while any(training.watch().step == 0 for training in trainings):
             time.sleep(0.1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from model.why_causal.live_worker import REPORT_EVERY
+from model.why_causal.live_training import REPORT_EVERY
 from tests.browser.why_causal import WhyCausal
 
 Visit = Callable[..., WhyCausal]

@@ -82,9 +82,12 @@ class Explore:
 
     def packet(self) -> tuple[dict[str, Any], np.ndarray]:
         """The overview's header and its pixels [L,H,S,S]."""
-        (component,) = [one for one in self.app.get("bidi_component") if one.proto.bytes]
-        header, _, pixels = read(component.proto.bytes)
+        header, _, pixels = read(self.packets()["unmask_overview"])
         return header, pixels
+
+    def packets(self) -> dict[str, bytes]:
+        """What each of the browser's own parts is sent, by its name."""
+        return {one.proto.component_name: one.proto.bytes for one in self.app.get("bidi_component") if one.proto.bytes}
 
     def candidates(self) -> list[tuple[str, str]]:
         """(token, probability) of the table of next tokens; where it has two lists, one after the other in each row."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from model.jobs.background import most_at_once
 from model.why_causal import live
 from tests.pages.explore import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
@@ -120,7 +121,7 @@ def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
 
 
 def test_a_full_server_says_so(page: WhyCausal) -> None:
-    others = [live.Training("the cat sat on the mat. " * 20, causal=True, steps=600) for _ in range(live.MOST_AT_ONCE)]
+    others = [live.Training("the cat sat on the mat. " * 20, causal=True, steps=600) for _ in range(most_at_once())]
     try:
         page.press("live_start")
         assert "as many as this server takes at once. Try again in a minute." in page.said("error")[0]

@@ -11,10 +11,10 @@ import pytest
 from model.base import Model
 from model.heads.survey import blocked_thumbnail, thumbnail_size
 from model.masks import MaskSpec
-from tests.viz.packet import read
+from tests.viz.packet import read, read_measures
 from viz.components import OVERVIEW_HTML, source
 from viz.hatch import ink
-from viz.overview import BLOCKED, overview_packet
+from viz.overview import BLOCKED, NOT_MEASURED, TITLES, overview_packet
 from viz.palette import table
 
 MOST_BYTES = 600_000
@@ -26,6 +26,7 @@ class TestPacket:
         packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
         header, palette, _ = read(packet)
         assert header.pop("hatch")["lines"] == ink("causal")["lines"]
+        assert (header.pop("measures"), header.pop("clear")) == ([], 0.5)
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2, "numbers": [0, 1]}
         assert palette.tobytes() == table(255)
 
@@ -47,6 +48,15 @@ class TestPacket:
         for head in range(3):
             np.testing.assert_array_equal(pixels[:, head] == BLOCKED, blocked)
 
+    def test_measures_follow_the_pixels_and_those_of_nothing_are_left_out(self) -> None:
+        shares = np.array([[0.0, 0.5, 1.0], [np.nan, 0.7063, 0.2]])
+        measures = {"induction": shares, "padding": np.zeros((2, 3)), "duplicate": np.full((2, 3), np.nan)}
+        packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=0, head=0, measures=measures)
+        header, _, pixels = read(packet)
+        assert pixels.shape == (2, 3, 5, 7)
+        assert header["measures"] == [{"title": "induction", "tag": "I"}]
+        np.testing.assert_allclose(read_measures(packet)["induction"], shares, atol=1e-5)
+
     def test_weights_a_little_beyond_0_and_1_are_the_ends_of_the_scale(self) -> None:
         weights = np.array([-1e-7, 1 + 1e-6]).reshape(1, 1, 1, 2)
         _, _, pixels = read(overview_packet(weights, np.zeros((1, 1, 2), bool), layer=0, head=0))
@@ -59,7 +69,8 @@ class TestSize:
         size = thumbnail_size(layers, heads)
         assert size >= 4
         weights = np.random.default_rng(3).random((layers, heads, size, size), np.float32)
-        packet = overview_packet(weights, np.zeros((layers, size, size), bool), layer=0, head=0)
+        measures = dict(zip(TITLES, np.random.default_rng(4).random((len(TITLES), layers, heads)), strict=True))
+        packet = overview_packet(weights, np.zeros((layers, size, size), bool), layer=0, head=0, measures=measures)
         assert len(packet) <= MOST_BYTES
 
 
@@ -82,6 +93,7 @@ class TestComponent:
     def test_the_browsers_reader_agrees_on_the_numbers_of_the_format(self) -> None:
         script = source("overview.js")
         assert f"BLOCKED = {BLOCKED};" in script
+        assert f"NOT_MEASURED = {NOT_MEASURED};" in script
         assert "subarray(0, 3 * 255)" in script
         assert "getUint32(0, true)" in source("packet.js")
 
@@ -89,5 +101,5 @@ class TestComponent:
         for text in (source("packet.js", "overview.js"), source("overview.css"), OVERVIEW_HTML):
             assert "http" not in text
             assert "import " not in text
-        assert 'aria-label="' in OVERVIEW_HTML
-        assert 'tabindex="0"' in OVERVIEW_HTML
+        assert 'aria-label="' in source("overview.js")  # put there at once, before the packet is unpacked
+        assert 'tabindex="0"' in source("overview.js")

@@ -13,6 +13,7 @@ from ui.cross_attention import lines as ours
 from ui.cross_attention import runs
 from ui.cross_attention.lines import Lines
 from ui.cross_attention.runs import Part
+from ui.drawn import drawn
 from ui.markdown import escaped
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip
 from viz.cross_attention.words import RULES, Answer, Breaks, breaks_table, breaks_words, judgement, step_words
@@ -148,15 +149,15 @@ def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> Non
     layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
     name = f"{part} L{layer} " + ("mean of heads" if head is None else f"H{head}")
     now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)
-    drawn = standard if shown == "standard" else now
-    rows, columns = drawn.weights.shape
-    alt, tall, dark = explain.head_alt(name, drawn, False), min(rows / columns, 1), page.is_dark()
+    shown_view = standard if shown == "standard" else now
+    rows, columns = shown_view.weights.shape
+    alt, tall, dark = drawn(explain.head_alt, name, shown_view, False), min(rows / columns, 1), page.is_dark()
     if shown == "change":
-        figure = difference_figure(now, standard, dark=dark, tall=tall)
+        figure = drawn(difference_figure, now, standard, dark=dark, tall=tall)
     else:
-        figure = head_figure(drawn, dark=dark, tall=tall)
+        figure = drawn(head_figure, shown_view, dark=dark, tall=tall)
     begin = parts[part].now.run.queries.real(parts[part].now.row).start
-    on_pick = (lambda place: ours.go_to_step(place - begin)) if part == "cross" else None
+    on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
     st.caption(READING[part])
-    st.html(explain.key([drawn], head_range(drawn)))
+    st.html(drawn(explain.key, [shown_view], head_range(shown_view)))

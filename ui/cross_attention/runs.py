@@ -1,11 +1,8 @@
 """The runs behind the Cross-attention page, and what is drawn of them; what is measured is remembered."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
-import streamlit as st
 import torch
 
 from model.base import Model
@@ -17,6 +14,7 @@ from model.predictions import logits_at, predictions
 from model.text import TokenBatch
 from ui import results, run_view
 from ui.cross_attention.lines import PARTS, Lines
+from ui.drawn import drawn
 from ui.run_view import RunView
 from viz.cross_attention.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
@@ -41,11 +39,17 @@ def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]
 
 def view(found: RunView, layer: int, head: int | None) -> HeadView:
     """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
-    heads = range(run_view.shape_of(found)[1]) if head is None else [head]
-    views = [found.head(layer, number) for number in heads]
-    weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+    if head is None:
+        one = drawn(_mean, [found.head(layer, number) for number in range(run_view.shape_of(found)[1])])
+    else:
+        one = found.head(layer, head)
     queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
-    return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
+    return replace(one, queries=queries, keys=keys)
+
+
+def _mean(views: list[HeadView]) -> HeadView:
+    weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+    return replace(views[0], weights=weights, scaled=scaled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +109,8 @@ def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
 
 
 def measured(model: DatesModel, spec: MaskSpec) -> Measured:
-    """On the held-out sample; remembered, and shown while it is made."""
-    key: Hashable = ("dates measured", model.key, spec, SAMPLE)
-    bar = st.empty()
-    words = f"Writing {SAMPLE} held-out dates …"
-    found = results.shared().get(
-        key, lambda: measure(model, spec, SAMPLE, lambda share: cast(None, bar.progress(share, words)))
-    )
-    bar.empty()
-    return found
+    """On the held-out sample; remembered."""
+    return results.ask(measure, ModelRef.of(model), spec, SAMPLE)
 
 
 def _signed(batch: TokenBatch, row: int) -> list[str]:

@@ -79,7 +79,7 @@ def _measure(model: Model, masks: MaskSpec, length: int) -> Measure:
     home, reader = results.home(), f"atlas {results.reader()}"
 
     def ask(unit: Unit, bar: int) -> Tally:
-        return home.ask(Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar)), reader)
+        return home.ask(Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar)), reader, behind=True)
 
     return ask
 

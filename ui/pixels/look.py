@@ -11,6 +11,7 @@ from model.pixels.digit_writing import Draw
 from model.pixels.digits import DigitsModel
 from ui import page, run_view
 from ui.controls import SCOPES, only
+from ui.drawn import drawn
 from ui.pixels import choices, pictures
 from ui.run_view import RunView
 from viz.numbers import chance, percent
@@ -120,7 +121,7 @@ def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head
         st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
         st.caption("Loss of every pixel: how much each surprises the model")
-        figure = loss_figure(now.losses, standard.losses, now.view.levels, changed=changed)
+        figure = drawn(loss_figure, now.losses, standard.losses, tuple(now.view.levels.tolist()), changed=changed)
         alt = f"Loss of every pixel, as a picture; the largest is {now.losses.max():.2f} nats at {_worst(now)}."
         st.plotly_chart(figure, key="pixels_losses", config=page.CHART, alt=alt)
 

@@ -1,12 +1,13 @@
 """What the Pixels page shows: its model, its digits, and its canvases."""
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import streamlit as st
 
-from model.pixels.digit_writing import Draw, Progress, write
+from model.jobs.job import ModelRef
+from model.pixels import digit_writing
+from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
@@ -32,25 +33,15 @@ def the_recogniser() -> Recogniser:
     return recogniser()
 
 
-@dataclass(frozen=True, eq=False)
-class Written:
-    """Digits that the model wrote: levels uint8 [N,64]."""
-
-    levels: np.ndarray
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.levels.nbytes
-
-
-def written(
-    classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = None, progress: Progress | None = None
-) -> np.ndarray:
+def written(classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = None) -> np.ndarray:
     """Digits of these classes, [N,64]; remembered. given: levels [P] that each of them begins with."""
-    model = the_model()
     start = None if given is None else np.repeat(given[None], len(classes), axis=0)
-    key = ("digits", model.key, classes, draw, None if given is None else given.tobytes())
-    return results.shared().get(key, lambda: Written(write(model, classes, draw, start, progress))).levels
+    return results.ask(write, ModelRef.of(the_model()), classes, draw, start)
+
+
+def class_chances(given: np.ndarray) -> np.ndarray:
+    """How likely each class is for what is drawn, levels [P] -> [10]; remembered."""
+    return results.ask(digit_writing.class_chances, ModelRef.of(the_model()), given)
 
 
 def count_of(digit: int) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 import streamlit as st
 
-from model.pixels.digit_writing import Draw, class_chances
+from model.pixels.digit_writing import Draw
 from model.pixels.real_digits import TITLES
 from ui.guard import guarded
 from ui.pixels import choices, pictures
@@ -46,13 +46,10 @@ def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | No
         place.button("Stopped. Write them after all", on_click=_stop, args=("",), icon=":material/play_arrow:")
         return None
     with place.container(horizontal=True, vertical_alignment="center"):
-        bar = st.progress(0.0, "Writing …")
+        st.caption(f"Writing {len(classes)} digits, pixel by pixel …")
         st.button("Stop", on_click=_stop, args=(name,), icon=":material/stop:")
 
-    def show(done: int, of: int) -> None:
-        bar.progress(done / of, f"Writing {len(classes)} digits: pixel {done + 1} of {of}")
-
-    levels = pictures.written(classes, draw, progress=show)
+    levels = pictures.written(classes, draw)  # where Streamlit leaves this run if the reader has asked for another
     place.empty()
     return levels
 
@@ -73,7 +70,7 @@ def choose_start() -> int:
 def show_finish(rows: int, draw: Draw) -> None:
     """The drawing, the class, and several ways to go on."""
     given = pictures.drawing()[: rows * SIDE]
-    chances = class_chances(pictures.the_model(), given)
+    chances = pictures.class_chances(given)
     likeliest = int(chances.argmax())
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 from markupsafe import Markup
 
 from model.text import TokenBatch
@@ -131,7 +130,7 @@ def loss_lines(outcomes: dict[Combination, Outcome]) -> list[Line]:
     return [
         Line(
             f"trained {twins.with_or_without(one.trained)}, run {twins.with_or_without(one.run)}",
-            np.arange(len(outcome.losses)),
+            range(len(outcome.losses)),
             outcome.losses,
             one.trained,
             dotted=one.trained != one.run,

@@ -3,10 +3,7 @@
 from pathlib import Path
 
 OVERVIEW_HTML = """
-<div class="overview">
-  <canvas tabindex="0" role="application" aria-label="Attention of every head"></canvas>
-  <div class="name" aria-live="polite"></div>
-</div>
+<div class="view overview"></div>
 """
 
 MASK_HTML = """
@@ -32,6 +29,21 @@ GROWING_HTML = """
   <div class="cell" aria-live="polite"></div>
 </div>
 """
+
+TOKENS_HTML = """
+<div class="view tokens"></div>
+"""
+
+ARCS_HTML = """
+<div class="view arcs"></div>
+"""
+
+VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is made of, in order
+    "overview": ("packet.js", "overview.js"),
+    "heatmap": ("packet.js", "cells.js", "heatmap.js"),
+    "tokens": ("packet.js", "cells.js", "tokens.js"),
+    "arcs": ("packet.js", "cells.js", "arcs.js"),
+}
 
 
 def source(*names: str) -> str:

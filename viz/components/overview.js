@@ -1,12 +1,42 @@
 // The overview of all heads: rows are layers, columns are heads. It draws the bytes it is given and knows no mask.
-// Packet: see viz/overview.py. Returns the picked cell as [layer, head] through the trigger "pick".
+// Packet: see viz/overview.py. onPick("pick", [layer, head]) tells which head was chosen.
 
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
 const BLOCKED = 255;
+const NOT_MEASURED = 65535;
+const LEAST_TAGGED = 22; // css pixels that a thumbnail needs for a letter
+const FAINT = 0.2; // how much is left of a head of which a measure is 0
 
 function read({ header, body }) {
-  return { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255) };
+  const pixels = 3 * 255 + header.layers * header.heads * header.tall * header.wide;
+  const parts = new Uint16Array(body.slice(pixels).buffer);
+  return { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255, pixels), parts };
+}
+
+// The share, 0 to 1, that a measure gives a head; null where there is none.
+function share(packet, measure, layer, head) {
+  const parts = packet.parts[(measure * packet.layers + layer) * packet.heads + head];
+  return parts === NOT_MEASURED ? null : parts / (NOT_MEASURED - 1);
+}
+
+// The clearest of the measures that heads are called by, null where none is clear.
+function habit(packet, layer, head) {
+  let found = null;
+  packet.measures.forEach(({ tag }, measure) => {
+    const value = share(packet, measure, layer, head);
+    if (tag && value !== null && value >= packet.clear && (found === null || value > found.value)) found = { measure, value };
+  });
+  return found;
+}
+
+// Which head of a layer stands in each column: by their numbers, or the strongest in a measure first.
+function orders(packet, measure, sorted) {
+  return Array.from({ length: packet.layers }, (_, layer) => {
+    const heads = Array.from({ length: packet.heads }, (_, head) => head);
+    const value = (head) => share(packet, measure, layer, head) ?? -1;
+    return sorted && measure >= 0 ? heads.sort((one, other) => value(other) - value(one)) : heads;
+  });
 }
 
 function thumbnail(packet, cell) {
@@ -29,7 +59,8 @@ function layout(packet, width) {
 }
 
 // Every head and the numbers beside them, on a canvas of their own: what is pointed at only moves a frame upon it.
-function picture(canvas, packet) {
+// by: {measure, order}, the measure that dims heads, or -1, and which head stands where.
+function picture(canvas, packet, by) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth || 320;
   const { cell, tall, height } = layout(packet, width);
@@ -42,12 +73,15 @@ function picture(canvas, packet) {
   Object.assign(small, { width: packet.wide, height: packet.tall });
   const gap = gapOf(cell);
   for (let layer = 0; layer < packet.layers; layer++) {
-    for (let head = 0; head < packet.heads; head++) {
-      const [x, y] = [LABEL + head * cell, LABEL + layer * tall];
+    for (let column = 0; column < packet.heads; column++) {
+      const head = by.order[layer][column];
+      const [x, y] = [LABEL + column * cell, LABEL + layer * tall];
+      pen.globalAlpha = by.measure < 0 ? 1 : FAINT + (1 - FAINT) * (share(packet, by.measure, layer, head) ?? 0);
       pen.fillStyle = hatch;
       pen.fillRect(x, y, cell - gap, tall - gap);
       small.getContext("2d").putImageData(thumbnail(packet, layer * packet.heads + head), 0, 0);
       pen.drawImage(small, x, y, cell - gap, tall - gap);
+      pen.globalAlpha = 1;
     }
   }
   pen.fillStyle = style.color;
@@ -55,12 +89,28 @@ function picture(canvas, packet) {
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   const skip = (size) => Math.max(1, Math.ceil(16 / size));
-  for (let head = 0; head < packet.heads; head += skip(cell)) pen.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
+  const byNumber = by.order.every((heads) => heads.every((head, column) => head === column));
+  for (let head = 0; byNumber && head < packet.heads; head += skip(cell)) pen.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
   for (let layer = 0; layer < packet.layers; layer += skip(tall)) pen.fillText(`L${packet.numbers[layer]}`, LABEL / 2, LABEL + (layer + 0.5) * tall);
   return all;
 }
 
-function draw(canvas, packet, all, cursor) {
+// The letters of what heads are called by, over the upper right corners of their thumbnails: no part of the picture.
+function letters(canvas, packet, order) {
+  const { cell, tall } = layout(packet, canvas.parentElement.clientWidth || 320);
+  if (Math.min(cell, tall) < LEAST_TAGGED) return [];
+  return order.flatMap((heads, layer) => heads.flatMap((head, column) => {
+    const known = habit(packet, layer, head);
+    if (!known) return [];
+    const letter = document.createElement("span");
+    letter.textContent = packet.measures[known.measure].tag;
+    letter.style.left = `${LABEL + (column + 1) * cell - gapOf(cell) - 12}px`;
+    letter.style.top = `${LABEL + layer * tall}px`;
+    return [letter];
+  }));
+}
+
+function paint(canvas, packet, all, cursor, order) {
   const { cell, tall, height } = layout(packet, canvas.parentElement.clientWidth || 320);
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all, window.devicePixelRatio || 1);
@@ -70,7 +120,8 @@ function draw(canvas, packet, all, cursor) {
     pen.strokeStyle = colour;
     pen.lineWidth = line;
     const out = gap / 2; // in the gap, and not over the cells
-    pen.strokeRect(LABEL + head * cell - out, LABEL + layer * tall - out, cell - gap + 2 * out, tall - gap + 2 * out);
+    const column = order[layer].indexOf(head);
+    pen.strokeRect(LABEL + column * cell - out, LABEL + layer * tall - out, cell - gap + 2 * out, tall - gap + 2 * out);
   };
   frame(packet.layer, packet.head, style.getPropertyValue("--st-primary-color") || "#d33", 3);
   if (cursor) frame(cursor.layer, cursor.head, style.color, 1.5);
@@ -78,35 +129,97 @@ function draw(canvas, packet, all, cursor) {
 
 const gapOf = (cell) => (cell > 20 ? GAP : 1);
 
-function cellAt(canvas, packet, event) {
+function cellAt(canvas, packet, event, order) {
   const box = canvas.getBoundingClientRect();
   const { cell, tall } = layout(packet, box.width);
-  const head = Math.floor((event.clientX - box.left - LABEL) / cell);
+  const column = Math.floor((event.clientX - box.left - LABEL) / cell);
   const layer = Math.floor((event.clientY - box.top - LABEL) / tall);
-  const inside = head >= 0 && head < packet.heads && layer >= 0 && layer < packet.layers;
-  return inside ? { layer, head } : null;
+  const inside = column >= 0 && column < packet.heads && layer >= 0 && layer < packet.layers;
+  return inside ? { layer, head: order[layer][column] } : null;
 }
 
-function moved(packet, from, key) {
-  const [layer, head] = stepped(key, from.layer, from.head, packet.layers, packet.heads);
-  return { layer, head };
+function moved(packet, from, key, order) {
+  const [layer, column] = stepped(key, from.layer, order[from.layer].indexOf(from.head), packet.layers, packet.heads);
+  return { layer, head: order[layer][column] };
 }
 
-export default function (component) {
-  const { data, parentElement, setTriggerValue } = component;
-  const canvas = parentElement.querySelector("canvas");
-  const name = parentElement.querySelector(".name");
+const percent = (value) => `${(100 * value).toFixed(1)} %`;
+
+// What is said of a head: what it is called by, and the measure that dims it.
+function measured(packet, { layer, head }, by) {
+  const known = habit(packet, layer, head);
+  const parts = known ? [`${packet.measures[known.measure].title} ${percent(known.value)}`] : [];
+  if (by.measure >= 0 && by.measure !== known?.measure) {
+    const value = share(packet, by.measure, layer, head);
+    parts.push(`${packet.measures[by.measure].title} ${value === null ? "–" : percent(value)}`);
+  }
+  return parts.length ? `: ${parts.join(", ")}` : "";
+}
+
+// What the letters on the thumbnails stand for.
+function legend(packet) {
+  const met = new Set();
+  for (let layer = 0; layer < packet.layers; layer++) {
+    for (let head = 0; head < packet.heads; head++) {
+      const known = habit(packet, layer, head);
+      if (known) met.add(known.measure);
+    }
+  }
+  const named = packet.measures.filter((_, measure) => met.has(measure)).map(({ tag, title }) => `${tag} ${title}`);
+  return named.length ? `${named.join(", ")}: ${packet.clear} of the head's attention or more, on this row.` : "";
+}
+
+const PARTS = `
+  <canvas tabindex="0" role="application" aria-label="Attention of every head"></canvas>
+  <div class="letters" aria-hidden="true"></div>
+  <div class="name" aria-live="polite"></div>
+  <div class="by">
+    <label>Dim by <select aria-label="Dim by"></select></label>
+    <label class="sort"><input type="checkbox"> strongest first</label>
+  </div>
+  <div class="tags"></div>
+`;
+
+export function draw(element, data, onPick) {
+  if (!element.firstElementChild) element.innerHTML = PARTS; // once: a canvas that stays keeps its focus
+  const [canvas, name] = [element.querySelector("canvas"), element.querySelector(".name")];
   let packet = null;
   let cursor = null;
   let left = false;
   let all = null; // the picture, painted once for a packet and a size
+  const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
+  let by = { measure: -1, order: [] };
 
-  const show = () => draw(canvas, packet, (all ||= picture(canvas, packet)), cursor);
+  const show = () => {
+    if (!all) element.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
+    paint(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
+  };
+  const arrange = () => {
+    const measure = packet.measures.findIndex(({ title }) => title === choice.value);
+    by = { measure, order: orders(packet, measure, sort.checked) };
+    sort.parentElement.hidden = measure < 0;
+    all = null;
+  };
+  const offer = () => {
+    const before = choice.value;
+    const titles = ["nothing", ...packet.measures.map(({ title }) => title)];
+    choice.replaceChildren(...titles.map((title) => new Option(title)));
+    choice.value = titles.includes(before) ? before : titles[0];
+    element.querySelector(".by").hidden = !packet.measures.length;
+    element.querySelector(".tags").textContent = legend(packet);
+  };
+  choice.onchange = sort.onchange = () => {
+    if (!packet) return;
+    arrange();
+    show();
+    say();
+  };
 
   const say = () => {
     const at = cursor || packet;
     const chosen = at.layer === packet.layer && at.head === packet.head;
-    name.textContent = `Layer ${packet.numbers[at.layer]}, head ${at.head}${chosen ? " (shown large)" : ""}`;
+    const large = chosen ? " (shown large)" : "";
+    name.textContent = `Layer ${packet.numbers[at.layer]}, head ${at.head}${large}${measured(packet, at, by)}`;
   };
   const point = (at) => {
     if (at?.layer === cursor?.layer && at?.head === cursor?.head) return;
@@ -119,15 +232,15 @@ export default function (component) {
     Object.assign(packet, at); // shown at once; the page follows
     show();
     say();
-    setTriggerValue("pick", [at.layer, at.head]);
+    onPick("pick", [at.layer, at.head]);
   };
 
-  canvas.onpointermove = (event) => packet && point(cellAt(canvas, packet, event));
+  canvas.onpointermove = (event) => packet && point(cellAt(canvas, packet, event, by.order));
   canvas.onpointerleave = () => packet && point(null);
-  canvas.onclick = (event) => packet && pick(cellAt(canvas, packet, event));
+  canvas.onclick = (event) => packet && pick(cellAt(canvas, packet, event, by.order));
   canvas.onkeydown = (event) => {
     if (!packet) return;
-    if (event.key in STEPS) point(moved(packet, cursor || packet, event.key));
+    if (event.key in STEPS) point(moved(packet, cursor || packet, event.key, by.order));
     else if (event.key === "Enter" || event.key === " ") pick(cursor);
     else return;
     event.preventDefault();
@@ -141,6 +254,8 @@ export default function (component) {
   unpack(data).then((unpacked) => {
     if (left || canvas.latest !== data) return;
     packet = read(unpacked);
+    offer();
+    arrange();
     canvas.setAttribute(
       "aria-label",
       `Attention of every head: ${packet.layers} layers in rows, ${packet.heads} heads in columns. ` +

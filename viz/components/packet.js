@@ -2,8 +2,9 @@
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header and the bytes after it of a packet: see viz/packet.py.
+// The header and the bytes after it of a packet: see viz/packet.py. What is unpacked already stays as it is.
 async function unpack(data) {
+  if (data.header) return data;
   const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
   const length = new DataView(bytes.buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
@@ -13,6 +14,14 @@ async function unpack(data) {
 
 // The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.
 function hatching(pen, masks, ratio, ground = null) {
+  const tile = hatchTile(masks, ratio, ground);
+  const pattern = pen.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(masks[0].lines.length / tile.width));
+  return pattern;
+}
+
+// One period of it.
+function hatchTile(masks, ratio, ground = null) {
   const side = masks[0].lines.length;
   const tile = sheet(side, side, ratio);
   const brush = tile.getContext("2d");
@@ -26,9 +35,7 @@ function hatching(pen, masks, ratio, ground = null) {
       for (let x = 0; x < side; x++) if (bits & (1 << x)) brush.fillRect(x, y, 1, 1);
     });
   }
-  const pattern = pen.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(side / tile.width));
-  return pattern;
+  return tile;
 }
 
 // A canvas of its own of so many css pixels, to paint on once and copy from.

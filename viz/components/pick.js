@@ -1,8 +1,9 @@
-// A click on a cell of a plotly heatmap chooses its row, and zooming in chooses the part that is drawn. Streamlit hands
-// neither to the server, so this part, which draws nothing, listens to the chart in the container of class data.chart.
-// Rows and columns are named "position: token", or "first–last: tokens" for several (viz/heatmap.py). The position goes
-// to the trigger "pick"; "first row-last row,first column-last column" to "zoom", "" for the whole. Only the browser
-// knows how large the picture is: labels that have no room beside the next one are left out, every second or third alike.
+// A click on a cell of a plotly heatmap, or on a bar, chooses it, and zooming in chooses the part that is drawn. Streamlit
+// hands neither to the server, so this part, which draws nothing, listens to the chart in the container of class
+// data.chart. Rows and columns are named "position: token", or "first–last: tokens" for several (viz/heatmap.py). The
+// positions [row, column], or [position] of what has but one, go to the trigger "pick"; "first row-last row,first
+// column-last column" to "zoom", "" for the whole. Only the browser knows how large the picture is: labels that have no
+// room beside the next one are left out, every second or third alike.
 
 const ROOM = 1.1; // of its own height that a label needs
 
@@ -36,8 +37,9 @@ export default function ({ data, setTriggerValue }) {
   if (!place) return undefined;
   let heard = null; // the chart that is listened to; Streamlit may put another in its place
   const chosen = (event) => {
-    const row = position(event.points?.[0]?.y, false);
-    if (row !== null) setTriggerValue("pick", row);
+    const { x, y } = event.points?.[0] ?? {};
+    const picked = [y, x].map((name) => position(name, false)).filter((place) => place !== null);
+    if (picked.length) setTriggerValue("pick", picked);
   };
   const zoomed = (event) => {
     if (Object.keys(event).some((name) => name.endsWith("axis.autorange"))) setTriggerValue("zoom", "");

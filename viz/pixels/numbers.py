@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.heatmap import colour_bar
+from viz.heatmap import Picture, colour_bar, finished
 from viz.numbers import chance
 from viz.palette import NOW, STANDARD, sequential
 from viz.pixels.pictures import GREYS, LEVELS, SIDE
@@ -45,8 +45,11 @@ def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Marku
     return Markup('<table class="numbers shares"><tr><th>measured</th>{}</tr>{}</table>').format(title, body)
 
 
-def loss_figure(now: np.ndarray, standard: np.ndarray, levels: np.ndarray, *, changed: bool) -> go.Figure:
-    """Nats a pixel [64] on the picture: one heatmap, or now and standard side by side on the same colours."""
+def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> Picture:
+    """Nats a pixel [64] on the picture: one heatmap, or now and standard side by side on the same colours.
+
+    levels: of each pixel.
+    """
     shown = [("now", now), ("standard masks", standard)] if changed else [("", standard)]
     most = max(float(values.max()) for _, values in shown)
     figure = go.Figure(layout={"height": 250, "margin": {"l": 8, "r": 8, "t": 28, "b": 8}})
@@ -54,7 +57,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: np.ndarray, *, ch
         axis = "" if place == 0 else "2"
         figure.add_heatmap(
             z=values.reshape(SIDE, SIDE).astype(np.float32),
-            customdata=levels.reshape(SIDE, SIDE),
+            customdata=np.reshape(levels, (SIDE, SIDE)),
             xaxis="x" + axis,
             yaxis="y" + axis,
             zmin=0,
@@ -80,7 +83,7 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: np.ndarray, *, ch
                 text=f"<b>{name}</b>", xref="paper", yref="paper", x=span[0], y=1, xanchor="left", yanchor="bottom",
                 showarrow=False,
             )  # fmt: skip
-    return figure
+    return finished(figure)
 
 
 def class_table(chances: np.ndarray, told: int) -> Markup:

@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from viz.heatmap import Picture, finished
 from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
@@ -32,8 +33,12 @@ class Line:
     faint: bool = False
 
 
-def loss_curves(lines: Sequence[Line], *, unit: str, height: int = 330, steps: int | None = None) -> go.Figure:
+def loss_curves(lines: Sequence[Line], *, unit: str, height: int = 330, steps: int | None = None) -> Picture:
     """Losses over the steps of a training; unit is what they are counted in. steps: how far the axis goes."""
+    return finished(_curves(lines, unit, height, steps))
+
+
+def _curves(lines: Sequence[Line], unit: str, height: int, steps: int | None) -> go.Figure:
     figure = go.Figure(layout={"height": height, "margin": MARGIN, "hovermode": "x unified", "uirevision": "kept"})
     for line in lines:
         figure.add_scatter(
@@ -53,15 +58,15 @@ def loss_curves(lines: Sequence[Line], *, unit: str, height: int = 330, steps: i
     return figure
 
 
-def token_losses(lines: Sequence[Line], pieces: Sequence[str]) -> go.Figure:
+def token_losses(lines: Sequence[Line], pieces: Sequence[str]) -> Picture:
     """The loss of every token under each combination; pieces [T], a label for each."""
-    figure = loss_curves(lines, unit="nats", height=300)
+    figure = _curves(lines, "nats", 300, None)
     figure.update_xaxes(title=None, **token_axis(pieces))
     figure.update_layout(legend=ABOVE)
-    return figure
+    return finished(figure)
 
 
-def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> go.Figure:
+def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> Picture:
     """A row of bars for each name: how far the logits moved at each of T places; the token at `place` changed."""
     figure = make_subplots(len(moved), 1, shared_xaxes=True, vertical_spacing=0.12, subplot_titles=list(moved))
     most = max(float(values.max()) for values in moved.values()) or 1.0
@@ -81,7 +86,7 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     figure.update_xaxes(token_axis(pieces), row=len(moved), col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13})
     figure.update_layout(height=330, margin=MARGIN | {"t": 28}, showlegend=False, bargap=0.15)
-    return figure
+    return finished(figure)
 
 
 def token_axis(pieces: Sequence[str]) -> dict:

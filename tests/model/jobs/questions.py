@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -69,3 +70,20 @@ def _tried(marks: str, times: int, sign: int) -> int:
         os.kill(os.getpid(), sign)
         time.sleep(60)
     return tries
+
+
+def count(report: Callable[[int], None], many: int, *, word: str = "", pause: float = 0.0) -> str:
+    """Long ones, of the background."""
+    for number in range(many):
+        report(number)
+        time.sleep(pause)
+    return f"{word} {many}"
+
+
+def circumstances(report: Callable[[int], None]) -> tuple[int, str]:
+    return os.nice(0), os.environ["OMP_NUM_THREADS"]
+
+
+def refuse_later(report: Callable[[int], None], number: int) -> None:
+    report(number)
+    raise ValueError(f"expected something else, got {number}")

@@ -13,7 +13,7 @@ import pytest
 from model.jobs.engine import Engine
 from model.jobs.home import Home, InThisProcess, TooSlow
 from model.jobs.job import Job
-from model.jobs.turns import Busy, Turns
+from model.jobs.turns import Busy, Ticket, Turns
 from tests.model.jobs import questions
 
 JOB = Job(questions.process)
@@ -86,7 +86,7 @@ class TestTurns:
     def test_a_full_queue_says_so_with_the_wait(self) -> None:
         queue = turns(hands=2, most_waiting=3)
         for _ in range(200):
-            queue.done(4.0)  # seconds a job
+            queue.done(Ticket(JOB, "Z"), 4.0)  # seconds a job
         enter(queue, "ABC")
         with pytest.raises(Busy, match=r"^3 questions wait here already.* about 8 seconds: try again then$"):
             queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 hands
@@ -99,6 +99,29 @@ class TestTurns:
         with pytest.raises(Busy, match=r"^You have 2 questions waiting here, the most that one reader may have$"):
             queue.enter(JOB, "A")
         enter(queue, "B")
+
+    def test_what_is_behind_is_done_when_nothing_else_waits(self) -> None:
+        queue = turns()
+        queue.enter(JOB, "X", behind=True)
+        enter(queue, "AB")
+        assert order(queue, 3) == "ABX"
+
+    def test_what_is_behind_leaves_a_hand_free(self) -> None:
+        queue = turns(hands=2)
+        for reader in "XY":
+            queue.enter(JOB, reader, behind=True)
+        first = queue.next(0)
+        assert first
+        assert first.reader == "X"
+        got: list[str] = []
+        other = Thread(target=lambda: got.append(order(queue, 2, hand=1)))
+        other.start()
+        enter(queue, "A")
+        until(lambda: queue.waiting() == 1)
+        assert not got, "Y waits although a hand is free"
+        queue.done(first, 1.0)
+        other.join(10)
+        assert got == ["AY"]
 
     def test_nobody_waits_for_a_queue_that_is_closed(self) -> None:
         queue = turns()

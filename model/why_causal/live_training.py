@@ -1,17 +1,7 @@
-"""One live training, in a process of its own: of what the pages need it takes a share of a core, no lock.
+"""One live training: a model of two layers on the characters of a text, and what there is to tell as it goes."""
 
-live.py starts it with a job, then writes a word a line to its input: "beat" (somebody is watching), "pause" or "go". It
-answers in lines of JSON. It ends with its last step, at the end of its input, or when
-nobody has watched for a while.
-"""
-
-import json
-import os
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
-from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -115,48 +105,3 @@ def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Gen
         states, _ = model(seen, torch.arange(length), allowed)
         written.append(choose(model.logits(states[0, -1]), WARMTH, generator).token)
     return written
-
-
-class Orders:
-    """What comes in on the input while the training runs."""
-
-    def __init__(self, left_seconds: float) -> None:
-        self._going, self._seen, self._over = Event(), time.monotonic(), False
-        self._left_seconds = left_seconds
-        self._going.set()
-        Thread(target=self._listen, daemon=True).start()
-
-    def may_go_on(self) -> bool:
-        """Waits while paused; False when it is over."""
-        while not self._ended():
-            if self._going.wait(0.1):
-                return True
-        return False
-
-    def _ended(self) -> bool:
-        return self._over or time.monotonic() - self._seen > self._left_seconds
-
-    def _listen(self) -> None:
-        for line in sys.stdin:
-            self._seen = time.monotonic()
-            if line.strip() == "pause":
-                self._going.clear()
-            elif line.strip() == "go":
-                self._going.set()
-        self._over = True
-
-
-def main(job: str) -> None:
-    """Do the job in one thread, behind everybody else who wants the core.
-
-    job: JSON with the arguments of `train`, and left_seconds: after how many without a word it ends.
-    """
-    torch.set_num_threads(1)
-    if hasattr(os, "nice"):
-        os.nice(10)
-    arguments = json.loads(job)
-    orders = Orders(arguments.pop("left_seconds"))
-    for report in train(**arguments):
-        print(json.dumps(report), flush=True)
-        if not orders.may_go_on():
-            return

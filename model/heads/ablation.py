@@ -1,0 +1,159 @@
+"""Heads turned off: what a model predicts when some of its heads give nothing, give always the same, or look under
+another mask than the rest.
+
+What a head gives stands, beside its layer's others, before the output projection; that is what is replaced, and every
+later layer sees what comes of it. Losses and log-probabilities are natural (nats).
+Sizes: B rows, T tokens, H heads, Q queries, D head width.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.base import HeadEdit, Model
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.trace import LayerRecord
+
+Way = Literal["zero", "mean", "mask"]
+Head = tuple[int, int]  # layer, head
+TOP = 10
+
+
+@dataclass(frozen=True)
+class HeadsOff:
+    """heads: (layer, head) each, of one of a model's attentions. way: "zero": they give nothing; "mean": at every real
+    token the mean of what they give over the row's real tokens, later ones too; "mask": what they give under `mask`.
+    """
+
+    heads: tuple[Head, ...]
+    way: Way = "zero"
+    mask: MaskSpec | None = None
+    attention: str = "self"
+
+    def __post_init__(self) -> None:
+        if (self.way == "mask") != (self.mask is not None):
+            raise ValueError(f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}')
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run predicts for one row. losses: [T] nats, NaN at padding and the row's first token. candidates: the
+    likeliest next tokens after one query, label and probability (0 to 1). target: the token asked about, its label, and
+    log_probability, what the run gives it after that query.
+    """
+
+    losses: np.ndarray
+    candidates: tuple[tuple[str, float], ...]
+    target: int
+    label: str
+    log_probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class LayerEffects:
+    """effects: float32 [H]: by how many nats the loss of one prediction rises with each head of a layer off, alone."""
+
+    effects: np.ndarray
+
+
+def following(batch: TokenBatch, row: int, query: int) -> int | None:
+    """The id that follows the query in the row; None where the row ends there, or at padding."""
+    real = batch.real(row)
+    return int(batch.ids[row, query + 1]) if real.start <= query < real.stop - 1 else None
+
+
+@torch.inference_mode()
+def outcome(
+    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, off: HeadsOff, target: int | None = None
+) -> Outcome:
+    """One row under spec, run with these heads off (none: as it is). target: the token asked about after the query, the
+    likeliest of this run unless given. Raises ValueError for a head that is not there."""
+    alone = batch.rows([row])
+    _check(model, off)
+    trace = model.run_edited(alone, spec, _edit(off, [off.heads])) if off.heads else model.run(alone, spec)
+    logs = model.readout(trace.states[0, query]).float().log_softmax(-1).cpu()
+    top = logs.topk(min(TOP, len(logs)))
+    target = int(top.indices[0]) if target is None else target
+    pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
+    candidates = tuple((model.label(token), probability) for token, probability in pairs)
+    return Outcome(trace.losses().numpy(), candidates, target, model.label(target), float(logs[target]))
+
+
+@torch.inference_mode()
+def layer_effects(
+    model: Model,
+    batch: TokenBatch,
+    spec: MaskSpec,
+    row: int,
+    query: int,
+    target: int,
+    layer: int,
+    heads: int,
+    way: HeadsOff,
+) -> LayerEffects:
+    """Each of a layer's heads off alone, the way that `way` says: what the loss of target after the query rises by.
+
+    The heads are rows of one batch, as many at a time as the model takes.
+    """
+    alone = batch.rows([row])
+    before = _log_probability(model, model.run(alone, spec).states[:, query], target)  # [1]
+    step = max(model.most_cells // alone.ids.shape[1], 1)
+    after = []
+    for begin in range(0, heads, step):
+        each = [((layer, head),) for head in range(begin, min(begin + step, heads))]
+        trace = model.run_edited(alone.rows([0] * len(each)), spec, _edit(way, each))
+        after.append(_log_probability(model, trace.states[:, query], target))
+    return LayerEffects((before - torch.cat(after)).numpy())
+
+
+def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:
+    """states [B,..] -> [B]"""
+    return model.readout(states).float().log_softmax(-1)[:, target].cpu()
+
+
+def _edit(off: HeadsOff, each: Sequence[Sequence[Head]]) -> HeadEdit:
+    """each: the heads that are off in each row of the batch."""
+    instead: dict[str, Callable[[LayerRecord, Tensor, int, int], Tensor]] = {
+        "zero": lambda record, output, row, head: torch.zeros_like(output[row, head]),
+        "mean": _mean,
+        "mask": lambda record, output, row, head: _under(off.mask or MaskSpec(), record, row, head),
+    }
+
+    def edit(attention: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
+        """output [B,H,Q,D]"""
+        here = [(row, head) for row, heads in enumerate(each) for at, head in heads if at == layer]
+        if attention != off.attention or not here:
+            return output
+        output = output.clone()
+        for row, head in here:
+            output[row, head] = instead[off.way](record, output, row, head).to(output.dtype)
+        return output
+
+    return edit
+
+
+def _mean(record: LayerRecord, output: Tensor, row: int, head: int) -> Tensor:
+    """[Q,D], the same in every query."""
+    keep = record.context.keep[row, -output.shape[2] :]
+    return output[row, head][keep].mean(0).expand_as(output[row, head])
+
+
+def _under(mask: MaskSpec, record: LayerRecord, row: int, head: int) -> Tensor:
+    """[Q,D]"""
+    return record.stages(mask, row, slice(head, head + 1), slice(0, record.q.shape[2])).output[0]
+
+
+def _check(model: Model, off: HeadsOff) -> None:
+    found = model.describe()
+    layers = found.layers.get(off.attention, 0)
+    heads = found.heads_by_part.get(off.attention, (found.heads, 0))[0]
+    for layer, head in off.heads:
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise ValueError(
+                f"expected heads of the {layers} × {heads} of attention {off.attention!r}, got L{layer} H{head}"
+            )

@@ -1,0 +1,82 @@
+"""The logit lens (nostalgebraist 2020): what a model would predict if it stopped after each layer.
+
+The residual stream after a layer goes through the network's own last steps, its final norm and its unembedding, as if
+no layer followed. Before the last layer nothing was trained to be read like this.
+Sizes: L layers, P positions, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from model.base import Model
+from model.masks import MaskSpec
+from model.text import TokenBatch
+
+TOP = 5  # candidates kept at each place
+MOST_POSITIONS = 128  # read at once: each costs L+1 rows of V logits
+BLOCK = 128  # positions whose logits are in memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLens:
+    """What each layer would predict to follow each of P tokens, from position `first` on. Reading 0 is of what enters
+    the first layer, reading n of what leaves the n-th layer; the last is the model's own prediction.
+
+    ids: int64 [L+1,P,TOP], the likeliest first; probabilities: float32, of the same. next_ids: [P], the token that
+    follows in the text, -1 where none does; next_probabilities: float32 [L+1,P], NaN where none does. next_ranks: int64
+    [L+1,P], 1 for the likeliest; 0 where none follows. labels: what to show for an id.
+    """
+
+    first: int
+    ids: np.ndarray
+    probabilities: np.ndarray
+    next_ids: np.ndarray
+    next_probabilities: np.ndarray
+    next_ranks: np.ndarray
+    labels: dict[int, str]
+
+    def settled(self, place: int) -> int:
+        """The first reading from which on all have the model's own prediction on top; place counts from `first`."""
+        same = self.ids[:, place, 0] == self.ids[-1, place, 0]
+        return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
+
+
+@torch.inference_mode()
+def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin: int, end: int) -> LogitLens:
+    """Of positions begin up to, without, end of one row, run under spec.
+
+    Raises ValueError for no position or more than MOST_POSITIONS, NotSupported (a kind of it) for a model whose
+    residual stream or whose last steps are not known.
+    """
+    if not 0 < end - begin <= MOST_POSITIONS:
+        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {end - begin}")
+    alone = batch.rows([row])
+    read = model.residuals(alone, spec)
+    here, real = slice(begin, end), alone.real(0)
+    following = torch.full((alone.ids.shape[1],), -1)
+    following[real.start : real.stop - 1] = alone.ids[0, real.start + 1 : real.stop]
+    wanted = following[here]
+    ids, probabilities, chances, ranks = [], [], [], []
+    for stream in read.streams:
+        logits = torch.cat([
+            model.readout(read.final(part)).float().cpu() for part in stream[0, here].split(BLOCK)
+        ])  # fmt: skip
+        shares = logits.softmax(-1)  # [P,V]
+        top = shares.topk(min(TOP, shares.shape[-1]))
+        chance = shares.gather(-1, wanted.clamp(min=0)[:, None])
+        ids.append(top.indices)
+        probabilities.append(top.values)
+        chances.append(chance[:, 0].masked_fill(wanted < 0, torch.nan))
+        ranks.append((1 + (shares > chance).sum(-1)).masked_fill(wanted < 0, 0))
+    shown = {int(token) for token in torch.cat([torch.stack(ids).flatten(), wanted[wanted >= 0]]).unique()}
+    return LogitLens(
+        begin,
+        torch.stack(ids).numpy(),
+        torch.stack(probabilities).numpy(),
+        wanted.numpy(),
+        torch.stack(chances).numpy(),
+        torch.stack(ranks).numpy(),
+        {token: model.label(token) for token in sorted(shown)},
+    )

@@ -1,0 +1,66 @@
+"""What one query of a head carries, what that does, and why a cell's score is what it is: plain arrays to draw.
+
+Sizes: K keys, D head width, S sources.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """One query of a head over K keys.
+
+    weights, value_norms: [K]. moved: [K], weight × norm of the value. added: [K], the norm of what each key adds to the
+    residual stream, through the output projection; None where that is not known. output: the norm of their sum.
+    """
+
+    weights: np.ndarray
+    value_norms: np.ndarray
+    moved: np.ndarray
+    added: np.ndarray | None
+    output: float | None
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return 4 * self.weights.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class DirectEffect:
+    """What a head adds to the logits of the next token by itself, past all later layers, the final norm's deviation
+    held at its value. up, down: (label, effect) of the tokens it pushes most, in logits, relative to `mean`, its effect
+    on all tokens: adding the same to all changes no probability.
+    """
+
+    up: tuple[tuple[str, float], ...]
+    down: tuple[tuple[str, float], ...]
+    mean: float
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        return 100 * (len(self.up) + len(self.down))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSplit:
+    """One cell. q, k: float64 [D]. by_dimension: [D], q·k times the scale; score: their sum, before any mask.
+
+    sources: S names, and terms: float64 [S,S], rows what wrote the query, columns what wrote the key: they sum to the
+    score. Both None where the split by source is not exact; why_not then says why, in a sentence.
+    scale: what q·k is multiplied with.
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    scale: float
+    by_dimension: np.ndarray
+    score: float
+    sources: tuple[str, ...] | None = None
+    terms: np.ndarray | None = None
+    why_not: str = ""
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        return 3 * self.q.nbytes + (0 if self.terms is None else self.terms.nbytes)

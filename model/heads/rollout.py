@@ -1,0 +1,150 @@
+"""Attention over all heads and layers of one row: the heads' mean and maximum in each layer, and where a token's
+information comes from once layers are stacked: attention rollout and attention flow (Abnar and Zuidema 2020,
+"Quantifying Attention Flow in Transformers", arXiv:2005.00928).
+
+Both take a layer as half the heads' mean attention and half the residual connection, which carries a token's own state.
+Sizes: L layers, T tokens; a map's rows are queries, its columns keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from model.masks import MaskSpec
+from model.trace import Trace
+
+How = Literal["mean", "maximum", "rollout"]
+MOST_BYTES = 64 * 2**20  # of one set of maps: 12 layers of 1,182 tokens
+MOST_FLOW = 10**8  # L²·T³, to which the time of all flows of one token is about proportional: some 10 s
+UNITS = 2**30  # a capacity of 1, for flows are of whole numbers
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMaps:
+    """maps: float32 [L,T,T], how much query q looks at key k in each layer, or for a rollout by the end of each layer.
+    blocked: for each layer and each mask that is on, bool [T,T], True = it blocks the cell in that layer; layers under
+    the same masks share them.
+    """
+
+    maps: np.ndarray
+    blocked: tuple[dict[str, np.ndarray], ...]
+
+    def closed(self, layer: int) -> dict[str, np.ndarray]:
+        """For each mask, bool [T,T]: the cells that it blocks in the layer and that nothing came to by other ways."""
+        return {name: mask & (self.maps[layer] == 0) for name, mask in self.blocked[layer].items()}
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes."""
+        masks = {id(mask): mask.nbytes for masks in self.blocked for mask in masks.values()}
+        return self.maps.nbytes + sum(masks.values())
+
+
+@dataclass(frozen=True, eq=False)
+class TokenFlow:
+    """flow: float32 [L,T], from one query after layers 0 to l to each token of the text, each at most 1. A query's
+    flows to several tokens share capacities: they add up to no total.
+    """
+
+    flow: np.ndarray
+
+
+def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
+    """Over all heads of one row, under masks.
+
+    Raises ValueError for a target that looks at its source, and for a text whose maps would take over MOST_BYTES.
+    """
+    _check_square(trace)
+    most = int((MOST_BYTES / (4 * trace.num_layers)) ** 0.5)
+    length = trace.queries.ids.shape[1]
+    if length > most:
+        raise ValueError(f"expected at most {most:,} tokens over all {trace.num_layers} layers, got {length:,}")
+    maps = over_heads(trace, row, masks, "maximum" if how == "maximum" else "mean")
+    return LayerMaps(rollout(maps) if how == "rollout" else maps, _blocked(trace, row, masks))
+
+
+def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> TokenFlow:
+    """Attention flow of one query of one row, from each layer down to every token.
+
+    Raises ValueError for a target that looks at its source, and for more tokens than MOST_FLOW leaves time for.
+    """
+    _check_square(trace)
+    layers, length = trace.num_layers, trace.queries.ids.shape[1]
+    most = int((MOST_FLOW / layers**2) ** (1 / 3))
+    if length > most:
+        raise ValueError(f"expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}")
+    return TokenFlow(flow(over_heads(trace, row, masks, "mean"), query))
+
+
+def over_heads(trace: Trace, row: int, masks: MaskSpec, how: Literal["mean", "maximum"]) -> np.ndarray:
+    """float32 [L,T,T]: the mean or the largest weight of a layer's heads, a block of queries at a time."""
+    size = trace.queries.ids.shape[1]
+    found = np.zeros((trace.num_layers, size, size), np.float32)
+    with torch.inference_mode():
+        for layer, some, weights in trace.blocks(row, masks):  # [H, queries, K]
+            found[layer, some] = (weights.mean(0) if how == "mean" else weights.amax(0)).cpu().numpy()
+    return found
+
+
+def rollout(mean: np.ndarray) -> np.ndarray:
+    """mean [L,T,T] -> float32 [L,T,T]: after layer l, the product of layers l … 0, each with its residual connection.
+
+    The paper's equation 1; a row says how much of a token's state, by attention alone, comes from each token.
+    """
+    found: list[np.ndarray] = []
+    for layer in with_residual(mean):
+        found.append(layer @ found[-1] if found else layer)
+    return np.stack(found).astype(np.float32)
+
+
+def flow(mean: np.ndarray, query: int) -> np.ndarray:
+    """mean [L,T,T] -> float32 [L,T]: the maximum flow from the query after layer l to each token before layer 0.
+
+    Every token of every layer is a node; attention, residual connection included, is the capacity of its edges.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    layers, size = with_residual(mean), mean.shape[-1]
+    edges: list[Sequence[np.ndarray]] = []
+    for number, capacity in enumerate(layers):  # node of token t before layer l: l·T + t
+        queries, keys = np.nonzero(capacity)
+        edges.append(((number + 1) * size + queries, number * size + keys, capacity[queries, keys]))
+    begin, end, capacities = (np.concatenate(part) for part in zip(*edges, strict=True))
+    nodes = (len(layers) + 1) * size
+    graph = csr_array((np.round(capacities * UNITS).astype(np.int32), (begin, end)), shape=(nodes, nodes))
+    found = [
+        [maximum_flow(graph, (number + 1) * size + query, key).flow_value / UNITS for key in range(size)]
+        for number in range(len(layers))
+    ]
+    return np.array(found, np.float32)
+
+
+def with_residual(mean: np.ndarray) -> np.ndarray:
+    """mean [.., T, T] + the identity, each row scaled to sum to 1. A row that looks at nothing is the identity's."""
+    added = mean + np.eye(mean.shape[-1], dtype=mean.dtype)
+    return added / added.sum(-1, keepdims=True)
+
+
+def _check_square(trace: Trace) -> None:
+    if trace.queries is not trace.keys:
+        raise ValueError("expected an attention of a text to itself, got one from a target to its source")
+
+
+def _blocked(trace: Trace, row: int, masks: MaskSpec) -> tuple[dict[str, np.ndarray], ...]:
+    """A mask blocks a cell where it does so for all heads."""
+    kinds = (0,) if not masks.heads else tuple(range(trace.num_heads))
+    found: list[dict[str, np.ndarray]] = []
+    for layer in range(trace.num_layers):
+        each = [trace.blocked_by(layer, row, masks, head=head) for head in kinds]
+        names = set.intersection(*(set(one) for one in each))
+        here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
+        before = found[-1] if found else {}
+        found.append({name: _shared(mask, before.get(name)) for name, mask in here.items()})
+    return tuple(found)
+
+
+def _shared(mask: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    return before if before is not None and np.array_equal(mask, before) else mask

@@ -1,0 +1,119 @@
+"""The residual stream of a transformers network: what enters its list of layers, what each layer gives, and what the
+network does after the last one (its final norm, a projection), found by watching which module reads what.
+
+The hooks are put on once, when a model is loaded, and do nothing unless this thread asks: threads share the network.
+Sizes: B rows, T tokens, W width.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from torch import Tensor, nn
+
+from model.base import Residuals
+from model.errors import NotSupported
+
+NO_LIST = "its layers are no list that each token's state goes through, so what each of them leaves is not known"
+NO_END = "what it does after its last layer is no norm or projection that this program could find"
+TOLERANCE = 1e-5  # of the largest state: the same numbers go through the same modules
+
+
+@dataclass(eq=False)
+class _Reading:
+    """streams: what entered the first layer and left each; calls: of the modules beside the layers, in their order."""
+
+    streams: list[Tensor] = field(default_factory=list)
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
+
+
+_READING: ContextVar[_Reading | None] = ContextVar("the residual stream that this thread reads", default=None)
+
+
+class ResidualHooks:
+    """Put on a stack, whose list of layers is its submodule `path`; None where there is no such list."""
+
+    def __init__(self, stack: nn.Module, path: str | None) -> None:
+        self._known = path is not None
+        if path is None:
+            return
+        for layer in stack.get_submodule(path).children():
+            layer.register_forward_pre_hook(_enter, with_kwargs=True)
+            layer.register_forward_hook(_leave)
+        for module in _beside(stack, path):
+            module.register_forward_hook(_called, with_kwargs=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[_Reading]:
+        """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without a known list."""
+        if not self._known:
+            raise NotSupported(NO_LIST)
+        token = _READING.set(_Reading())
+        try:
+            yield _READING.get()  # type: ignore[misc]
+        finally:
+            _READING.reset(token)
+
+
+def residuals(read: _Reading, states: Tensor) -> Residuals:
+    """What was read of a run that ended in states [B,T,W].
+
+    Raises NotSupported unless the last layer's stream, through what the network does after it, gives those states.
+    """
+    if not read.streams or any(stream.shape != read.streams[0].shape for stream in read.streams):
+        raise NotSupported(NO_LIST)
+    here, after = read.streams[-1], []
+    for module, given, made in read.calls:
+        if given.data_ptr() == here.data_ptr() and given.shape == here.shape:
+            after.append(module)
+            here = made
+
+    def final(stream: Tensor) -> Tensor:
+        return reduce(lambda x, module: _tensor(module(x)), after, stream)
+
+    ends = final(read.streams[-1])
+    if ends.shape != states.shape or not _same(ends, states):
+        raise NotSupported(NO_END)
+    return Residuals(tuple(read.streams), final)
+
+
+def _same(ends: Tensor, states: Tensor) -> bool:
+    return float((ends - states).abs().max()) <= TOLERANCE * max(float(states.abs().max()), 1.0)
+
+
+def _beside(stack: nn.Module, path: str) -> list[nn.Module]:
+    """The modules beside the list of layers, on every level down to it."""
+    found, module = [], stack
+    for name in path.split("."):
+        found += [child for other, child in module.named_children() if other != name]
+        module = module.get_submodule(name)
+    return found
+
+
+def _enter(_: nn.Module, arguments: tuple, options: dict[str, Any]) -> None:
+    read = _READING.get()
+    if read is not None and not read.streams:
+        given = arguments[0] if arguments else options.get("hidden_states")
+        if isinstance(given, Tensor):
+            read.streams.append(given)
+
+
+def _leave(_: nn.Module, __: tuple, output: Any) -> None:
+    read = _READING.get()
+    if read is not None and read.streams:
+        read.streams.append(_tensor(output))
+        read.calls.clear()  # only what follows the last layer is asked for
+
+
+def _called(module: nn.Module, arguments: tuple, options: dict[str, Any], output: Any) -> None:
+    read = _READING.get()
+    given = next((one for one in (*arguments, *options.values()) if isinstance(one, Tensor)), None)
+    if read is not None and given is not None and isinstance(made := _tensor(output), Tensor):
+        read.calls.append((module, given, made))
+
+
+def _tensor(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple | list) else output

@@ -1,0 +1,188 @@
+"""Jobs that run for long: each in a process of its own, behind everybody else who wants the core, with one thread.
+
+Such a job is a function of model/ that is called with `report` before its arguments: it calls report(what) with plain
+data now and then, which is also where it stands still while it is paused. It belongs to the reader who started it, and
+ends when it is stopped, when its time is over, or when nobody has called `watch` for a while.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from threading import Lock, RLock, Thread
+from time import monotonic, sleep
+from typing import Any, Literal
+
+from model.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+MOST_SECONDS = 300.0  # from start to end, pauses and all
+LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
+LOOK = 0.2  # seconds from one look for what is over to the next
+GO_ON, PAUSE = b"go on", b"pause"
+
+State = Literal["starting", "running", "paused", "done", "stopped", "failed"]
+
+
+class Busy(ValueError):
+    """As many long jobs run as may run at once."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a job has come to. reports: all that it has told so far. answer: at the end. error: what it raised.
+    why: one sentence, for a job that stopped or failed.
+    """
+
+    state: State = "starting"
+    reports: tuple[Any, ...] = ()
+    answer: Any = None
+    error: Exception | None = None
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "stopped", "failed")
+
+
+class Background:
+    """One of them: function(report, *arguments, **options). Raises Busy when there is no room.
+
+    left_seconds: after how many without `watch` it ends; most_seconds: after how many in any case.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        left_seconds: float = LEFT_SECONDS,
+        most_seconds: float = MOST_SECONDS,
+        **options: Any,
+    ) -> None:
+        self._so_far, self._lock = Watched(), RLock()
+        self._left_seconds, self._most_seconds = left_seconds, most_seconds
+        self._began = self._seen = monotonic()
+        with _counting:
+            _running[:] = [other for other in _running if other.is_alive()]
+            most = most_at_once()
+            if len(_running) >= most:
+                raise Busy(
+                    f"{most} trainings and checks run here already, as many as this server takes at once. "
+                    "Try again in a minute."
+                )
+            self._process, self._connection = _started()
+            _running.append(self)
+        with suppress(OSError):  # it has ended; _listen says how
+            self._connection.send_bytes(pickle.dumps((function, arguments, options), pickle.HIGHEST_PROTOCOL))
+        Thread(target=self._listen, daemon=True).start()
+
+    def watched(self) -> Watched:
+        """What it has come to; also tells that somebody is there."""
+        with self._lock:
+            self._seen = monotonic()
+            return self._so_far
+
+    def finish(self, look: Callable[[Watched], object]) -> Any:
+        """Wait for the answer, telling look what it has come to. Ends the job where look raises.
+
+        Raises what the job raised, ValueError for one that was stopped.
+        """
+        try:
+            while not (now := self.watched()).over:
+                look(now)
+                sleep(LOOK / 2)
+        finally:
+            self.stop()
+        if now.error is not None:
+            raise now.error
+        if now.state != "done":
+            raise ValueError(now.why)
+        return now.answer
+
+    def pause(self) -> None:
+        self._tell(PAUSE)
+        self._change(state="paused")
+
+    def go_on(self) -> None:
+        self._tell(GO_ON)
+        self._change(state="running")
+
+    def stop(self, why: str = "Stopped.") -> None:
+        """At once; what it has come to stays."""
+        self._change(state="stopped", why=why)
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)  # so that its place is free for the next one
+
+    def is_alive(self) -> bool:
+        """Whether its process still runs."""
+        return self._process.poll() is None
+
+    def _tell(self, order: bytes) -> None:
+        with self._lock, suppress(OSError):  # it has ended; _listen says how
+            self._connection.send_bytes(order)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                if self._connection.poll(LOOK):
+                    self._hear(*pickle.loads(self._connection.recv_bytes()))  # noqa: S301 - of our own process
+                self._end_in_time()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self._process.wait()
+            self._change(state="failed", why="It ended before it was done. Start it again.")
+            self._connection.close()
+
+    def _hear(self, kind: str, what: Any) -> None:
+        if kind == "report":
+            with self._lock:
+                if self._so_far.state == "starting":
+                    self._change(state="running")
+                self._change(reports=(*self._so_far.reports, what))
+        elif kind == "answer":
+            self._change(state="done", answer=what)
+        else:
+            self._change(state="failed", error=what, why=str(what))
+
+    def _end_in_time(self) -> None:
+        now = monotonic()
+        if now - self._began > self._most_seconds:
+            self.stop(f"Stopped after {self._most_seconds / 60:.0f} minutes, the most that it may take.")
+        elif now - self._seen > self._left_seconds:
+            self.stop("Stopped, because nobody was watching.")
+
+    def _change(self, **fields: Any) -> None:
+        """Nothing changes the state once it is over."""
+        with self._lock:
+            if self._so_far.over:
+                fields = {name: value for name, value in fields.items() if name == "reports"}
+            self._so_far = replace(self._so_far, **fields)
+
+
+_running: list[Background] = []  # counted, never shown: whose they are is no business of other readers
+_counting = Lock()
+
+
+def most_at_once() -> int:
+    """How many may run in this server at a time."""
+    return Settings.from_environment().background_jobs
+
+
+def _started() -> tuple[subprocess.Popen, Connection]:
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.background_worker", str(theirs.fileno())],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    theirs.close()
+    return process, ours

@@ -1,0 +1,80 @@
+"""Heads off: what a model predicts without some of its heads."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Heads off")  # first, so that the browser has something to fetch while torch is imported
+
+from model.heads.ablation import HeadsOff, following, outcome
+from model.jobs.job import ModelRef
+from ui import controls, explain, query, results, run_view
+from ui.ablation import choosing, ranking
+from ui.guard import guarded
+from viz import ablation
+from viz.loss_words import loss_words
+from viz.numbers import Candidate, loss_figure, next_token_table
+
+NAMES = ("heads off", "all heads")
+
+model, text = controls.open_page(choosing.restore)
+reading, row = controls.open_text(model, text)
+batch = reading.batch
+if model.kind == "encoder" or not model.predicts:
+    st.info(explain.NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
+    st.stop()
+
+title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
+title.markdown(f"### Heads off\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)}]")
+with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+    spec = controls.switch_masks(model)
+sentence_place = st.empty()
+with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
+    layers, heads = run_view.shape(model, attention)
+    with st.container(width=420):
+        chosen = choosing.choose_heads(model, attention, layers, heads)
+    way, mask = choosing.choose_way(spec)
+    query_place = st.container(width=170)
+off = HeadsOff(chosen, way, mask, attention)
+predicting = "decoder" if "decoder" in model.attentions else attention
+with guarded(f"Running {explain.title_of(model)} …"):
+    now, _ = run_view.run_pair(model, batch, spec, row, predicting)
+with query_place:
+    place = query.choose(now)
+choosing.share(model)
+
+with guarded("Running it with these heads off …"):
+    all_on = HeadsOff((), attention=attention)
+    follows = following(batch, row, place)
+    asked_of = (outcome, ModelRef.of(model), batch, spec, row, place)
+    whole = results.ask(*asked_of, all_on, follows)
+    without = results.ask(*asked_of, off, whole.target)
+pieces = batch.pieces[row]
+asked = ablation.Asked(whole.label, pieces[place], place, follows is not None)
+found = model.describe()
+names = [f"L{found.layer_number(attention, layer)}" for layer in range(layers)]
+sentence = ablation.sentence(
+    [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
+    whole.log_probability, without.log_probability,
+)  # fmt: skip
+moved = loss_words(without.losses, whole.losses, list(pieces)) if chosen else ""
+sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
+
+tokens, losses = st.columns([1, 1.4], gap="large")
+with tokens:
+    lists = [[Candidate(*one) for one in some.candidates] for some in (without, whole)]
+    st.html(next_token_table(*lists, changed=bool(chosen), names=NAMES))
+with losses:
+    curves = (without.losses, whole.losses)
+    st.caption(f"Loss per token, with {NAMES[0]} and with {NAMES[1]}", help=explain.NATS)
+    st.plotly_chart(loss_figure(*curves, pieces, changed=bool(chosen), names=NAMES), key="loss_figure",
+                    config=page.CHART, alt=explain.loss_alt(*curves))  # fmt: skip
+
+st.markdown("#### Which head does most?")
+st.caption(
+    f"Each head off alone, in the way chosen above: what the loss rises by, of {ablation.what_is_asked(asked)}. "
+    "Colours go with the square root of that."
+)
+with guarded():
+    ranking.show(now, batch, place, whole.target, off, names, heads)

@@ -1,0 +1,92 @@
+"""A and B: one head of two models, of two texts, or under two masks, side by side."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("A and B")  # first, so that the browser has something to fetch while torch is imported
+
+from ui import controls, explain, query, run_view
+from ui import head as head_picture
+from ui.compare import choosing
+from ui.guard import guarded
+from viz import compare
+from viz.head import difference_figure, head_figure, head_range
+from viz.numbers import next_token_table
+from viz.view import cropped
+
+model, text = controls.open_page(choosing.restore)
+reading, row = controls.open_text(model, text)
+
+title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
+title.markdown(f"### A and B\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
+with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+    spec = controls.switch_masks(model)
+sentence_place = st.empty()
+other, b_reading, b_row, b_spec = model, reading, row, spec
+with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), guarded():
+    differs = choosing.choose_differs()
+    if differs == "masks":
+        b_spec = choosing.choose_masks(model)
+    elif differs == "text":
+        with st.container(width=420):
+            b_reading, b_row = choosing.choose_text(model), 0
+    else:
+        with st.container(width=240):
+            other = choosing.choose_model()
+        b_reading, b_spec = run_view.tokenize(other, text, st.session_state.pad, None), choosing.like(spec, other)
+        b_row = min(row, len(b_reading.rows) - 1)
+attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
+if not attentions:
+    st.info(f"{explain.title_of(model)} and {explain.title_of(other)} have no attention of the same kind.")
+    st.stop()
+with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    attention = controls.choose_attention(attentions)
+    shapes = [run_view.shape(one, attention) for one in (model, other)]
+    with st.container(width=220):
+        layer, head = controls.choose_head(model, *map(min, zip(*shapes, strict=True)))
+    query_place = st.container(width=170)
+with guarded("Running A and B …"):
+    a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
+    b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
+    views = [a.head(layer, head), b.head(layer, head)]
+with query_place:
+    place = query.choose(a)
+choosing.share(model)
+
+names = choosing.titles(model, other)
+name = f"L{model.describe().layer_number(attention, layer)} H{head}"
+parts = []
+for side, tokens in ((a, reading.batch), (b, b_reading.batch)):
+    own = (tokens.source or tokens) if attention == "encoder" else tokens
+    real = own.real(side.row)
+    parts.append((real.start, real.stop) if side.masks.padding else (0, own.ids.shape[1]))
+views = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
+zmax = head_range(*views)
+for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, views, strict=True):
+    with column:
+        st.markdown(f"#### {title_of}")
+        figure = head_figure(view, dark=page.is_dark(), query=query.picked())
+        figure.update_traces(zmax=zmax, selector={"name": "weights"})
+        head_picture.show(
+            figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}", above=250
+        )
+left, right = st.columns(2, gap="small")
+sentences = [compare.weights_sentence(name, *views)]
+if shapes[0] != shapes[1]:
+    sizes = [f"{layers} layers of {heads} heads" for layers, heads in shapes]
+    st.caption(f"A has {sizes[0]}, B {sizes[1]}: what can be chosen is what both have.")
+with left:
+    if compare.comparable(*views):
+        st.markdown("#### B − A")
+        figure = difference_figure(views[1], views[0], dark=page.is_dark())
+        head_picture.show(figure, f"B minus A. {sentences[0]}", room="one", key="head_difference")
+with right, guarded("Predicting …"):
+    places = [place, min(place, b_reading.batch.ids.shape[1] - 1)] if attention != "encoder" else [None, None]
+    found = [side.predictions(at) for side, at in zip((a, b), places, strict=True)]
+    if found[0] is not None and found[1] is not None:
+        st.markdown("#### The next token")
+        lists = [one.candidates for one in found if one is not None]
+        st.html(next_token_table(*lists, changed=True, names=("A", "B")))
+        sentences.append(compare.prediction_sentence(*lists))
+sentence_place.html(f'<p class="sentence">{" ".join(sentences)}</p>')

@@ -1,0 +1,52 @@
+"""Across layers: what each layer would predict, and where tokens look once heads and layers are put together."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Across layers")  # first, so that the browser has something to fetch while torch is imported
+
+from ui import controls, explain, query, run_view
+from ui.guard import guarded
+from ui.layers import choosing, sections
+
+model, text = controls.open_page(choosing.restore)
+reading, row = controls.open_text(model, text)
+
+title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
+title.markdown(f"### Across layers\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
+with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+    spec = controls.switch_masks(model)
+sentence_place = st.empty()
+with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    section = choosing.choose_section()
+    attention = model.attentions[-2] if "cross" in model.attentions else model.attentions[0]
+    if section != "lens":
+        attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
+    query_place, over_place, layer_place = st.container(width=170), st.container(width=210), st.container(width=110)
+with guarded(f"Running {explain.title_of(model)} …"):
+    now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
+tokens = reading.batch.source if attention == "encoder" and reading.batch.source else reading.batch
+changed = standard if spec != model.standard else None
+with query_place:
+    place = query.choose(now)
+found = model.describe()
+names = [f"L{found.layer_number(attention, layer)}" for layer in range(run_view.shape(model, attention)[0])]
+if section != "lens":
+    with over_place:
+        over = choosing.choose_over(section)
+if section == "all":
+    with layer_place:
+        layer = choosing.choose_layer(model, names)
+    part = controls.choose_positions(tokens.ids.shape[1], tokens.ids.shape[1])
+choosing.share(model)
+
+chosen = sections.Chosen(model, tokens, row, place)
+with guarded("Looking across all layers …"):
+    if section == "lens":
+        sentence = sections.show_lens(chosen, now, changed)
+    elif section == "token":
+        sentence = sections.show_token(chosen, over, names, now, changed)
+    else:
+        sentence = sections.show_all(chosen, over, layer, names[layer], part, now, changed)
+sentence_place.html(f'<p class="sentence">{sentence}</p>')

@@ -1,0 +1,48 @@
+"""How much longer an atlas takes than the forward passes that it is made of: reading, measuring and adding up."""
+
+from functools import partial
+
+import torch
+
+from model import catalog
+from model.base import Model
+from model.heads.atlas_texts import Unit, batch_of, rows_of_unit, units_of_sample
+from model.heads.atlas_unit import batches, measure_unit
+from model.text import TokenBatch
+from tests.benchmarks.forward import interleaved
+from tests.benchmarks.gpt2_small import random_model
+from tests.benchmarks.report import Ratio
+
+ROWS, TOKENS, REPETITIONS = 4, 256, 5
+BAR = 1.3
+
+
+def atlas() -> list[Ratio]:
+    """Of GPT-2 small's shape on full rows, and of the story model on the sample, which takes almost no forward."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 600, (ROWS, TOKENS), generator=generator)
+    full = Unit(0, 0, rows=tuple(map(tuple, ids.tolist())))
+    large = random_model()
+    large.label = str  # type: ignore[method-assign]  # it has no tokenizer
+    return [
+        _ratio(f"an atlas ÷ its forward passes, GPT-2 small's shape, {TOKENS} tokens a row", large, full),
+        _ratio(
+            "an atlas ÷ its forward passes, the story model on the sample", catalog.load("story"), units_of_sample()[0]
+        ),
+    ]
+
+
+def _ratio(what: str, model: Model, unit: Unit) -> Ratio:
+    rows = [row for row in rows_of_unit(model, unit, TOKENS) if len(row.ids) > 1]
+    some = [batch_of([rows[number] for number in numbers]) for numbers in batches(rows)]
+    whole, forwards = interleaved(
+        partial(measure_unit, model, unit, model.standard, TOKENS), partial(_run, model, some), REPETITIONS
+    )
+    detail = f"{1000 * whole:.0f} ms ÷ {1000 * forwards:.0f} ms, medians of {REPETITIONS}"
+    return Ratio(what, whole / forwards, BAR, detail)
+
+
+@torch.inference_mode()
+def _run(model: Model, some: list[TokenBatch]) -> None:
+    for batch in some:
+        model.run(batch)

@@ -1,0 +1,100 @@
+"""What it costs to have jobs done elsewhere: the latency that workers, and Ray, add to a flip; a worker's memory."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from statistics import median
+
+import psutil
+
+from model import catalog
+from model.base import Model
+from model.heads.shown import shown_head
+from model.heads.survey import survey
+from model.jobs import homes
+from model.jobs.engine import Engine
+from model.jobs.home import Home
+from model.jobs.job import Job, ModelRef, Run
+from model.masks import MaskSpec
+from model.predictions import predictions
+from model.settings import Settings
+from tests.benchmarks.report import Ratio
+
+WORDS = [
+    "Once",
+    "upon",
+    "a",
+    "time",
+    "there",
+    "was",
+    "a",
+    "little",
+    "girl",
+    "who",
+    "lived",
+    "in",
+    "a",
+    "house",
+    "by",
+    "the",
+    "sea,",
+    "and",
+    "one",
+    "day",
+    "the",
+    "king",
+    "came",
+]
+FLIPS, WARM = 40, 8
+WORKERS = 2
+ADDED_BAR, MEMORY_BAR = 30, 150  # ms a flip, MB a worker
+
+
+def jobs_elsewhere() -> list[Ratio]:
+    """A flip's jobs (a forward with one head, all heads, the predictions) in this process and elsewhere, in turn."""
+    model = catalog.load("story")
+    with home() as here, home(workers=WORKERS) as workers:
+        pids = psutil.Process().children()
+        added, words = _added(model, here, workers)
+        memory = max(child.memory_full_info().uss for child in pids) / 1e6
+        shared = max(child.memory_full_info().rss for child in pids) / 1e6 - memory
+    ratios = [
+        Ratio(f"{WORKERS} workers: a flip, ms added", added, ADDED_BAR, words),
+        Ratio("a worker's own memory, MB", memory, MEMORY_BAR, f"and {shared:.0f} MB shared: libraries and weights"),
+    ]
+    if find_spec("ray"):
+        with home() as here, home(workers=WORKERS, ray="local") as ray:
+            added, words = _added(model, here, ray)
+        ratios.append(Ratio(f"Ray, {WORKERS} replicas: a flip, ms added", added, ADDED_BAR, words))
+    return ratios
+
+
+@contextmanager
+def home(**settings: object) -> Iterator[Home]:
+    """One, until it is left."""
+    found = homes.start(Settings.model_validate(settings), Engine(2, 10**8))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _added(model: Model, here: Home, there: Home) -> tuple[float, str]:
+    """Milliseconds, and what they are the difference of."""
+    took: dict[Home, list[float]] = {here: [], there: []}
+    for number in range(WARM + FLIPS):
+        for one, seconds in took.items():
+            seconds.append(_flip(model, one, f"{number} " + " ".join(WORDS * 2)))
+    both = [1000 * median(seconds[WARM:]) for seconds in took.values()]
+    return both[1] - both[0], f"{both[1]:.1f} ms − {both[0]:.1f} ms here, medians of {FLIPS}"
+
+
+def _flip(model: Model, one: Home, text: str) -> float:
+    """The seconds of a flip to a run that nobody has made yet."""
+    spec = MaskSpec(causal=False)
+    run = Run(ModelRef.of(model), model.encode([text]), spec)
+    began = time.perf_counter()
+    for function, arguments in ((shown_head, (0, spec, 4, 0)), (survey, (0, spec)), (predictions, (0, None, 10))):
+        one.ask(Job(function, (run, *arguments)), "reader")
+    return time.perf_counter() - began

@@ -1,0 +1,68 @@
+"""Across layers, Heads off, and A and B in a real Chromium: the main path of each, and what fits on the screen.
+
+python -m pytest tests/browser/test_across.py
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.across import AandB, AcrossLayers, HeadsOff
+from tests.browser.explore import Explore
+
+Visit = Callable[..., AcrossLayers]
+
+
+def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
+    page = visit(kind=AcrossLayers)
+    assert page.columns() == ["token", "embedding", "L0", "L1", "L2", "L3", "L4", "L5 the model"]
+    before = page.sentence()
+    assert "on top from L4 on" in before
+    page.toggle("Causal")
+    assert "Under the standard masks" in page.sentence()
+    page.pick("One token, layer by layer").choose("Over heads", "flow")
+    assert "the most that can flow" in page.sentence()
+    assert "over=flow" in page.page.url
+    page.pick("All tokens")
+    assert page.weights().shape == (23, 23)
+    page.page.go_back()
+    page.page.wait_for_function("document.querySelector('p.sentence')?.innerText.includes('can flow')")
+
+
+def test_heads_are_ranked_and_the_strongest_turned_off(visit: Visit) -> None:
+    page = visit(kind=HeadsOff)
+    assert page.sentence().startswith("Turning L4 H0 off")
+    page.press("Rank all heads")
+    page.page.get_by_text("Of all 36 heads").wait_for()
+    page.press("Turn L0 H3 off")
+    assert page.sentence().startswith("Turning L0 H3 off")
+    page.press("Stop ranking")
+    assert not page.page.get_by_text("Of all 36 heads").count()
+
+
+def test_a_and_b_share_their_colours_and_their_query(visit: Visit) -> None:
+    page = visit(kind=AandB)
+    assert page.largest("head_a") == page.largest("head_b")
+    page.choose("Head", "3")
+    assert page.sentence().startswith("L4 H3")
+    page.pick("another text")
+    assert page.page.get_by_role("textbox", name="B's text").is_visible()
+    assert "b_text" not in page.page.url
+
+
+@pytest.mark.parametrize("kind", [AcrossLayers, HeadsOff, AandB])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1920, True)])
+def test_nothing_is_cut_off(visit: Visit, kind: type[AcrossLayers], width: int, dark: bool) -> None:
+    assert visit(kind=kind, width=width, dark=dark).cut_off() == []
+
+
+@pytest.mark.parametrize("kind", [Explore, AandB])
+def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, kind: type[Explore]) -> None:
+    """Wider, its colour bar and its small pictures would be cut off."""
+    page = visit("causal=false", width=1920, height=800, kind=kind)
+    widths = page.page.evaluate(
+        """() => [...document.querySelectorAll('[class*="st-key-pair_"], [class*="st-key-one_"]')].map((room) =>
+          [...room.querySelectorAll('.stPlotlyChart, .main-svg')].map((element) => element.clientWidth))"""
+    )
+    assert widths
+    assert all(len(set(some)) == 1 for some in widths), widths

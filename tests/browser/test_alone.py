@@ -1,0 +1,224 @@
+"""Pages without a server, in a Chromium without a network: reports, a notebook's pictures, a live widget.
+
+    python -m pytest tests/browser/test_alone.py
+
+Nothing may be fetched but the file itself, and what a picture says of a cell is what the trace holds.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import unmask
+from tests.browser.conftest import Watch
+from unmask.notebook import LoadedModel
+from unmask.runs import Run
+from viz.components import VIEWS, source
+from viz.explorer import explorer_page
+from viz.heads.cells import weight_text
+from viz.report import ABSENT
+
+TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
+CELL = re.compile(r"(\d+): .* looks at (\d+): .* · (.+)")
+Open = Callable[[Path], Page]
+
+
+@pytest.fixture(scope="module")
+def story() -> LoadedModel:
+    return unmask.load("story")
+
+
+@pytest.fixture(scope="module")
+def run(story: LoadedModel) -> Run:
+    return story.run(TEXT)
+
+
+@pytest.fixture
+def open_file(browser: Browser) -> Iterator[Open]:
+    """A file as by a double click. Afterwards: it may have asked for nothing, and met no error."""
+    watch, asked = Watch(""), []
+    context = browser.new_context(offline=True, viewport={"width": 1100, "height": 900})
+
+    def opened(file: Path) -> Page:
+        page = context.new_page()
+        watch.follow(page)
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        return page
+
+    yield opened
+    context.close()
+    assert not watch.errors
+    assert not watch.elsewhere
+    assert all(url.startswith(("file:", "data:", "about:")) for url in asked)
+    assert len([url for url in asked if url.startswith("file:")]) == 1
+
+
+def colours(canvas: Locator) -> int:
+    """How many different colours a canvas shows."""
+    return canvas.evaluate("""canvas => {
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(new Uint32Array(data.buffer)).size;
+    }""")
+
+
+def pointed_at(place: Locator, across: float, down: float) -> tuple[int, int, str] | None:
+    """Query, key, and what is said of the cell at these shares of a heatmap's canvas."""
+    box = place.locator("canvas").bounding_box()
+    assert box
+    place.page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
+    found = CELL.fullmatch(place.locator(".cell").inner_text())
+    return (int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def said_of_cells(place: Locator) -> dict[tuple[int, int], str]:
+    """What is said at points all over a heatmap."""
+    expect(place).to_have_attribute("data-head", re.compile("L"))
+    points = [(across / 23, down / 19) for across in range(2, 20) for down in range(1, 15)]
+    found = [pointed_at(place, *point) for point in points]
+    said = {(query, key): words for query, key, words in filter(None, found)}
+    assert len(said) > 60
+    return said
+
+
+def check_cells(said: dict[tuple[int, int], str], weights: np.ndarray, blocked: np.ndarray) -> None:
+    for cell, words in said.items():
+        expected = "blocked by causal" if blocked[cell] else f"weight {weight_text(weights[cell])}"
+        assert words == expected
+
+
+def test_a_report_by_double_click(run: Run, open_file: Open, tmp_path: Path) -> None:
+    page = open_file(unmask.report(run, [(4, 0), (2, 3)]).save(tmp_path / "report.html"))
+    heatmap, overview = page.locator(".heatmap"), page.locator(".overview canvas")
+    causal = ~np.tri(len(run.labels), dtype=bool)
+    check_cells(said_of_cells(heatmap), run.head(4, 0).numpy(), causal)
+    assert colours(heatmap.locator("canvas")) > 50
+    assert colours(overview) > 50
+    box = overview.bounding_box()
+    assert box
+    overview.click(position={"x": 26 + 3.5 * (box["width"] - 26) / 6, "y": 26 + 1.5 * (box["height"] - 26) / 6})
+    expect(page.locator("[data-part=name]")).to_have_text("L1 H3")
+    expect(heatmap).to_have_attribute("data-head", "L1 H3")
+    check_cells(said_of_cells(heatmap), run.head(1, 3).numpy(), causal)
+    page.get_by_role("button", name="L2 H3").click()
+    expect(heatmap).to_have_attribute("data-head", "L2 H3")
+    expect(page.locator(".tokens")).to_have_attribute("data-head", "L2 H3")
+    expect(page.locator(".overview .name")).to_contain_text("Layer 2, head 3")
+
+
+def test_a_report_by_keyboard(run: Run, open_file: Open, tmp_path: Path) -> None:
+    page = open_file(unmask.report(run, [(4, 0)]).save(tmp_path / "report.html"))
+    heatmap = page.locator(".heatmap")
+    expect(heatmap).to_have_attribute("data-head", "L4 H0")
+    page.locator(".overview canvas").focus()
+    for key in ("ArrowUp", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    expect(heatmap).to_have_attribute("data-head", "L3 H1")
+    heatmap.locator("canvas").focus()
+    last = len(run.labels) - 1
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):  # the first one finds the cell of the framed row
+        page.keyboard.press(key)
+    weight = weight_text(run.head(3, 1).numpy()[last - 1, last - 1])
+    expect(heatmap.locator(".cell")).to_contain_text(f"{last - 1}: ")
+    expect(heatmap.locator(".cell")).to_contain_text(f"weight {weight}")
+    page.keyboard.press("Enter")
+    expect(page.locator(".tokens .said")).to_contain_text(f"{last - 1}: {run.labels[last - 1]} looks at")
+
+
+def test_a_head_that_a_report_has_no_room_for(run: Run, open_file: Open, tmp_path: Path) -> None:
+    drawn = run.all_heads([(4, 0)], cells=1, tokens=64)
+    assert list(drawn.heads) == [(4, 0)]
+    file = tmp_path / "one.html"
+    file.write_text(explorer_page("one", drawn, absent=ABSENT), encoding="utf-8")
+    page = open_file(file)
+    page.locator(".overview canvas").focus()
+    expect(page.locator(".heatmap")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-part=name]")).to_have_text(ABSENT.replace("{}", "L5 H0"))
+    expect(page.locator(".heatmap")).to_be_hidden()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page.locator(".heatmap")).to_be_visible()
+
+
+def test_a_difference(story: LoadedModel, run: Run, open_file: Open, tmp_path: Path) -> None:
+    lifted = story.run(TEXT, causal=False)
+    page = open_file(lifted.head(4, 0).difference(run.head(4, 0)).save(tmp_path / "difference.html"))
+    change = lifted.head(4, 0).numpy() - run.head(4, 0).numpy()
+    said = said_of_cells(page.locator(".heatmap"))
+    for cell, words in said.items():
+        digits = weight_text(abs(change[cell]))
+        sign = "" if digits == "0.0000" else "+" if change[cell] > 0 else "−"
+        assert words == f"change {sign}{digits}"
+
+
+def test_tokens(run: Run, open_file: Open, tmp_path: Path) -> None:
+    page = open_file(run.tokens(4, 0).save(tmp_path / "tokens.html"))
+    page.get_by_text("·said", exact=True).hover()
+    at = run.labels.index("·said")
+    first = int(run.head(4, 0).numpy()[at].argmax())
+    weight = weight_text(run.head(4, 0).numpy()[at, first])
+    expect(page.locator(".said")).to_contain_text(f"{at}: ·said looks at {first}: {run.labels[first]} {weight}")
+
+
+def test_arcs(run: Run, open_file: Open, tmp_path: Path) -> None:
+    page = open_file(run.arcs(4, [0, 1]).save(tmp_path / "arcs.html"))
+    strong = int((run.arcs(4, [0, 1]).numpy() >= 0.1).sum())
+    expect(page.locator(".arcs")).to_contain_text(f"{strong} lines")
+
+
+WIDGET = """
+<!doctype html><meta charset="utf-8"><div id="place"></div>
+<script type="module">
+const bytes = Uint8Array.from(atob("%s"), (one) => one.charCodeAt(0));
+const traits = %s;
+const saved = (globalThis.saved = []);
+const model = {
+  get: (name) => (name === "packet" ? new DataView(bytes.buffer) : traits[name]),
+  set: (name, value) => saved.push([name, value]),
+  save_changes: () => {},
+  on: () => {},
+  off: () => {},
+};
+const module = await import(URL.createObjectURL(new Blob([%s], { type: "text/javascript" })));
+globalThis.leave = module.default.render({ model, el: document.getElementById("place") });
+</script>
+"""
+
+
+@pytest.mark.parametrize("view", ["overview", "heatmap", "tokens"])
+def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
+    """By what anywidget promises of a model: get, set, save_changes, on, off."""
+    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0)}[view]
+    packet = base64.b64encode(shown.canvas().packet).decode()
+    traits = {"view": view, "style": source("widget.css", f"{view}.css")}
+    code = source(*VIEWS[view], "anywidget.js")
+    file = tmp_path / "widget.html"
+    file.write_text(WIDGET % (packet, json.dumps(traits), json.dumps(code)), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    if view == "tokens":
+        page.get_by_text("·time", exact=True).click()
+        expected = ["query", 4]
+    elif view == "heatmap":
+        page.locator("canvas").focus()
+        for key in ("ArrowUp", "ArrowUp", "Enter"):
+            page.keyboard.press(key)
+        expected = ["query", len(run.labels) - 2]
+    else:
+        page.locator("canvas").focus()
+        for key in ("ArrowUp", "Enter"):
+            page.keyboard.press(key)
+        expected = ["pick", [3, 0]]
+    page.wait_for_function("saved.length > 0")
+    assert page.evaluate("saved.at(-1)") == expected
+    page.evaluate("leave()")
+    page.close()

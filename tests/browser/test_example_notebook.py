@@ -1,0 +1,81 @@
+"""docs/lift_the_mask.ipynb: executed in a kernel on the model that ships, exported, and opened without a network.
+
+python -m pytest tests/browser/test_example_notebook.py
+"""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+from playwright.sync_api import Browser, expect
+
+import unmask
+from tests.browser.conftest import Watch
+from tests.browser.test_alone import CELL, colours
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "docs" / "lift_the_mask.ipynb"
+TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # the notebook's
+
+
+@pytest.fixture(scope="module")
+def executed() -> nbformat.NotebookNode:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"UNMASK_EXAMPLE_MODEL": "story", "HF_HUB_OFFLINE": "1", "PYTHONPATH": paths}
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": ROOT}})
+    return client.execute(env=environment)
+
+
+def test_what_is_kept_of_it_has_no_outputs() -> None:
+    cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+    assert len(cells) == 5
+    assert not any(cell.outputs for cell in cells)
+
+
+def test_it_says_which_model_it_ran(executed: nbformat.NotebookNode) -> None:
+    outputs = [cell.outputs for cell in executed.cells if cell.cell_type == "code"]
+    assert outputs[0][0].data["text/plain"] == "story: GPT-2, decoder, 6 layers, 6 heads"
+    lifted = unmask.load("story").run(TEXT, causal=False)
+    assert outputs[2][0].data["text/plain"] == repr(lifted.leak())
+    assert "[1. 1. 1." in outputs[4][0].text
+
+
+def test_exported_and_opened_without_a_network(
+    executed: nbformat.NotebookNode, browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "lift_the_mask.html"
+    exporter = HTMLExporter(
+        template_name="basic"
+    )  # the others ask a CDN for MathJax and require.js, whatever they hold
+    body, _ = exporter.from_notebook_node(executed)
+    file.write_text(f'<!doctype html><meta charset="utf-8">{body}', encoding="utf-8")
+    watch = Watch("")
+    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+    page = context.new_page()
+    watch.follow(page)
+    page.goto(file.as_uri())
+    frames = page.locator("iframe")
+    expect(frames).to_have_count(4)
+    whole = frames.nth(0).content_frame
+    heatmap = whole.locator(".heatmap canvas")
+    heatmap.scroll_into_view_if_needed()
+    expect(whole.locator(".heatmap")).to_have_attribute("data-head", "L4 H0")
+    assert colours(heatmap) > 50
+    assert colours(whole.locator(".overview canvas")) > 50
+    height = frames.nth(0).bounding_box()
+    inside = whole.locator("body").evaluate("body => body.scrollHeight")
+    assert height
+    assert height["height"] >= inside  # nothing of it has to be scrolled to
+    heatmap.hover(position={"x": 130, "y": 60})
+    expect(whole.locator(".heatmap .cell")).to_have_text(CELL)
+    assert "<table" in frames.nth(1).get_attribute("srcdoc")  # type: ignore[operator]
+    changed = unmask.load("story").run(TEXT, causal=False).difference(unmask.load("story").run(TEXT))
+    name = changed.drawn.names[changed.drawn.chosen[0][0]][changed.drawn.chosen[0][1]]
+    expect(frames.nth(2).content_frame.locator(".heatmap")).to_have_attribute("data-head", name)
+    context.close()
+    assert not watch.elsewhere
+    assert not watch.errors

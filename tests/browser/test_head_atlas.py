@@ -1,0 +1,79 @@
+"""The page Head atlas in a real Chromium: a click on a point chooses its head, and the link brings it back.
+
+python -m pytest tests/browser/test_head_atlas.py
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.explore import Explore
+
+STATE = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const scatter = document.querySelector('.st-key-atlas_scatter .js-plotly-plot');
+  const bars = document.querySelector('.st-key-atlas_distances .js-plotly-plot');
+  if (app?.dataset.testScriptState !== 'notRunning' || !scatter?._fullData || !bars?._fullData) return null;
+  const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
+  return JSON.stringify([
+    location.search, scatter._fullData.map((trace) => [trace.x, trace.y]), bars._fullData.map((trace) => trace.y),
+    text('.sentence'), text('table.numbers'), text('.deciles'),
+  ]);
+}"""
+POINT = """(chart, head) => {
+  const trace = chart._fullData.find((one) => one.name === 'heads');
+  const at = trace.customdata.findIndex((one) => one[0] === head[0] && one[1] === head[1]);
+  const box = chart.getBoundingClientRect(), {xaxis, yaxis} = chart._fullLayout;
+  return [box.x + xaxis._offset + xaxis.d2p(trace.x[at]), box.y + yaxis._offset + yaxis.d2p(trace.y[at])];
+}"""
+
+
+class HeadAtlas(Explore):
+    """The page at its address, once it has settled."""
+
+    PATH = "head_atlas"
+    STATE = STATE
+
+    def click_head(self, layer: int, head: int) -> None:
+        """On its point."""
+        chart = self.page.locator(".st-key-atlas_scatter .js-plotly-plot")
+        x, y = chart.evaluate(POINT, [layer, head])
+        self.after(lambda: self.page.mouse.click(x, y))
+
+    def sentences(self) -> str:
+        return "|".join(self.page.locator(".sentence").all_inner_texts())
+
+    def pick(self, name: str) -> None:
+        """One option of a segmented control."""
+        self.after(lambda: self.page.get_by_role("radio", name=name, exact=True).click())
+
+
+@pytest.fixture
+def atlas(visit: Callable[..., Any]) -> Callable[..., HeadAtlas]:
+    return lambda query="", **more: visit(query, kind=HeadAtlas, **more)
+
+
+def test_a_click_on_a_point_shows_its_head_and_the_link_brings_it_back(atlas: Callable[..., HeadAtlas]) -> None:
+    page = atlas("y=previous&x=entropy")
+    assert "L4 H0 is called first token" in page.sentences()
+    page.click_head(0, 3)
+    assert "L0 H3 is called previous token" in page.sentences()
+    assert "layer=0&head=3" in page.page.url
+    page.pick("Random")
+    assert "induction L5 H2, " in page.sentences()
+    again = atlas(page.page.url.partition("?")[2])
+    assert again.sentences() == page.sentences()
+
+
+def test_a_mark_finds_a_head_and_its_button_shows_it(atlas: Callable[..., HeadAtlas]) -> None:
+    page = atlas("section=find&back=1")
+    page.after(lambda: page.page.get_by_role("button", name="Look at L0 H3").click())
+    assert "L0 H3 is called previous token" in page.sentences()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("query", "width"), [("", 1280), ("section=find", 1280), ("section=all", 1920), ("", 390)])
+def test_nothing_is_cut_off(atlas: Callable[..., HeadAtlas], dark: bool, query: str, width: int) -> None:
+    page = atlas(query, dark=dark, width=width)
+    assert page.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")

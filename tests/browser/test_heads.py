@@ -1,0 +1,202 @@
+"""The views of one head in a real Chromium: what pointing costs, what outlives a change of head, what agrees.
+
+python -m pytest tests/browser/test_heads.py
+"""
+
+import re
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from tests.browser.heads import VIEWS, Heads
+from viz.heads.cells import weight_text
+
+Visit = Callable[..., Heads]
+COUNT_FRAMES = """() => {
+  const send = WebSocket.prototype.send;
+  window.sent = 0;
+  WebSocket.prototype.send = function (...frame) {
+    window.sent += 1;
+    return send.apply(this, frame);
+  };
+}"""
+LINE = "The cat saw a dog and the cat ran"
+
+
+@pytest.fixture
+def heads(visit: Callable[..., Heads]) -> Visit:
+    return lambda height=1500, **choices: visit(urlencode({"text": LINE} | choices), kind=Heads, height=height)
+
+
+def chosen(page: Heads, name: str) -> str | None:
+    """A choice in the address."""
+    return parse_qs(urlsplit(page.page.url).query).get(name, [None])[0]
+
+
+class TestTokens:
+    def test_pointing_lights_the_others_and_asks_the_server_nothing(self, heads: Visit) -> None:
+        page = heads(layer=4, head=0)
+        weights = page.weights()
+        page.page.evaluate(COUNT_FRAMES)
+        requests: list[str] = []
+        page.page.on("request", lambda request: requests.append(request.url))
+        for query in (3, 7, 1):
+            page.tokens.nth(query).hover()
+            expected = [weight_text(weight) for weight in weights[query][: query + 1]]
+            titles = page.titles()
+            assert [title.rpartition(" ")[2] for title in titles[: query + 1]] == expected
+            assert all(title.endswith("blocked by causal") for title in titles[query + 1 :])
+            lit = page.lights()
+            assert lit[query + 1 :] == [0] * (len(lit) - query - 1)
+            assert max(range(query + 1), key=lit.__getitem__) == int(weights[query][: query + 1].argmax())
+        page.page.wait_for_timeout(600)
+        assert (page.page.evaluate("sent"), requests) == (0, [])
+        page.after(lambda: page.tokens.nth(2).click())
+        assert page.page.evaluate("sent") > 0, "a click is told, so frames are counted"
+
+    def test_a_blocked_token_looks_unlike_one_of_small_weight(self, heads: Visit) -> None:
+        page = heads(layer=4, head=0, query=4)
+        classes = page.tokens.evaluate_all("all => all.map((one) => one.classList.contains('blocked'))")
+        hatched = page.tokens.evaluate_all("all => all.map((one) => one.style.backgroundImage.includes('url'))")
+        assert classes == hatched == [place > 4 for place in range(len(classes))]
+
+    def test_is_looked_at_by_lights_a_column(self, heads: Visit) -> None:
+        page = heads(layer=4, head=0)
+        weights = page.weights()
+        page.after(lambda: page.page.get_by_role("button", name="is looked at by").click())
+        page.tokens.nth(0).hover()
+        assert [title.rpartition(" ")[2] for title in page.titles()] == [
+            weight_text(weight) for weight in weights[:, 0]
+        ]
+        assert chosen(page, "towards") == "by"
+
+    def test_a_click_chooses_the_query_everywhere(self, heads: Visit) -> None:
+        page = heads()
+        page.after(lambda: page.tokens.nth(5).click())
+        assert chosen(page, "query") == "5"
+        assert page.shown("Query").startswith("5: ")
+        shapes = page.chart.evaluate("chart => (chart.layout.shapes ?? []).map((shape) => [shape.y0, shape.y1])")
+        assert shapes == [[4.5, 5.5]]
+
+    def test_pins_survive_a_change_of_head_and_come_back_with_the_link(self, heads: Visit) -> None:
+        page = heads(layer=4, head=0)
+        page.after(lambda: page.tokens.nth(3).click(modifiers=["Shift"]))
+        page.after(lambda: page.tokens.nth(6).click(modifiers=["Shift"]))
+        assert chosen(page, "pins") == "3,6"
+        before = page.weights()
+        page.choose("Head", "2")
+        assert not (page.weights()[3, :4] == before[3, :4]).all()
+        for number, query in enumerate((3, 6)):
+            pinned = page.page.locator(".st-key-head_tokens .pin").nth(number).locator(".token")
+            titles = pinned.evaluate_all("all => all.map((one) => one.title)")
+            expected = [weight_text(weight) for weight in page.weights()[query][: query + 1]]
+            assert [title.rpartition(" ")[2] for title in titles[: query + 1]] == expected
+        again = heads(layer=4, head=0, pins="3,6")
+        assert again.page.locator(".st-key-head_tokens .pin").count() == 2
+
+
+class TestKeyboard:
+    def test_it_alone_reaches_every_view(self, heads: Visit) -> None:
+        page = heads()
+        page.page.get_by_role("radio", name="Tokens", exact=True).focus()
+        for name in VIEWS[1:]:
+            page.page.keyboard.press("ArrowRight")
+            page.after(lambda: page.page.keyboard.press("Enter"))
+            pressed = page.page.get_by_role("radio", name=name, exact=True)
+            assert pressed.evaluate("one => one === document.activeElement"), f"{name} is not where Tab led"
+            assert chosen(page, "view") == {"Why this cell": "why"}.get(name, name.lower())
+
+    def test_arrow_keys_move_the_query_and_enter_pins_it(self, heads: Visit) -> None:
+        page = heads(query=2)
+        page.page.locator(".st-key-head_tokens .tokens > .text").focus()
+        for _ in range(3):
+            page.page.keyboard.press("ArrowRight")
+        page.after(lambda: page.page.keyboard.press("Enter"))
+        page.page.wait_for_function("() => location.search.includes('query=5')")
+        assert (chosen(page, "query"), chosen(page, "pins")) == ("5", "5")
+        assert page.page.locator(".st-key-head_tokens .text").first.evaluate(
+            "list => list.getRootNode().activeElement === list"
+        ), "the keyboard lost its place"
+
+
+class TestAgreement:
+    def test_a_cell_has_the_same_number_in_every_view(self, heads: Visit) -> None:
+        query, key = 8, 3
+        page = heads(layer=4, head=0, query=query, key=key)
+        weight = page.weights()[query, key]
+        text = weight_text(weight)
+        (line,) = [line for line in page.hover_text(query, key) if line.startswith("weight")]
+        assert line == f"weight {text}"
+        assert page.titles()[key].endswith(f"weight {text}")
+        page.page.get_by_role("button", name="Values").click()
+        assert page.tokens.nth(key).locator("small").inner_text() == text
+
+        page.view("Arcs")
+        assert arc_tooltip(page, query, key).endswith(f"weight {text}")
+
+        page.view("Bars")
+        bars = page.page.locator(".st-key-head_bars .js-plotly-plot").evaluate(
+            "chart => [chart.data[0].hovertemplate, Array.from(chart._fullData[0].y)]"
+        )
+        assert "%{y:.4f}" in bars[0]
+        assert weight_text(bars[1][key]) == text
+
+        page.view("Why this cell")
+        assert f"Its weight is {text}" in page.page.locator(".key").all_inner_texts()[1]
+
+        page.view("Carried")
+        rows = page.page.locator("table.numbers").first.locator("tr").all_inner_texts()
+        assert any(re.match(rf"{key}: \S+\s.*\b{re.escape(text)}\b", row.replace("\n", " ")) for row in rows)
+
+        page.view("Numbers")
+        cell = page.page.locator("[data-testid=stDataFrame] td").filter(has_text=text)
+        assert cell.count() >= 1
+
+
+class TestArcs:
+    def test_an_arc_s_tooltip_is_its_cell(self, heads: Visit) -> None:
+        page = heads(view="arcs", layer=4, head=0)
+        weights = page.weights()
+        paths = page.page.locator(".st-key-head_arcs path")
+        cells = paths.evaluate_all("all => all.map((one) => [one.dataset.query, one.dataset.key].map(Number))")
+        assert sorted(map(tuple, cells)) == sorted(
+            (q, k) for q in range(len(weights)) for k in range(q + 1) if weights[q, k] >= 0.1
+        )
+        for query, key in cells[:3]:
+            assert arc_tooltip(page, query, key).endswith(f"weight {weight_text(weights[query, key])}")
+
+    def test_the_first_token_can_be_hidden_and_it_says_that_nothing_is_renormalised(self, heads: Visit) -> None:
+        page = heads(view="arcs", layer=4, head=0)
+        paths = page.page.locator(".st-key-head_arcs path[data-key='0']")
+        assert paths.count() > 0
+        page.page.get_by_label("Hide the first token").check()
+        assert paths.count() == 0
+        assert "nothing is renormalised" in page.page.locator(".st-key-head_arcs .said").first.inner_text()
+
+    def test_several_heads_have_a_colour_each(self, heads: Visit) -> None:
+        page = heads(view="arcs", layer=4, head=0, heads="1,3")
+        paths = page.page.locator(".st-key-head_arcs path")
+        found = paths.evaluate_all("all => all.map((one) => `${one.dataset.head} ${one.getAttribute('stroke')}`)")
+        assert {one.rpartition(" ")[0] for one in found} == {"L4 H0", "L4 H1", "L4 H3"}
+        assert len(set(found)) == 3
+
+
+def arc_tooltip(page: Heads, query: int, key: int) -> str:
+    """What the tooltip says on a line, near its left end, where lines of different queries are apart."""
+    path = page.page.locator(f".st-key-head_arcs path[data-query='{query}'][data-key='{key}']").first
+    if not path.count():
+        page.page.get_by_label("The smallest weight drawn").fill("0.01")
+    path.scroll_into_view_if_needed()
+    share = 0.06
+    x, y = path.evaluate(
+        """(path, share) => {
+             const box = path.ownerSVGElement.getBoundingClientRect();
+             const point = path.getPointAtLength(path.getTotalLength() * share);
+             return [box.x + point.x, box.y + point.y];
+           }""",
+        share,
+    )
+    page.page.mouse.move(x - 1, y)
+    page.page.mouse.move(x, y)
+    return page.page.locator(".st-key-head_arcs .tip").inner_text()

@@ -1,0 +1,135 @@
+"""Rollout and flow against their definitions, worked out by hand on three tokens; maps over heads, masks included.
+
+python -m pytest tests/model/heads/test_rollout.py
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from model.base import Model
+from model.heads import reach, rollout
+from model.heads.rollout import flow, layer_maps, over_heads, token_flow
+from model.masks import MaskSpec, Stroke
+from model.text import TokenBatch
+
+TEXTS = ["the cat sat on the mat and the cat", "the mat"]
+CAUSAL = np.array(  # two layers of mean attention over three tokens
+    [[[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 0], [0.2, 0.6, 0.2]]], np.float64
+)
+SPECS = [
+    MaskSpec(),
+    MaskSpec(causal=False),
+    MaskSpec(causal=False, padding=False),
+    MaskSpec(sliding=2),
+    MaskSpec(drawn=(Stroke("block", 1, 0, 4, 3),), heads=(1,)),
+    MaskSpec(causal=False, layers=(1,)),
+]
+
+
+@pytest.fixture(scope="module")
+def batch(tiny: Model) -> TokenBatch:
+    return tiny.encode(TEXTS, "left")
+
+
+def test_rollout_by_hand_under_a_causal_mask() -> None:
+    """Layer 0 with its residual: rows (1 0 0), (¼ ¾ 0), (0 ½ ½). Layer 1: (1 0 0), (0 1 0), (.1 .3 .6)."""
+    found = rollout.rollout(CAUSAL)
+    np.testing.assert_allclose(found[0], [[1, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]], atol=1e-7)
+    # .1·(1 0 0) + .3·(¼ ¾ 0) + .6·(0 ½ ½)
+    np.testing.assert_allclose(found[1], [[1, 0, 0], [0.25, 0.75, 0], [0.175, 0.525, 0.3]], atol=1e-7)
+
+
+def test_rollout_by_hand_without_one() -> None:
+    every = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0]]] * 2, np.float64)  # each looks at the next, in a ring
+    np.testing.assert_allclose(rollout.rollout(every)[0], [[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
+    np.testing.assert_allclose(rollout.rollout(every)[1], [[0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.5, 0.25, 0.25]])
+
+
+def test_a_row_that_looks_at_nothing_stays_itself_and_one_that_sums_to_less_is_scaled() -> None:
+    mean = np.array([[[0, 0, 0], [0.5, 0.0, 0], [0, 0, 1]]], np.float64)
+    np.testing.assert_allclose(rollout.rollout(mean)[0], [[1, 0, 0], [1 / 3, 2 / 3, 0], [0, 0, 1]])
+
+
+def test_flow_by_hand() -> None:
+    """From token 2 after layer 1, whose edges are .1 to token 0, .3 to 1 and .6 to itself: to token 0 flow all of .1,
+    and by way of 1 what its edge to 0 lets through, ¼. To 1: by way of 1 all of .3 (its edge is ¾), of itself ½.
+    To 2: by way of itself alone, ½."""
+    found = flow(CAUSAL, 2)
+    np.testing.assert_allclose(found[0], [0, 0.5, 0.5], atol=1e-6)
+    np.testing.assert_allclose(found[1], [0.1 + 0.25, 0.3 + 0.5, 0.5], atol=1e-6)
+
+
+def test_flow_differs_from_rollout_as_the_paper_says() -> None:
+    """Through two ways of ½ each flows all: rollout multiplies, flow takes the narrowest edge."""
+    mean = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0]]] * 2, np.float64)
+    np.testing.assert_allclose(flow(mean, 0)[1], [0.5, 1, 0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("how", ["mean", "maximum"])
+def test_over_heads_each_layer_is_its_heads_together(
+    tiny: Model, batch: TokenBatch, spec: MaskSpec, row: int, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 13 * 5)  # five queries at a time
+    trace = tiny.run(batch)
+    found = over_heads(trace, row, spec, how)  # type: ignore[arg-type]
+    for layer in range(2):
+        heads = torch.stack([trace.weights(layer, head, row, spec) for head in range(3)])
+        expected = heads.mean(0) if how == "mean" else heads.amax(0)
+        np.testing.assert_allclose(found[layer], expected.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_rollout_reaches_exactly_what_the_masks_let_reach(
+    tiny: Model, batch: TokenBatch, spec: MaskSpec, row: int
+) -> None:
+    trace = tiny.run(batch, spec)
+    found = layer_maps(trace, row, spec, "rollout")
+    np.testing.assert_allclose(found.maps.sum(-1), 1, atol=1e-5)
+    first = reach.reach(reach.layer_masks(trace, row, spec)).numpy()
+    for layer in range(2):
+        np.testing.assert_array_equal(
+            found.maps[layer] > 0, (first > 0) & (first <= layer + 1) | np.eye(len(first), dtype=bool)
+        )
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_cell_is_blocked_where_it_is_so_for_every_head(tiny: Model, batch: TokenBatch, spec: MaskSpec) -> None:
+    trace = tiny.run(batch)
+    found = layer_maps(trace, 1, spec, "mean")
+    for layer in range(2):
+        allowed = torch.stack([trace.allowed(layer, 1, spec, head=head) for head in range(3)]).any(0).numpy()
+        closed = np.any([np.zeros_like(allowed), *found.closed(layer).values()], axis=0)
+        np.testing.assert_array_equal(closed, ~allowed)
+
+
+def test_layers_under_the_same_masks_share_them(tiny: Model, batch: TokenBatch) -> None:
+    found = layer_maps(tiny.run(batch), 1, MaskSpec(), "mean")
+    assert found.blocked[0]["causal"] is found.blocked[1]["causal"]
+    side = batch.ids.shape[1]
+    assert found.nbytes() == 2 * side * side * 4 + 2 * side * side  # maps, and two masks
+
+
+def test_flow_of_a_run_stays_behind_the_mask(tiny: Model, batch: TokenBatch) -> None:
+    trace = tiny.run(batch)
+    query = batch.real(0).start + 3
+    found = token_flow(trace, 0, MaskSpec(), query).flow
+    assert found.shape == (2, batch.ids.shape[1])
+    assert (found[:, query + 1 :] == 0).all()
+    assert (found[:, batch.real(0).start : query + 1] > 0).all()
+    assert found.max() <= 1
+
+
+def test_a_text_too_long_is_refused_with_how_long_it_may_be(
+    tiny: Model, batch: TokenBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, side = tiny.run(batch), batch.ids.shape[1]
+    monkeypatch.setattr(rollout, "MOST_BYTES", 2 * 7 * 7 * 4)
+    monkeypatch.setattr(rollout, "MOST_FLOW", 4 * 5**3 + 1)
+    with pytest.raises(ValueError, match=f"at most 7 tokens over all 2 layers, got {side}"):
+        layer_maps(trace, 0, MaskSpec(), "mean")
+    with pytest.raises(ValueError, match=f"at most 5 tokens for attention flow over 2 layers, got {side}"):
+        token_flow(trace, 0, MaskSpec(), 1)

@@ -1,0 +1,150 @@
+"""Heads off without a browser: what is off, in which way, and all heads ranked.
+
+python -m pytest tests/pages/test_ablation.py
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model.base import Model
+from model.heads.ablation import HeadsOff, layer_effects, outcome
+from model.masks import MaskSpec, Stroke
+from tests.model.huggingface.families import save
+from tests.pages.explore import Explore, array
+from ui.ablation import choosing
+from ui.examples import FIRST
+
+ROOT = Path(__file__).parents[2]
+TEXT = "the cat sat on a mat and then it saw the cat"
+
+
+class Ablation(Explore):
+    """One reader's page."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
+        self.app.switch_page("pages/ablation.py")
+        self.app.query_params.update(query)
+        self.run()
+
+    def off(self, *heads: tuple[int, int]) -> "Ablation":
+        self.app.multiselect(key="heads_chosen").set_value(list(heads))
+        self.run()
+        return self
+
+    def press(self, key: str) -> "Ablation":
+        self.app.button(key=key).click()
+        self.run()
+        return self
+
+    def effects(self) -> np.ndarray:
+        return array(self.figures()["effects"]["data"][0]["z"])
+
+    def losses(self) -> list[np.ndarray]:
+        return [array(curve["y"]) for curve in self.figures()["loss_figure"]["data"]]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("bert", "mistral", "t5")}
+
+
+@pytest.mark.parametrize("way", ["zero", "mean", "mask"])
+def test_the_page_shows_what_the_model_computes(story: Model, way: str) -> None:
+    page = Ablation(heads_off="4.0,0.3", way_off=way, query="11", mask_off="not_first")
+    batch = story.encode([FIRST])
+    own = MaskSpec(drawn=(Stroke("block", 0, 0, 999_999, 0),)) if way == "mask" else None
+    off = HeadsOff(((4, 0), (0, 3)), way, own)  # type: ignore[arg-type]
+    target = int(batch.ids[0, 12])
+    whole, without = (outcome(story, batch, MaskSpec(), 0, 11, one, target) for one in (HeadsOff(()), off))
+    change = whole.log_probability - without.log_probability
+    assert re.search(
+        rf"Turning L4 H0 and L0 H3 off \(.*\) (costs|saves) {abs(change):.2f} nats on “{whole.label}”", page.sentence()
+    )
+    assert ("costs" in page.sentence()) == (change > 0)
+    now, before = page.losses()
+    np.testing.assert_allclose(now, without.losses, atol=1e-5)
+    np.testing.assert_allclose(before, whole.losses, atol=1e-5)
+    assert [token for token, _ in page.candidates()][1::2] == [
+        label.replace("<", "&lt;").replace(">", "&gt;") for label, _ in whole.candidates
+    ]
+
+
+def test_no_head_off_shows_one_run() -> None:
+    page = Ablation().off()
+    assert (
+        page.sentence().strip()
+        == "No head is off. Choose heads above, or rank them all by what they do to this prediction."
+    )
+    assert len(page.losses()) == 1
+    assert page.url["heads_off"] == ""
+    assert Ablation(**page.url)["heads_chosen"] == []
+
+
+def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) -> None:
+    page = Ablation()
+    assert "effects" not in page.figures()
+    page.press("rank")
+    batch = story.encode([FIRST])
+    query = batch.ids.shape[1] - 1
+    target = outcome(story, batch, MaskSpec(), 0, query, HeadsOff(())).target
+    expected = [
+        layer_effects(story, batch, MaskSpec(), 0, query, target, layer, 6, HeadsOff(())).effects for layer in range(6)
+    ]
+    np.testing.assert_allclose(page.effects(), np.stack(expected), atol=1e-5)
+    layer, head = np.unravel_index(int(np.argmax(expected)), (6, 6))
+    page.press("turn_first")
+    assert page["heads_chosen"] == [(layer, head)]
+    assert page.sentence().startswith(f"Turning L{layer} H{head} off")
+    assert page.url == {"heads_off": f"{layer}.{head}", "ranking": "true"}
+    page.press("rank")
+    assert "effects" not in page.figures()
+
+
+def test_the_masks_hold_for_both_runs(story: Model) -> None:
+    page = Ablation(causal="false", heads_off="4.0")
+    batch = story.encode([FIRST])
+    np.testing.assert_allclose(page.losses()[1], story.run(batch, MaskSpec(causal=False)).losses().numpy(), atol=1e-5)
+    page.app.button_group(key="way_off").set_value("mask")
+    page.run()
+    assert "later tokens too" not in page.app.selectbox(key="mask_off").options  # they all do
+
+
+@pytest.mark.parametrize("written", ["9.9", "nonsense", "4.0.1", "-1.2", ",,"])
+def test_a_link_s_heads_that_are_not_there_are_left_out(written: str) -> None:
+    assert Ablation(heads_off=written)["heads_chosen"] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "heads"),
+    [("", []), ("4.0,0.3", [(4, 0), (0, 3)]), ("1.1,1.1", [(1, 1)]), ("1.2x3.4", [(1, 2), (3, 4)])],
+)
+def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int, int]]) -> None:
+    assert choosing.read(written) == heads
+    assert choosing.read(choosing.write(heads)) == heads
+
+
+class TestOtherModels:
+    def test_an_encoder_predicts_nothing(self, folders: dict[str, str]) -> None:
+        assert "An encoder predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
+
+    def test_a_decoder_with_a_window(self, folders: dict[str, str]) -> None:
+        page = Ablation(model=folders["mistral"], text=TEXT, ranking="true")
+        assert page.effects().shape == (3, 4)
+        assert np.isfinite(page.effects()).all()
+
+    @pytest.mark.parametrize("attention", ["encoder", "decoder"])
+    def test_an_encoder_decoder_s_two_stacks(self, folders: dict[str, str], attention: str) -> None:
+        page = Ablation(model=folders["t5"], text=TEXT, target="on a mat", attention=attention, ranking="true")
+        layers = 3 if attention == "encoder" else 2
+        assert page.effects().shape == (layers, 4)
+        assert (np.abs(page.effects()) > 1e-6).any()
+
+    def test_a_model_whose_heads_cannot_be_turned_off_says_so(self) -> None:
+        page = Ablation(model="dates", text="3 March 2021", heads_off="0.1")
+        assert "what its heads give cannot be changed here" in " ".join(page.said("error"))

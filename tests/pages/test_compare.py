@@ -1,0 +1,120 @@
+"""A and B without a browser: other masks, another text, another model.
+
+python -m pytest tests/pages/test_compare.py
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model import catalog
+from model.base import Model
+from model.masks import MaskSpec
+from tests.model.huggingface.families import save
+from tests.pages.explore import Explore, array
+from ui.compare.choosing import OTHER_TEXT
+from ui.examples import FIRST
+
+ROOT = Path(__file__).parents[2]
+TEXT = "the cat sat on a mat and then it saw the cat"
+
+
+class Compare(Explore):
+    """One reader's page."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
+        self.app.switch_page("pages/compare.py")
+        self.app.query_params.update(query)
+        self.run()
+
+    def shown(self, key: str) -> np.ndarray:
+        """float [Q,K] of A ("head_a"), B ("head_b") or B - A ("head_difference"), blocked cells 0."""
+        (trace,) = [one for one in self.figures()[key]["data"] if one["name"] in ("weights", "difference")]
+        return np.nan_to_num(array(trace["z"]))
+
+    def differ(self, name: str) -> "Compare":
+        self.app.button_group(key="differs").set_value(name)
+        self.run()
+        return self
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("bert", "gpt2", "mistral", "t5")}
+
+
+def weights(model: Model, text: str, spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:
+    return model.run(model.encode([text]), spec).weights(layer, head).numpy()
+
+
+def test_two_masks(story: Model) -> None:
+    page = Compare()
+    one, other = (weights(story, FIRST, MaskSpec(causal=causal)) for causal in (True, False))
+    np.testing.assert_allclose(page.shown("head_a"), one, atol=1e-6)
+    np.testing.assert_allclose(page.shown("head_b"), other, atol=1e-6)
+    np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
+    ranges = [page.figures()[f"head_{key}"]["data"][-1]["zmax"] for key in "ab"]
+    assert ranges[0] == ranges[1]
+    assert page.sentence().startswith("L4 H0 differs most where “·silver” (13) looks at “·whist” (5): 0.99 in A")
+    page.app.toggle(key="b_causal").set_value(True)
+    page.run()
+    assert page.sentence().startswith("No weight of L4 H0 differs")
+    assert page.url == {"b_off": ""}
+    page.switch("causal", False).choose(layer=0, head=3)
+    np.testing.assert_allclose(page.shown("head_a"), weights(story, FIRST, MaskSpec(causal=False), 0, 3), atol=1e-6)
+    np.testing.assert_allclose(page.shown("head_b"), weights(story, FIRST, MaskSpec(), 0, 3), atol=1e-6)
+
+
+def test_two_texts(story: Model) -> None:
+    page = Compare(differs="text")
+    expected = weights(story, OTHER_TEXT, MaskSpec())
+    np.testing.assert_allclose(page.shown("head_b"), expected, atol=1e-6)
+    assert "“·blew / ·lost” (11)" in page.sentence()
+    page.app.text_area(key="b_text").set_value("Once upon a time")
+    page.run()
+    assert "head_difference" not in page.figures()
+    assert "different lengths" in page.sentence()
+    assert page.url == {"differs": "text"}  # the link has no text unless it is asked for
+    page.app.text_area(key="b_text").set_value(" ")
+    page.run()
+    assert "expected a text for B, got none" in " ".join(page.said("error"))
+
+
+def test_a_row_of_several_is_compared_without_its_padding() -> None:
+    page = Compare(text="the cat\nthe cat sat on the mat and saw a dog")
+    assert page.shown("head_a").shape == page.shown("head_b").shape == (3, 3)
+
+
+def test_two_models(folders: dict[str, str]) -> None:
+    page = Compare(model=folders["gpt2"], differs="model", b_model=folders["mistral"], text=TEXT, layer="2", head="3")
+    one, other = (catalog.load(folders[name]) for name in ("gpt2", "mistral"))
+    np.testing.assert_allclose(page.shown("head_a"), weights(one, TEXT, MaskSpec(), 2, 3), atol=1e-5)
+    other_weights = weights(other, TEXT, MaskSpec(), 2, 3)
+    np.testing.assert_allclose(page.shown("head_b"), other_weights, atol=1e-5)
+    assert ("head_difference" in page.figures()) == (page.shown("head_a").shape == other_weights.shape)
+
+
+def test_what_can_be_chosen_is_what_both_have(folders: dict[str, str]) -> None:
+    page = Compare(differs="model", b_model=folders["gpt2"], text=TEXT, layer="5", head="5")
+    assert (page["layer"], page["head"]) == (2, 3)
+    assert any("A has 6 layers of 6 heads, B 3 layers of 4 heads" in one.value for one in page.app.caption)
+
+
+def test_models_without_an_attention_in_common_say_so(folders: dict[str, str]) -> None:
+    page = Compare(differs="model", b_model=folders["t5"], text=TEXT)
+    assert "no attention of the same kind" in " ".join(page.said("info"))
+
+
+def test_an_encoder_beside_a_decoder_predicts_nothing(folders: dict[str, str]) -> None:
+    page = Compare(model=folders["bert"], differs="model", b_model=folders["gpt2"], text=TEXT)
+    assert page.shown("head_a").shape[0] == page.shown("head_b").shape[0] + 2  # its own marks around the text
+    assert not [one for one in page.html() if 'class="numbers next"' in one]
+
+
+def test_a_model_that_cannot_be_had_is_a_sentence() -> None:
+    page = Compare(differs="model", b_model="/no/such/folder")
+    assert "/no/such/folder" in " ".join(page.said("error"))

@@ -1,0 +1,162 @@
+"""The row of views of the chosen head on Explore, without a browser: each view of each kind of model, and the link.
+
+python -m pytest tests/pages/test_heads.py
+"""
+
+import html
+import re
+
+import numpy as np
+import pytest
+
+from model.base import Model
+from model.heads.carried import carried
+from tests.model.huggingface.families import save
+from tests.pages.explore import LINES, Explore, array
+from tests.viz.packet import unpacked
+from ui.heads.views import VIEWS
+from viz.heads.cells import weight_text
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("bert", "t5", "gemma2", "gpt_oss")}
+
+
+def texts(page: Explore) -> str:
+    """All that is said in captions and in HTML."""
+    return html.unescape(" ".join([*page.html(), *(one.value for one in page.app.caption)]))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    "choices", [{}, {"causal": "false"}, {"causal": "false", "scope": "layer"}, {"padding": "false"}]
+)
+def test_every_view_is_drawn_under_any_masks_and_stands_in_the_link(view: str, choices: dict[str, str]) -> None:
+    page = Explore(text=LINES, view=view, query="7", pins="3,5", **choices)
+    assert not page.said("error")
+    assert page.url.get("view", "tokens") == view
+    assert (page.url["query"], page.url["pins"]) == ("7", "3,5")
+    assert "nan" not in texts(page).lower()
+
+
+@pytest.mark.parametrize("view", ["arcs", "bars", "carried", "why", "numbers"])
+def test_only_the_chosen_view_is_sent(view: str) -> None:
+    page = Explore(view=view)
+    sent = set(page.packets()) & {"unmask_tokens", "unmask_arcs"}
+    assert sent == ({"unmask_arcs"} if view == "arcs" else set())
+    assert ("head_bars" in page.figures()) == (view == "bars")
+    assert ("why_strips" in page.figures()) == (view == "why")
+    assert len(page.app.dataframe) == (view == "numbers")
+
+
+OTHERS = [("t5", part) for part in ("encoder", "decoder", "cross")]
+OTHERS += [(family, "self") for family in ("bert", "gemma2", "gpt_oss")]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("family", "attention"), OTHERS)
+def test_other_networks_show_every_view_and_say_what_is_not_known(
+    folders: dict[str, str], family: str, attention: str, view: str
+) -> None:
+    text, target = "the cat sat on a mat and then it saw the cat", "a big cat and a ball"
+    page = Explore(model=folders[family], text=text, attention=attention, view=view, query="3", target=target)
+    assert page["model"] == "another", "the folder gave way to the story model"
+    assert not page.said("error")
+    assert ("own Transformer" in texts(page)) == (view in ("carried", "why"))
+    assert "nan" not in texts(page).lower()
+
+
+class TestTokens:
+    def test_it_is_sent_the_head_that_the_heatmap_shows(self) -> None:
+        page = Explore(layer="2", head="1")
+        header, body = unpacked(page.packets()["unmask_tokens"])
+        size = len(header["queries"])
+        weights = body[: 4 * size * size].view("<f4").reshape(size, size)
+        np.testing.assert_array_equal(weights, np.nan_to_num(page.weights()))
+        assert header["name"] == "L2 H1"
+        assert header["query"] == size - 1
+
+    @pytest.mark.parametrize(("pins", "kept"), [("3,x", []), ("", []), ("1,2,3,4,5,6,7,8,9", []), ("4", [4])])
+    def test_pins_that_make_no_sense_are_none(self, pins: str, kept: list[int]) -> None:
+        header, _ = unpacked(Explore(pins=pins).packets()["unmask_tokens"])
+        assert header["pins"] == kept
+
+    def test_of_a_long_text_a_part_around_the_query_is_sent_and_it_says_so(self) -> None:
+        page = Explore(text="the old mill by the river and " * 30, query="100")
+        header, _ = unpacked(page.packets()["unmask_tokens"])
+        assert len(header["queries"]) == 128
+        assert header["first"] <= 100 < header["first"] + 128
+        assert "of the query's weight lies outside" in texts(page)
+
+
+class TestBars:
+    def test_the_bars_are_the_query_s_row_standard_beside_current(self) -> None:
+        page = Explore(view="bars", query="6", causal="false")
+        now, standard = (array(trace["y"]) for trace in page.figures()["head_bars"]["data"][:2])
+        np.testing.assert_array_equal(now, page.weights()[6])
+        np.testing.assert_allclose(np.nan_to_num(standard), np.nan_to_num(page.weights("x2")[6]))
+        assert "lies elsewhere than under the standard masks" in texts(page)
+
+    def test_largest_first_sorts_them(self) -> None:
+        page = Explore(view="bars", query="6", sorted="true")
+        (trace,) = [one for one in page.figures()["head_bars"]["data"] if one["type"] == "bar"]
+        weights = array(trace["y"])
+        assert (np.diff(weights) <= 0).all()
+        assert len(weights) == 7
+
+
+class TestCarried:
+    def test_its_table_has_the_model_s_numbers(self, story: Model) -> None:
+        page = Explore(text=LINES, row="2", view="carried", layer="3", head="2", query="9", pad="right")
+        trace = story.run(story.encode(LINES.split("\n"), "right"))
+        found = carried(story, trace, 1, trace.spec, 3, 2, 9)
+        assert found.added is not None
+        (table,) = [one for one in page.html() if "weight × |v|" in one]
+        for place in range(5):
+            row = re.search(rf">{place}: .*?</tr>", table)
+            assert row is not None
+            for text in (weight_text(found.weights[place]), f"{found.moved[place]:.3f}", f"{found.added[place]:.3f}"):
+                assert text in row[0]
+        assert any("pushes up" in one for one in page.html())
+
+
+class TestWhy:
+    def test_the_terms_shown_sum_to_the_score_shown(self) -> None:
+        page = Explore(view="why", query="12", key="5")
+        (table,) = [one for one in map(html.unescape, page.html()) if "the query's</th>" in one]
+        numbers = [float(text.replace("−", "-")) for text in re.findall(r'class="number">([+−]?[\d.]+)</td>', table)]
+        *terms, score = numbers
+        assert sum(terms) == pytest.approx(score, abs=0.01)
+        assert f"is {'+' if score > 0 else '−'}{abs(score):.3f}" in texts(page)
+
+    def test_a_blocked_cell_has_a_score_and_says_what_blocks_it(self) -> None:
+        assert "Causal blocks it: nothing comes of it." in texts(Explore(view="why", query="3", key="9"))
+
+    def test_until_a_key_is_chosen_it_is_the_heaviest(self) -> None:
+        page = Explore(view="why", query="6")
+        assert page.app.selectbox(key="key_column").value == int(np.nanargmax(page.weights()[6]))
+
+
+class TestNumbers:
+    def test_the_table_is_the_heatmap_and_blocked_cells_name_their_mask(self) -> None:
+        page = Explore(view="numbers")
+        table, weights = page.app.dataframe[0].value, page.weights()
+        for query, row in enumerate(weights):
+            expected = ["causal" if np.isnan(weight) else weight_text(weight) for weight in row]
+            assert table.iloc[query].tolist() == expected
+
+    def test_the_colours_act_on_the_heatmap_and_its_bar_says_so(self) -> None:
+        plain = Explore().figures()["head_figure"]["data"]
+        page = Explore(view="numbers", palette="magma", colours_to="one", brightness="linear")
+        (before,), (after,) = (
+            [one for one in data if one["name"] == "weights"] for data in (plain, page.figures()["head_figure"]["data"])
+        )
+        assert (before["colorbar"]["title"]["text"], after["colorbar"]["title"]["text"]) == ("weight", "weight, linear")
+        assert after["zmax"] == 1
+        assert before["colorscale"] != after["colorscale"]
+        np.testing.assert_allclose([stop for stop, _ in after["colorscale"]], np.linspace(0, 1, 33))
+        assert "Colours run from 0 to 1.00; brightness is the weight itself." in texts(page)
+        again = next(one for one in Explore().figures()["head_figure"]["data"] if one["name"] == "weights")
+        assert again["colorscale"] == before["colorscale"], "one reader's colours are another's"

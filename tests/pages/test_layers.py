@@ -1,0 +1,171 @@
+"""Across layers without a browser: its three pictures, any masks, any kind of model.
+
+python -m pytest tests/pages/test_layers.py
+"""
+
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model.base import Model
+from model.heads import rollout
+from model.heads.logit_lens import logit_lens
+from model.masks import MaskSpec
+from tests.model.huggingface.families import save
+from tests.pages.explore import Explore, array
+from ui.examples import FIRST
+
+ROOT = Path(__file__).parents[2]
+TEXT = "the cat sat on a mat and then it saw the cat"
+
+
+class Layers(Explore):
+    """One reader's page."""
+
+    def __init__(self, **query: str) -> None:
+        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
+        self.app.switch_page("pages/layers.py")
+        self.app.query_params.update(query)
+        self.run()
+
+    def section(self, name: str) -> "Layers":
+        self.app.button_group(key="across").set_value(name)
+        self.run()
+        return self
+
+    def cells(self) -> list[str]:
+        """The likeliest tokens of the table, row by row."""
+        (table,) = [one for one in self.html() if 'class="lens"' in one]
+        return [html.unescape(one) for one in re.findall(r'<td class="s\d+[^>]*>([^<]*)</td>', table)]
+
+    def chart(self, key: str, name: str = "weights") -> list[np.ndarray]:
+        return [array(trace["z"]) for trace in self.figures()[key]["data"] if trace["name"] == name]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save(name, root / name)) for name in ("bert", "mistral", "t5")}
+
+
+def test_the_lens_shows_what_the_model_computes(story: Model) -> None:
+    page = Layers()
+    batch = story.encode([FIRST])
+    length = batch.ids.shape[1]
+    found = logit_lens(story, batch, MaskSpec(), 0, 0, length)
+    assert page.cells() == [story.label(int(one)) for place in range(length) for one in found.ids[:, place, 0]]
+    assert (
+        page.sentence()
+        == "After “·silver” the model predicts “·whist” (99.4 %), on top from L4 on; after L3 it was “·and”."
+    )
+
+
+def test_a_lifted_mask_is_compared_with_the_standard_ones() -> None:
+    page = Layers()
+    before = page.cells()
+    page.switch("causal", False)
+    assert page.cells() != before
+    assert "Under the standard masks it predicts the same (99.4 %)" in page.sentence()
+    assert any("another token than under the standard masks" in one for one in page.html())
+
+
+@pytest.mark.parametrize("over", ["mean", "maximum", "rollout", "flow"])
+def test_one_token_layer_by_layer(story: Model, over: str) -> None:
+    page = Layers(across="token", over=over, query="11", causal="false")
+    batch = story.encode([FIRST])
+    now, standard = page.chart("token_layers")
+    for spec, found in ((MaskSpec(causal=False), now), (MaskSpec(), standard)):
+        trace = story.run(batch, spec)
+        if over == "flow":
+            expected = rollout.token_flow(trace, 0, spec, 11).flow
+        else:
+            expected = rollout.layer_maps(trace, 0, spec, over).maps[:, 11]  # type: ignore[arg-type]
+        closed = np.zeros(expected.shape, bool)
+        if spec.causal:
+            closed[:, 12:] = True
+        np.testing.assert_allclose(found, np.where(closed, np.nan, expected), atol=1e-6)
+    (change,) = page.chart("token_layers", "difference")
+    np.testing.assert_allclose(change, now - np.nan_to_num(standard), atol=1e-6)
+    assert "largest change from the standard masks" in page.sentence()
+
+
+def test_all_tokens_at_a_layer(story: Model) -> None:
+    page = Layers(across="all", over="rollout", layer="3")
+    trace = story.run(story.encode([FIRST]))
+    expected = rollout.layer_maps(trace, 0, MaskSpec(), "rollout").maps[3]
+    np.testing.assert_allclose(page.weights(), np.where(np.tri(len(expected), dtype=bool), expected, np.nan), atol=1e-6)
+    (trace_shown,) = [one for one in page.figures()["head_figure"]["data"] if one["name"] == "weights"]
+    assert "rollout" in trace_shown["hovertemplate"]
+    assert "score" not in str(page.figures()["head_figure"]["data"])
+    page.choose(layer=0, over="maximum")
+    assert page.weights()[0, 0] == 1
+    assert "one head's attention" in page.sentence()
+
+
+def test_choices_are_in_the_link_and_come_back() -> None:
+    page = Layers().section("token").choose(over="mean", query_row=4)
+    assert page.url == {"across": "token", "over": "mean", "query": "4"}
+    again = Layers(**page.url)
+    assert again.sentence() == page.sentence()
+
+
+def test_flow_is_of_one_token_alone() -> None:
+    page = Layers(across="all", over="flow")
+    assert page["over"] == "rollout"
+    assert page.app.selectbox(key="over").options == ["mean over heads", "maximum over heads", "rollout"]
+
+
+def test_a_padded_row_shows_its_own_tokens() -> None:
+    page = Layers(text="the cat\nthe cat sat on the mat and saw a dog", across="token")
+    (shown,) = page.chart("token_layers")
+    assert shown.shape[1] == 3
+    page.switch("padding", False)
+    assert page.chart("token_layers")[0].shape[1] > 3
+    page.section("lens")
+    assert len(page.cells()) == 3 * 7
+
+
+def test_a_long_text_says_which_part_of_it_is_shown() -> None:
+    page = Layers(text="the cat sat on the mat and then the dog saw it. " * 12, query="60")
+    said = " ".join(one.value for one in page.app.caption)
+    assert "Shown are positions 12 to 75 of " in said
+    assert len(page.cells()) == 64 * 7
+
+
+def test_a_text_too_long_for_flow_is_a_sentence() -> None:
+    page = Layers(text="the cat sat on the mat and then the dog saw it. " * 30, across="token", over="flow")
+    assert "expected at most 140 tokens for attention flow over 6 layers" in " ".join(page.said("error"))
+    page.choose(over="rollout")
+    assert not page.said("error")
+
+
+class TestOtherModels:
+    def test_an_encoder_predicts_nothing_and_has_attention(self, folders: dict[str, str]) -> None:
+        page = Layers(model=folders["bert"], text=TEXT)
+        assert "An encoder predicts no next token" in " ".join(page.said("info"))
+        page.section("token")
+        assert page.chart("token_layers")[0].shape == (3, 14)
+
+    def test_a_window_reaches_further_by_the_end_of_every_layer(self, folders: dict[str, str]) -> None:
+        page = Layers(model=folders["mistral"], text=TEXT, across="token")
+        (shown,) = page.chart("token_layers")
+        assert (~np.isnan(shown)).sum(1).tolist() == [3, 5, 7]
+        assert len(page.section("lens").cells()) == 4 * shown.shape[1]
+
+    def test_an_encoder_decoder_s_two_stacks(self, folders: dict[str, str]) -> None:
+        page = Layers(model=folders["t5"], text=TEXT, target="on a mat")
+        target = len(page.cells()) // 3
+        page.section("token")
+        assert page.chart("token_layers")[0].shape == (2, target)
+        page.app.button_group(key="attention").set_value("encoder")
+        page.run()
+        assert page.chart("token_layers")[0].shape == (3, 13)
+
+    def test_a_model_whose_layers_are_not_known_says_so(self) -> None:
+        page = Layers(model="dates", text="3 March 2021")
+        assert "what each of its layers leaves is not known" in " ".join(page.said("error"))
+        assert not page.section("token").said("error")

@@ -1,0 +1,243 @@
+"""unmask.load and what it gives: the numbers are the trace's, every object shows itself in one page.
+
+python -m pytest tests/unmask/test_notebook.py
+"""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+
+import unmask
+from model import catalog
+from model.masks import MaskSpec
+from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
+from unmask.notebook import LoadedModel
+
+TEXT = "Once upon a time there was a little cat. The little cat"
+WORDS = "the cat sat on a mat and then it saw one big red ball"
+
+
+@pytest.fixture(scope="module")
+def story() -> LoadedModel:
+    return unmask.load("story")
+
+
+def in_memory(family: str) -> LoadedModel:
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer(TEMPLATES.get(family, "<s> $A")), pad_token="<pad>"
+    )
+    return unmask.load(random_network(family), tokenizer, name=f"my {family}")
+
+
+def test_every_number_is_the_traces(story: LoadedModel) -> None:
+    run = story.run(TEXT, causal=False)
+    model = catalog.load("story")
+    trace = model.run(model.encode([TEXT]), MaskSpec(causal=False))
+    whole = run.numpy()
+    for layer, head in ((0, 0), (4, 0), (5, 3)):
+        weights = trace.weights(layer, head).numpy()
+        for found in (run.head(layer, head), run.tokens(layer, head)):
+            np.testing.assert_allclose(found.numpy(), weights, atol=1e-6)
+        np.testing.assert_allclose(run.arcs(layer, [head, 1]).numpy()[0], weights, atol=1e-6)
+        np.testing.assert_allclose(whole[layer, head], weights, atol=1e-6)
+        np.testing.assert_allclose(run.head(layer, head).scaled, trace.stages(layer, head).scaled.numpy(), atol=1e-5)
+    np.testing.assert_allclose(run.heads().numpy(), trace.overview().numpy(), atol=1e-6)
+    np.testing.assert_allclose(run.losses, trace.losses().numpy(), atol=1e-6)
+    chances = trace.next_token()
+    np.testing.assert_allclose(run.next_token().numpy(), chances.topk(10).values.numpy(), atol=1e-6)
+    assert run.next_token(most=3).candidates[0].label == model.label(int(chances.argmax()))
+
+
+def test_the_difference_of_two_runs(story: LoadedModel) -> None:
+    run, lifted = story.run(TEXT), story.run(TEXT, causal=False)
+    change = lifted.numpy() - run.numpy()
+    difference = lifted.difference(run)
+    np.testing.assert_allclose(difference.numpy(), np.abs(change).max((2, 3)), atol=1e-6)
+    layer, head = np.unravel_index(difference.numpy().argmax(), difference.numpy().shape)
+    assert f"L{layer} H{head} changes most" in repr(difference)
+    one = lifted.head(layer, head).difference(run.head(layer, head))
+    np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
+    assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
+    np.testing.assert_allclose(difference.drawn.heads[layer, head].weights, one.numpy(), atol=1e-6)
+    assert "nats a token" in difference.page()
+    with pytest.raises(ValueError, match="expected two runs on the same tokens"):
+        run.difference(story.run(TEXT.replace("cat", "dog")))
+    with pytest.raises(ValueError, match=r"expected two heads over the same tokens, got 14 × 14 \(<start> Once"):
+        run.head(0, 0).difference(story.run("Once upon a time").head(0, 0))
+
+
+def test_the_leak(story: LoadedModel) -> None:
+    rows = [TEXT, "Once upon a time"]
+    assert not story.run(rows, row=1).leak().numpy().any()
+    found = story.run(rows, row=1, padding=False, causal=False, pad_side="left").leak()
+    weights = story.run(rows, row=1, padding=False, causal=False, pad_side="left").numpy()
+    pads = weights.shape[-1] - 5  # <start> and four words
+    np.testing.assert_allclose(found.padding, weights[:, :, pads:, :pads].sum(-1).mean(-1), atol=1e-6)
+    later = np.triu(weights[:, :, pads:, pads:], 1).sum(-1).mean(-1)
+    np.testing.assert_allclose(found.future, later, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mistral", "bert"])
+def test_a_network_in_memory_is_shown_and_left_as_it_is(family: str) -> None:
+    loaded = in_memory(family)
+    network = loaded.network
+    run = loaded.run(WORDS)
+    with torch.inference_mode():
+        own = network(input_ids=run.trace.batch.ids, output_attentions=True)
+    expected = np.stack([one[0].numpy() for one in own.attentions])
+    np.testing.assert_allclose(run.numpy(), expected, atol=2e-6)
+    assert network.config._attn_implementation == "eager"
+    assert repr(loaded).startswith(f"my {family}: ")
+    weights = [parameter.data_ptr() for parameter in network.parameters()]
+    assert set(weights) == {one.data_ptr() for one in run.model._stacks.network.parameters()}  # type: ignore[attr-defined]
+    assert ("causal" in run.head(0, 0).blocked) == (family != "bert")
+
+
+def test_an_encoder_decoder() -> None:
+    run = in_memory("t5").run("the cat sat", target="a big red ball")
+    assert run.trace.name == "decoder"
+    cross = run.attention("cross")
+    queries, keys = cross.head(1, 2).numpy().shape
+    assert (queries, keys) == (len(run.labels), 4)
+    assert cross.tokens(1, 2).across
+    assert cross.heads().drawn.across
+    assert "causal" not in cross.head(0, 0).blocked
+    assert run.text == "the cat sat\n→ a big red ball"
+
+
+def test_masks_are_given_by_name(story: LoadedModel) -> None:
+    run = story.run(TEXT, masks={"sliding": 3, "layers": [2]})
+    assert run.masks == MaskSpec(sliding=3, layers=(2,))
+    assert run.head(2, 0).numpy()[9, :7].max() == 0
+    assert run.head(1, 0).numpy()[9, :7].max() > 0
+    assert story.run(TEXT, masks=MaskSpec(stride=2), causal=False).masks == MaskSpec(stride=2, causal=False)
+    assert in_memory("bert").run(WORDS, masks={"sinks": 1}).masks == MaskSpec(causal=False, sinks=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"text": ""}, "expected a text, or several, got ''"),
+        ({"text": TEXT, "pad_side": "top"}, "expected padding on the left or right, got 'top'"),
+        ({"text": TEXT, "row": 1}, "expected a row from 0 to 0, got 1"),
+        ({"text": TEXT, "masks": {"width": 3}}, r"expected no fields but .*, got \['width'\]"),
+        ({"text": TEXT, "masks": "causal"}, "expected masks as a MaskSpec or a dict of its fields, got str"),
+        ({"text": TEXT, "masks": {"layers": [6]}}, "expected numbers from 0 to 5"),
+        ({"text": TEXT, "target": "a"}, "takes texts, no targets"),
+    ],
+)
+def test_what_means_nothing_is_a_sentence(story: LoadedModel, options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        story.run(**options)
+
+
+def test_what_cannot_be_loaded_is_a_sentence(story: LoadedModel) -> None:
+    with pytest.raises(ValueError, match="expected a network with its tokenizer, got GPT2LMHeadModel alone"):
+        unmask.load(random_network("gpt2"))
+    with pytest.raises(ValueError, match="expected a tokenizer with a network alone, got one with the name 'story'"):
+        unmask.load("story", word_tokenizer())
+    with pytest.raises(ValueError, match="expected a model of transformers"):
+        unmask.load(torch.nn.Linear(2, 3), word_tokenizer())
+    with pytest.raises(ValueError, match="expected a tokenizer of transformers or of tokenizers, got str"):
+        unmask.load(random_network("gpt2"), "words")
+    with pytest.raises(ValueError, match=r"expected a language model .*, got GPT2Model"):
+        unmask.load(random_network("gpt2").transformer, word_tokenizer())
+    with pytest.raises(ValueError, match="expected a layer from 0 to 5, got 6"):
+        story.run(TEXT).head(6, 0)
+    with pytest.raises(ValueError, match="expected 1 to 6 heads, got 0"):
+        story.run(TEXT).arcs(0, [])
+    with pytest.raises(ValueError, match="expected a model that predicts next tokens, got my bert, encoder"):
+        _ = in_memory("bert").run(WORDS).losses
+
+
+def test_what_transformers_gives() -> None:
+    network = random_network("gpt2")
+    ids = torch.tensor([[4, 5, 6, 7, 8, 9, 10], [6, 4, 5, 9, 11, 12, 13]])
+    with torch.inference_mode():
+        given = network(input_ids=ids, output_attentions=True).attentions
+    tokens = [f"t{number}" for number in range(7)]
+    heads = unmask.attentions(given, tokens, row=1)
+    assert heads.numpy().shape == (3, 4, 7, 7)
+    for layer, head in ((0, 0), (2, 3)):
+        np.testing.assert_array_equal(heads.head(layer, head).numpy(), given[layer][1, head].numpy())
+    np.testing.assert_array_equal(heads.heads().numpy(), heads.numpy())  # short enough for a pixel each
+    assert heads.head(0, 0).blocked == {}
+    causal = ~np.tri(7, dtype=bool)
+    known = unmask.attentions(given, tokens, blocked={"causal": causal})
+    np.testing.assert_array_equal(known.head(0, 0).blocked["causal"], causal)
+    np.testing.assert_array_equal(known.heads().drawn.blocked[2], causal)
+    for arguments, words in (
+        (((), tokens), "expected a tuple of a tensor"),
+        (((None, None), tokens), "expected a tuple of a tensor .*, got 2 of NoneType"),
+        ((given[0], tokens), "expected a tuple of a tensor .*, got Tensor"),
+        ((given, tokens[:5]), "expected a label for each token, 7 for the queries and 7 for the keys, got 5 .* and 5"),
+        (([one[0] for one in given], tokens), r"expected one shape \[B,H,Q,K\]"),
+        (([one * 3 for one in given], tokens), "expected weights from 0 to 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            unmask.attentions(*arguments)
+    with pytest.raises(ValueError, match="expected a row from 0 to 1, got 2"):
+        unmask.attentions(given, tokens, row=2)
+    with pytest.raises(ValueError, match=r"expected bool \[7, 7\] by a name out of .*, got bool \[6, 6\] by 'causal'"):
+        unmask.attentions(given, tokens, blocked={"causal": causal[1:, 1:]})
+
+
+def test_every_object_shows_itself_in_one_page_and_one_line(story: LoadedModel) -> None:
+    text = '<script>alert(1)</script> cat\'s "dog"'
+    run, lifted = story.run(text), story.run(text, causal=False)
+    shown = [run, run.heads(), run.head(4, 0), run.tokens(4, 0), run.arcs(4, [0, 1]), run.leak(), run.next_token(),
+             lifted.difference(run), lifted.head(4, 0).difference(run.head(4, 0)), unmask.report(lifted)]  # fmt: skip
+    for one in shown:
+        page = one._repr_html_()
+        assert re.fullmatch(r'<iframe [^<>"]*"[^<>]*></iframe>', page), f"{one!r}: not one frame"
+        assert "<script>alert" not in page
+        assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg|http://127.0.0.1:8501", "", page)
+        assert "\n" not in repr(one)
+    assert repr(run) == "story, 23 tokens, causal mask"
+    assert repr(lifted) == "story, 23 tokens, no mask"
+
+
+def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
+    report = story.run(TEXT).check()
+    assert report.obeys
+    assert len(report.pieces) == len(story.run(TEXT).labels)
+
+
+def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
+    given = [torch.rand(1, 5, 300, 300).softmax(-1) for _ in range(2)]
+    heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
+    drawn = heads.heads().drawn
+    assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # 7 × 256² cells
+    assert "Drawn large are queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()
+    assert "Shown are tokens 44–299 of 300" in heads.head(1, 2).page()
+    np.testing.assert_array_equal(drawn.heads[0, 3].weights, given[0][0, 3, 44:, 44:].numpy())
+    assert heads.head(1, 2).numpy().shape == (300, 300)
+    whole = story.run(TEXT).heads()
+    assert len(whole.drawn.heads) == 36
+    assert "Drawn large" not in whole.page()
+
+
+def test_a_model_that_is_not_trained_with_a_causal_mask_has_no_such_leak() -> None:
+    run = in_memory("bert").run(WORDS)
+    assert np.isnan(run.leak().numpy()[0]).all() == np.isnan(run.survey.future).all()
+    assert run.notes()[0][0].startswith("Leak: ")
+    assert "–" not in run.notes()[0][0]
+
+
+def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = story.run(TEXT)
+    overview, head = run.heads().widget(), run.head(4, 0).widget()
+    assert overview.packet == run.heads().canvas().packet
+    assert (overview.pick, head.query) == (None, None)
+    heard: list[object] = []
+    head.observe(lambda change: heard.append(change.new), "query")
+    head.query = 3  # as the browser sets it
+    assert heard == [3]
+    assert "export default { render }" in head._esm
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
+        run.tokens(4, 0).widget()

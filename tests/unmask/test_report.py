@@ -1,0 +1,119 @@
+"""unmask report: one file with all of a run, and how large it gets.
+
+python -m pytest tests/unmask/test_report.py
+"""
+
+import html
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
+import pytest
+
+import unmask
+from ui.link import View
+from unmask.__main__ import main
+from unmask.report_request import LONGEST_LINK, NATIVE, link_to
+from viz.explorer import AllHeads
+from viz.heads.every import MOST_CELLS, room_for
+from viz.report import Numbers, ReportView, report_page
+from viz.view import HeadView
+
+TEXT = "Once upon a time, <b>there</b> was a cat"
+
+
+def write(tmp_path: Path, *arguments: str) -> str:
+    file = tmp_path / "report.html"
+    assert main(["report", "--text", TEXT, "-o", str(file), *arguments]) == 0
+    return file.read_text(encoding="utf-8")
+
+
+def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    page = write(tmp_path, "--masks", "none", "--head", "4,0", "--head", "3,5")
+    assert re.fullmatch(r".*report.html: story, \d\d tokens, no mask, 0\.\d MB\n", capsys.readouterr().out)
+    assert "<td>none; it was trained with causal</td>" in page
+    assert "<b>there" not in page
+    run = unmask.load("story").run(TEXT, causal=False)
+    first = run.next_token().candidates[0]
+    assert f">{html.escape(first.label)}</td>" in page
+    assert f"{first.probability * 100:.1f} %" in page
+    assert f"{run.losses[3]:.2f} nats" in page
+    assert re.search(r"The mean loss (rises|falls) from", page)
+    standard = write(tmp_path)
+    assert "<td>causal</td>" in standard
+    assert "The mean loss" not in standard  # nothing to compare
+    assert f"The mean is {np.nanmean(unmask.load('story').run(TEXT).losses):.2f}." in standard
+
+
+def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
+    page = write(tmp_path, "--masks", "padding", "--head", "2,5")
+    link = html.unescape(re.findall(r'href="(.*?)"', page)[0])
+    view = View.model_validate(dict(parse_qsl(urlsplit(link).query)))
+    assert (view.model, view.layer, view.head, view.causal, view.text) == ("story", 2, 5, False, TEXT)
+    assert view.padding is None  # as it was trained
+    assert {"causal", "padding", "window", "chunk"} == set(NATIVE) <= set(View.model_fields)
+
+
+def test_there_is_no_link_that_says_something_else() -> None:
+    story = unmask.load("story")
+    assert link_to(story.run(TEXT), (0, 0))
+    assert not link_to(story.run(TEXT, masks={"sliding": 3}), (0, 0))
+    assert not link_to(story.run("cat's " * (LONGEST_LINK // 6)), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--masks", "sideways"], "expected masks out of causal, padding, window, chunk, none, or JSON"),
+        (["--masks", '{"causal": 3}'], "causal: expected true or false, got 3"),
+        (["--head", "4"], "expected a head as L,H, 4,0 for example, got '4'"),
+        (["--head", "9,0"], "expected a layer from 0 to 5, got 9"),
+        (["--model", "/no/such/folder"], "/no/such/folder"),
+        (["-o", "/no/such/folder/report.html"], "No such file or directory"),
+    ],
+)
+def test_what_means_nothing_is_a_sentence_and_status_2(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["report", "--text", TEXT, "-o", str(tmp_path / "report.html"), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("No report was written: ")
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_downloaded_without_a_word(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unmask import report_request
+
+    monkeypatch.setattr(report_request.catalog, "download_size", lambda _: 548_000_000)
+    assert main(["report", "--model", "gpt2", "--text", TEXT]) == 2
+    assert "nothing is downloaded unasked: 548 MB; --download fetches them" in capsys.readouterr().err
+
+
+def report_of_noise(layers: int, heads: int, tokens: int) -> str:
+    """Of weights that do not deflate."""
+    random = np.random.default_rng(1)
+    labels = [f"token{place}" for place in range(tokens)]
+    one = HeadView(np.zeros((tokens, tokens)), np.zeros((tokens, tokens)), {}, labels, labels)
+    places = [(layer, head) for layer in range(layers) for head in range(heads)][: room_for(one)]
+    views = {
+        place: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for place in places
+    }
+    small = random.random((layers, heads, 64, 64), np.float32)
+    drawn = AllHeads(small, np.zeros((layers, 64, 64), bool), views, [(0, 0)], tokens - 1)
+    shares = np.zeros((layers, heads), np.float32)
+    numbers = Numbers([], np.zeros(0, np.float32), shares, shares)
+    return report_page(ReportView("noise", [], " ".join(labels), labels, drawn, numbers, None))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"), [(128, ""), (257, "35 of 144 heads are here in full, the others at a glance")]
+)
+def test_no_report_is_larger_than_8_mb(tokens: int, words: str) -> None:
+    page = report_of_noise(12, 12, tokens)
+    assert len(page.encode()) < 8e6
+    assert ("heads are here in full" in page) == bool(words)
+    assert words in page
+    assert MOST_CELLS == 144 * 128 * 128

@@ -1,0 +1,232 @@
+"""Bars, tables and colours of one head: what they hold, and whether their sentences are true.
+
+python -m pytest tests/viz/heads/test_bars.py
+"""
+
+import html
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from model.heads.parts import Carried, DirectEffect, ScoreSplit
+from tests.pages.explore import array
+from tests.viz.heads.test_tokens import read
+from tests.viz.views import causal, padded, view_of
+from viz.head import head_figure
+from viz.heads.arcs import COLOURS, arcs_packet
+from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.carried import MOST_KEYS, carried_table, effect_table, signed, why_they_differ
+from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
+from viz.heads.numbers import numbers_table
+from viz.heads.score_split import MOST_PAIRS, largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
+from viz.palette import SEQUENTIAL_SCALE
+from viz.view import HeadView
+
+
+def plain(markup: str) -> str:
+    return html.unescape(re.sub("<.*?>", "", markup))
+
+
+def view_with(*weights: float, blocked: tuple[int, ...] = ()) -> HeadView:
+    """Queries whose last row has these weights."""
+    size = len(weights)
+    mask = np.zeros((size, size), bool)
+    mask[-1, list(blocked)] = True
+    table = np.zeros((size, size), np.float32)
+    table[-1] = weights
+    names = [f"t{place}" for place in range(size)]
+    return HeadView(table, table, {"causal": mask}, names, names)
+
+
+class TestBars:
+    def test_in_order_every_key_has_its_bar_and_blocked_ones_a_cross(self) -> None:
+        view = view_of((7, 7), causal=causal(7), padding=padded(7, 2))
+        figure = bars_figure(row_of(view, None, 4), largest_first=False).to_dict()
+        bars, *crosses = figure["data"]
+        np.testing.assert_array_equal(np.isnan(array(bars["y"])), view.any_blocked()[4])
+        np.testing.assert_array_equal(array(bars["y"])[2:5], view.weights[4, 2:5])
+        assert bars["x"][3] == "3: k3"
+        crossed = {name: trace["name"] for trace in crosses for name in trace["x"]}
+        assert crossed == {"0: k0": "blocked by padding", "1: k1": "blocked by padding", "5: k5": "blocked by causal",
+                           "6: k6": "blocked by causal"}  # fmt: skip
+
+    def test_largest_first_leaves_out_the_smallest_and_says_what_they_hold(self) -> None:
+        size = MOST_SORTED + 9
+        row = row_of(view_of((size, size)), None, 3)
+        (bars,) = bars_figure(row, largest_first=True).to_dict()["data"]
+        assert len(array(bars["y"])) == MOST_SORTED
+        assert (np.diff(array(bars["y"])) <= 0).all()
+        left = np.sort(row.now)[:9].sum()
+        assert rest_words(row, MOST_SORTED) == f"The other 9 keys together: {left * 100:.1f} % of the weight."
+        assert rest_words(row, size) == ""
+
+    @pytest.mark.parametrize(
+        ("weights", "words"),
+        [
+            ((0.5, 0.3, 0.2, 0), "half of its weight lies on 1 of the 4 keys that it may look at, nine tenths on 3."),
+            (
+                (0.25, 0.25, 0.25, 0.25),
+                "half of its weight lies on 2 of the 4 keys that it may look at, nine tenths on 4.",
+            ),
+            ((0.2, 0.05, 0, 0), "half of its weight lies on 1 of the 4 keys that it may look at, nine tenths on 2."),
+        ],
+    )
+    def test_it_counts_the_keys_that_hold_half_and_nine_tenths(self, weights: tuple[float, ...], words: str) -> None:
+        assert plain(where_it_lies(row_of(view_with(*weights), None, 3))) == f"3: t3: {words}"
+
+    def test_a_row_of_one_key_and_one_of_none(self) -> None:
+        one = row_of(view_with(1, 0, 0, blocked=(1, 2)), None, 2)
+        assert plain(where_it_lies(one)) == "2: t2 has all its weight on the one key that it may look at."
+        none = row_of(view_with(0, 0, 0, blocked=(0, 1, 2)), None, 2)
+        assert plain(where_it_lies(none)) == "2: t2 looks at nothing: every key is blocked."
+
+    def test_what_changed_masks_moved(self) -> None:
+        now, standard = view_with(0.1, 0.3, 0.6), view_with(0.5, 0.5, 0, blocked=(2,))
+        assert plain(where_it_lies(row_of(now, standard, 2))) == (
+            "2: t2: 60.0 % of its weight lies elsewhere than under the standard masks; 60.0 % of it is on keys that "
+            "those block. The most goes to 2: t2 (0.0000 → 0.6000), from 0: t0 (0.5000 → 0.1000)."
+        )
+        assert "less than 0.01 %" in plain(where_it_lies(row_of(now, replace(now), 2)))
+
+    def test_where_one_side_looks_at_nothing(self) -> None:
+        some, none = view_with(0.5, 0.5), view_with(0, 0, blocked=(0, 1))
+        assert "looks at nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
+        assert "looks at nothing now" in plain(where_it_lies(row_of(none, some, 1)))
+        assert "either" in plain(where_it_lies(row_of(none, replace(none), 1)))
+
+    def test_a_token_s_label_is_text(self) -> None:
+        now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
+        words = where_it_lies(row_of(now, replace(now, weights=now.weights[:, ::-1]), 1))
+        assert "1: &lt;i&gt;" in words
+        assert "<i>" not in words
+
+
+class TestColours:
+    def test_the_standard_ones_are_the_picture_itself(self) -> None:
+        view = view_of((5, 5), causal=causal(5))
+        picture = head_figure(view, dark=False)
+        assert STANDARD_COLOURS.given_to(picture, view) is picture
+        np.testing.assert_allclose([stop for stop, _ in STANDARD_COLOURS.scale()], [s for s, _ in SEQUENTIAL_SCALE])
+
+    @pytest.mark.parametrize("palette", PALETTES)
+    def test_others_are_a_picture_of_their_own(self, palette: str) -> None:
+        view = view_of((5, 5), causal=causal(5))
+        picture = head_figure(view, dark=False)
+        before = picture.to_json()
+        given = Colours(palette, "one", "linear").given_to(picture, view).to_dict()
+        (weights,) = [trace for trace in given["data"] if trace["name"] == "weights"]
+        assert (weights["zmax"], weights["colorbar"]["title"]["text"]) == (1.0, "weight, linear")
+        assert picture.to_json() == before
+
+    def test_the_percentile_is_that_of_the_cells_that_are_not_blocked(self) -> None:
+        view = view_of((31, 31), causal=causal(31))
+        free = view.weights[~view.any_blocked()]
+        top = Colours(range="percentile").top(view)
+        assert np.percentile(free, 99) <= top <= np.percentile(free, 99) + 0.001
+        assert Colours(range="largest").top(view) >= free.max()
+
+    def test_they_say_what_they_mean(self) -> None:
+        assert STANDARD_COLOURS.words(0.7, sides=True) == (
+            "Colours run from 0 to 0.70, the same on both sides; brightness is the square root of the weight."
+        )
+        assert "above it, 1 % of the weights, all look the same" in Colours(range="percentile").words(0.123)
+
+
+def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
+    view = view_of((5, 5), causal=causal(5), padding=padded(5, 1))
+    table = numbers_table(view)
+    assert table.iloc[0, 1] == "causal"
+    assert table.iloc[0, 0] == "padding"
+    both = view_of((3, 3), causal=causal(3), padding=padded(3, 2, "right"))
+    assert numbers_table(both).iloc[0, 2] == "causal, padding"
+    assert list(table.columns) == [f"{place}: k{place}" for place in range(5)]
+
+
+def test_arcs_have_the_chosen_head_first_and_a_colour_each() -> None:
+    views = [view_of((5, 5), seed, causal=causal(5)) for seed in range(3)]
+    header, weights, reasons = read(
+        arcs_packet(views, ["L1 H2", "L1 H0", "L1 H4"], query=3, length=5, first_token=1), 3
+    )
+    assert (header["name"], header["colours"]) == ("L1 H2", list(COLOURS[:3]))
+    assert len(set(COLOURS)) == len(COLOURS)
+    for number, view in enumerate(views):
+        np.testing.assert_array_equal(weights[number], view.weights)
+        np.testing.assert_array_equal(reasons[number] > 0, view.any_blocked())
+
+
+def moving(weights: list[float], norms: list[float]) -> Carried:
+    weight, norm = np.array(weights, np.float32), np.array(norms, np.float32)
+    return Carried(weight, norm, weight * norm, None, None)
+
+
+class TestCarried:
+    def test_the_sentence_names_the_key_whose_share_differs_most(self) -> None:
+        found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
+        assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
+            "2: c gives 0: a 80.0 % of its weight and carries 33.3 % of what it carries from there: its value is "
+            "short, 1, the others' are 8 in the mean."
+        )
+        long = moving([0.4, 0.3, 0.3], [8, 1, 1])
+        assert "its value is long, 8" in plain(why_they_differ(long, "2: c", ["a", "b", "c"]))
+
+    def test_where_values_are_alike_it_says_that_they_are(self) -> None:
+        words = plain(why_they_differ(moving([0.7, 0.3, 0], [4, 4.1, 90]), "2: c", ["a", "b", "c"]))
+        assert "no key's share differs by 5 points. The values are between 4 and 4.1 long." in words
+
+    def test_a_row_that_looks_at_nothing_carries_nothing(self) -> None:
+        assert "carries nothing" in why_they_differ(moving([0, 0], [1, 2]), "1: b", ["a", "b"])
+        assert plain(carried_table(moving([0, 0], [1, 2]), ["a", "b"])) == "key|v|weightweight × |v|"
+
+    def test_the_rest_of_many_keys_is_added_up(self) -> None:
+        size = MOST_KEYS + 5
+        weights = np.full(size, 0.01) + np.r_[np.full(MOST_KEYS, 0.05), np.zeros(5)]
+        table = plain(carried_table(moving(list(weights), [2.0] * size), [f"t{place}" for place in range(size)]))
+        assert table.endswith("the other 50.05000.100")
+
+    def test_effects_have_signs_and_labels_are_text(self) -> None:
+        table = effect_table(DirectEffect((("<b>", 1.5),), (("down", -0.25),), 0.1))
+        assert "&lt;b&gt;" in table
+        assert plain(table).endswith("+1.500down−0.250")
+
+    @pytest.mark.parametrize(("value", "text"), [(1.25, "+1.250"), (-1.25, "−1.250"), (0.0001, "0.000"), (0, "0.000")])
+    def test_signed(self, value: float, text: str) -> None:
+        assert signed(value) == text
+
+
+def split() -> ScoreSplit:
+    chance = np.random.default_rng(5)
+    q, k, terms = chance.normal(size=7), chance.normal(size=7), chance.normal(size=(11, 11))
+    score = float((q * k).sum() * 0.5)
+    terms += (score - terms.sum()) / terms.size
+    return ScoreSplit(q, k, 0.5, q * k * 0.5, score, tuple(f"s{place}" for place in range(11)), terms)
+
+
+class TestScoreSplit:
+    @pytest.mark.parametrize("table", ["pairs", "query", "key"])
+    def test_what_a_table_shows_sums_to_the_score(self, table: str) -> None:
+        found = split()
+        shown = pairs_table(found) if table == "pairs" else sources_table(found, table)
+        texts = re.findall(r'class="number">([+−]?[\d.]+)<', shown)
+        *terms, score = [float(text.replace("−", "-")) for text in texts]
+        assert score == pytest.approx(found.score, abs=6e-4)
+        assert sum(terms) == pytest.approx(score, abs=0.01)
+        assert len(terms) == (MOST_PAIRS + 1 if table == "pairs" else 9)
+
+    def test_the_strips_are_q_k_and_their_products(self) -> None:
+        found = split()
+        strips = strips_figure(found, dark=False).to_dict()["data"]
+        for strip, values in zip(strips, (found.q, found.k, found.by_dimension), strict=True):
+            np.testing.assert_allclose(array(strip["z"])[0], values, atol=1e-6)
+        assert strips[0]["zmax"] == strips[1]["zmax"] == max(np.abs(found.q).max(), np.abs(found.k).max())
+        largest = int(np.abs(found.by_dimension).argmax())
+        assert f"dimensions {largest} (" in largest_dimensions(found)
+
+    def test_a_cap_or_a_bias_of_the_model_is_told_and_a_blocked_cell_named(self) -> None:
+        found = split()
+        words = plain(sum_words(found, "3: a", "1: b", score=found.score, weight="0.5000", blocked=[]))
+        assert words.endswith("× 0.5. Its weight is 0.5000.")
+        words = plain(sum_words(found, "3: a", "1: b", score=found.score + 1, weight="", blocked=["causal", "padding"]))
+        assert f"with the model's own bias or cap {signed(found.score + 1)}" in words
+        assert words.endswith("Causal and padding block it: nothing comes of it.")

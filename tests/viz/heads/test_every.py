@@ -1,0 +1,81 @@
+"""The bytes of one head's picture, of a difference, and of many heads on one page.
+
+python -m pytest tests/viz/heads/test_every.py
+"""
+
+import numpy as np
+import pytest
+
+from tests.viz.packet import unpacked
+from tests.viz.views import causal, padded
+from viz.heads.cells import weight_text
+from viz.heads.every import MOST_CELLS, SHIFT, every_packet, room_for, ten_thousandths
+from viz.heads.picture import changed, difference_header, difference_packet, picture_header, picture_packet
+from viz.view import HeadView
+
+
+def head(seed: int, blocked: dict[str, np.ndarray], queries: int = 5, keys: int = 7) -> HeadView:
+    weights = np.random.default_rng(seed).dirichlet(np.ones(keys) / 4, queries).astype(np.float32)
+    for mask in blocked.values():
+        weights[mask] = 0
+    labels = [f"t{place}" for place in range(11)]
+    return HeadView(weights, np.zeros_like(weights), blocked, labels[:queries], labels[:keys])
+
+
+def test_ten_thousandths_are_the_digits_that_every_view_writes() -> None:
+    ties = np.array([0, 1, 0.5, 0.25, 0.03125, 2**-14, 0.00005, 0.00015, 0.99995, 1.0000001, 1e-30], np.float32)
+    some = np.concatenate([ties, np.random.default_rng(1).random(5000, np.float32) ** 4])
+    for weight, found in zip(some.tolist(), ten_thousandths(some).tolist(), strict=True):
+        assert weight_text(weight) == f"{found / 10_000:.4f}"
+    np.testing.assert_array_equal(ten_thousandths(-some), -ten_thousandths(some))
+
+
+def test_many_heads_are_read_back() -> None:
+    first, second = {"causal": causal(5)}, {"causal": causal(5), "padding": padded(5, 2)}
+    heads = {(1, 0): head(1, first, 5, 5), (0, 2): head(2, second, 5, 5), (1, 1): head(3, first, 5, 5)}
+    names = [[f"L{layer} H{one}" for one in range(3)] for layer in range(2)]
+    packet = every_packet(heads, picture=picture_header(3), most=lambda view: float(view.weights.max()), notes=[],
+                          views=("heatmap",), names=names, chosen=[(1, 0)], absent="{}")  # fmt: skip
+    header, body = unpacked(packet)
+    assert [place[:3] for place in header["held"]] == [[1, 0, 0], [0, 2, 1], [1, 1, 0]]  # two of them share a plane
+    assert [reason["words"] for reason in header["reasons"]] == ["blocked by causal", "blocked by padding",
+                                                                  "blocked by causal and padding"]  # fmt: skip
+    assert header["query"] == 3
+    planes = body.reshape(-1, 5, 5)
+    assert len(planes) == 3 + 3 + 2
+    numbers = planes[:3].astype(int) * 256 + planes[3:6] - SHIFT
+    for found, view in zip(numbers, heads.values(), strict=True):
+        np.testing.assert_array_equal(found, ten_thousandths(view.weights))
+    np.testing.assert_array_equal(planes[6] > 0, causal(5))
+    np.testing.assert_array_equal(planes[7] > 0, causal(5) | padded(5, 2))
+
+
+def test_one_picture_holds_exact_weights() -> None:
+    view = head(4, {"causal": np.triu(np.ones((5, 7), bool), 3)})
+    header, body = unpacked(picture_packet(view, name="L3 H1", query=4))
+    assert (header["name"], header["query"], header["what"]) == ("L3 H1", 4, "weight")
+    np.testing.assert_array_equal(np.frombuffer(body[: 4 * 35].tobytes(), "<f4").reshape(5, 7), view.weights)
+    assert [len(palette) for palette in header["palettes"]] == [255 * 6, 255 * 6]
+    assert header["most"] >= view.weights.max()
+
+
+def test_a_difference_blocks_what_both_block() -> None:
+    now, other = head(1, {"padding": padded(5, 2)}, 5, 5), head(2, {"causal": causal(5)}, 5, 5)
+    change = changed(now, other)
+    np.testing.assert_array_equal(change.weights, now.weights - other.weights)
+    np.testing.assert_array_equal(change.any_blocked(), causal(5) & padded(5, 2))
+    assert set(change.blocked) == {"padding", "causal"}
+    header, _ = unpacked(difference_packet(change, name="one", query=0))
+    assert header["what"] == "change"
+    assert header["most"] == pytest.approx(np.abs(change.weights).max())
+    assert difference_header(0)["palettes"][0] != difference_header(0)["palettes"][1]  # 0 is the page's own ground
+    with pytest.raises(ValueError, match=r"expected two heads over the same tokens, got 5 × 5 .* and 5 × 7"):
+        changed(now, head(2, {}))
+
+
+def test_there_is_room_for_so_many() -> None:
+    small, large = (HeadView(np.zeros(shape), np.zeros(shape), {}, [], []) for shape in ((128, 128), (2048, 2048)))
+    assert room_for(small) == 144
+    assert room_for(large) == 1
+    assert room_for(small, 3 * 128 * 128 - 1) == 2
+    assert MOST_CELLS * 2 * 4 / 3 < 6.4e6  # bytes of base64, whatever the weights are

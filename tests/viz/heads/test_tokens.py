@@ -1,0 +1,130 @@
+"""Tokens and cells as bytes: what a reader of the packet finds, what is shown of a long text, and one rule for numbers.
+
+    python -m pytest tests/viz/heads
+
+The packet is read as viz/components/cells.js reads it.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.viz.packet import unpacked
+from tests.viz.views import causal, padded, view_of
+from viz.components import TOKENS_HTML, source
+from viz.heads.cells import weight_text, window
+from viz.heads.tokens import MOST_TOKENS, left_out, shown, tokens_packet
+from viz.view import cropped
+
+
+def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """The header, weights float32 [n,Q,K] and reasons uint8 [n,Q,K]."""
+    header, body = unpacked(packet)
+    shape = (heads, len(header["queries"]), len(header["keys"]))
+    cells = int(np.prod(shape))
+    assert len(body) == 5 * cells
+    return header, body[: 4 * cells].view("<f4").reshape(shape), body[4 * cells :].reshape(shape)
+
+
+def packet_of(view: Any, **given: Any) -> bytes:
+    return tokens_packet(view, **({"name": "L1 H2", "query": 3, "length": len(view.queries)} | given))
+
+
+class TestPacket:
+    def test_weights_are_the_head_s_own_bit_for_bit(self) -> None:
+        view = view_of((7, 7), causal=causal(7))
+        _, weights, _ = read(packet_of(view))
+        np.testing.assert_array_equal(weights[0], view.weights)
+
+    def test_every_blocked_cell_and_no_other_names_all_its_masks(self) -> None:
+        view = view_of((7, 7), causal=causal(7), padding=padded(7, 2))
+        header, _, reasons = read(packet_of(view))
+        np.testing.assert_array_equal(reasons[0] > 0, view.any_blocked())
+        words = np.array(["", *(one["words"] for one in header["reasons"])])[reasons[0]]
+        assert words[0, 1] == "blocked by causal and padding"
+        assert words[0, 5] == "blocked by causal"
+        assert words[5, 0] == "blocked by padding"
+        both = next(one for one in header["reasons"] if one["words"].endswith("and padding"))
+        assert [hatch["name"] for hatch in both["hatch"]] == ["causal", "padding"]
+
+    def test_no_cell_is_blocked_where_no_mask_is_on(self) -> None:
+        header, _, reasons = read(packet_of(view_of((5, 5))))
+        assert header["reasons"] == []
+        assert not reasons.any()
+
+    def test_its_header_says_where_the_reader_is(self) -> None:
+        view = cropped(view_of((11, 11), causal=causal(11)), (4, 9), (4, 9))
+        header, _, _ = read(packet_of(view, query=6, pins=[5, 2], towards="by", length=11))
+        wanted = {"first": 4, "firstKey": 4, "query": 6, "pins": [5, 2], "towards": "by", "length": 11, "across": False}
+        assert wanted.items() <= header.items()
+        assert (header["queries"], header["keys"]) == (view.queries, view.keys)
+
+    def test_it_stays_small_on_the_longest_part_that_is_shown(self) -> None:
+        view = view_of((MOST_TOKENS, MOST_TOKENS))
+        assert len(packet_of(view)) <= 100_000
+
+
+class TestLongTexts:
+    @pytest.mark.parametrize(
+        ("centre", "expected"), [(0, (2, 9)), (5, (2, 9)), (6, (3, 10)), (20, (17, 24)), (29, (22, 29)), (31, (22, 29))]
+    )
+    def test_a_window_lies_around_its_centre_and_inside(self, centre: int, expected: tuple[int, int]) -> None:
+        assert window(2, 29, centre, 7) == expected
+
+    def test_what_fits_is_whole_and_nothing_is_said(self) -> None:
+        view = view_of((MOST_TOKENS, MOST_TOKENS), causal=causal(MOST_TOKENS))
+        part = shown(view, (0, MOST_TOKENS), 5)
+        assert part.weights.shape == view.weights.shape
+        assert left_out(view, part, 5) == ""
+
+    def test_what_does_not_is_shown_around_the_query_and_the_sentence_counts_what_lies_outside(self) -> None:
+        size = MOST_TOKENS + 61
+        view = view_of((size, size))
+        part = shown(view, (0, size), 100)
+        first = 100 - MOST_TOKENS // 2
+        assert (part.first, part.first_key, part.weights.shape) == (first, first, (MOST_TOKENS, MOST_TOKENS))
+        np.testing.assert_array_equal(part.weights, view.weights[first:, first:][:MOST_TOKENS, :MOST_TOKENS])
+        outside = view.weights[100, :first].sum() + view.weights[100, first + MOST_TOKENS :].sum()
+        words = left_out(view, part, 100)
+        assert f"{first}–{first + MOST_TOKENS - 1} of {size}" in words
+        assert f"{outside * 100:.1f}" in words
+        assert "of the query's weight" in words
+
+    def test_a_part_without_the_query_says_so(self) -> None:
+        view = view_of((29, 29), causal=causal(29))
+        part = shown(view, (3, 11), 25)
+        assert (part.first, part.weights.shape) == (3, (8, 8))
+        assert left_out(view, part, 25) == "Shown are tokens 3–10 of 29; the query, 25, is not among them."
+
+    def test_a_rectangle_keeps_its_first_keys(self) -> None:
+        view = view_of((MOST_TOKENS + 5, MOST_TOKENS + 9))
+        part = shown(view, (0, MOST_TOKENS + 9), MOST_TOKENS + 4)
+        assert (part.first, part.first_key) == (5, 0)
+        assert part.weights.shape == (MOST_TOKENS, MOST_TOKENS)
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("weight", "text"),
+        [(0.70631, "0.7063"), (1.0, "1.0000"), (0.0, "0.0000"), (0.03125, "0.0313"), (0.00004, "0.0000")],
+    )
+    def test_four_digits_and_a_tie_goes_up_as_in_a_browser(self, weight: float, text: str) -> None:
+        assert weight_text(weight) == text
+
+    def test_a_float32_is_written_as_it_is_and_not_as_what_it_was_made_from(self) -> None:
+        assert weight_text(np.float32(0.00005)) == "0.0000"  # 4.9999998e-05
+        assert weight_text(0.00005) == "0.0001"
+
+
+class TestComponent:
+    def test_it_is_one_module_that_fetches_nothing(self) -> None:
+        script = source("packet.js", "cells.js", "tokens.js", "streamlit.js")
+        for text in (script, source("tokens.css"), TOKENS_HTML):
+            assert "http" not in text
+            assert "import " not in text
+        assert script.count("export function draw(element, data, onPick)") == 1
+        assert script.count("export default") == 1
+
+    def test_no_text_from_outside_becomes_markup(self) -> None:
+        assert "innerHTML" not in source("cells.js", "tokens.js")

@@ -1,0 +1,72 @@
+"""Heads off in words, as a picture and as a table: what a number does not say is not said.
+
+python -m pytest tests/viz/test_ablation.py
+"""
+
+import math
+import re
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from viz.ablation import Asked, EffectsView, effects_figure, effects_table, ranking_sentence, sentence
+
+ASKED = Asked("<cat>", "the", 4, True)
+EFFECTS = np.array([[0.5, -0.75, 0.01], [0.0, 0.25, 0.04]], np.float32)
+VIEW = EffectsView(EFFECTS, ["L0", "L3"], frozenset({(1, 2)}))
+
+
+@pytest.mark.parametrize(
+    ("names", "before", "after", "said"),
+    [
+        (["L4 H0"], math.log(0.8), math.log(0.4), "L4 H0 off (zero) costs 0.69 nats on {}: 80.0 % → 40.0 %."),
+        (["L4 H0"], math.log(0.4), math.log(0.8), "L4 H0 off (zero) saves 0.69 nats on {}: 40.0 % → 80.0 %."),
+        (["L4 H0"], -1.0, -1.004, "L4 H0 off (zero) changes the loss of {} by less than 0.005 nats."),
+        (["L0 H1", "L2 H3"], -1.0, -2.0, "L0 H1 and L2 H3 off (zero) costs 1.00 nats on {}: 36.8 % → 13.5 %."),
+        (["L0 H1", "L1 H1", "L2 H3"], -1.0, -1.0, "L0 H1, L1 H1 and L2 H3 off (zero) changes the loss of {} by less "
+         "than 0.005 nats."),
+    ],
+)  # fmt: skip
+def test_the_sentence(names: list[str], before: float, after: float, said: str) -> None:
+    about = "“&lt;cat&gt;” after “the” (4)"
+    assert sentence(names, "zero", ASKED, before, after) == f"Turning {said.format(about)}"
+
+
+def test_no_head_off_claims_nothing() -> None:
+    assert sentence([], "zero", ASKED, -1.0, -1.0).startswith("No head is off.")
+
+
+def test_the_ranking_names_the_largest_either_way() -> None:
+    assert ranking_sentence(VIEW) == (
+        "Of all 6 heads, each off alone, L0 H1 does most: it lowers the loss by 0.75 nats. "
+        "3 of them change it by less than 0.05."
+    )
+    part = EffectsView(np.array([[0.5, 0.06, 0.07], [np.nan] * 3], np.float32), ["L0", "L3"], frozenset())
+    assert (
+        ranking_sentence(part)
+        == "Of the first 3 heads, each off alone, L0 H0 does most: it raises the loss by 0.50 nats."
+    )
+    small = EffectsView(np.full((1, 3), 0.004, np.float32), ["L0"], frozenset())
+    assert ranking_sentence(small) == "None of all 3 heads, off alone, changes it by 0.005 nats or more."
+    assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), ["L0"], frozenset())) == ""
+
+
+def test_the_table_has_the_largest_rise_first() -> None:
+    found = re.findall(r"<td>(L\d H\d)</td><td class=\"number\">([+-][\d.]+)</td>", effects_table(VIEW))
+    assert found == [
+        ("L0 H0", "+0.500"), ("L3 H1", "+0.250"), ("L3 H2", "+0.040"), ("L0 H2", "+0.010"),
+        ("L3 H0", "+0.000"), ("L0 H1", "-0.750"),
+    ]  # fmt: skip
+
+
+def test_the_picture_has_every_effect_and_frames_what_is_off() -> None:
+    figure = effects_figure(VIEW, dark=False)
+    go.Figure(figure.to_dict())  # plotly's own check
+    np.testing.assert_allclose(np.array(figure.data[0].z), EFFECTS)
+    assert figure.data[0].zmax == -figure.data[0].zmin == pytest.approx(0.75)
+    assert figure.data[0].text[1][2] == "L3 H2"
+    (frame,) = figure.layout.shapes
+    assert (frame.x0, frame.x1, frame.y0, frame.y1) == (1.5, 2.5, 0.5, 1.5)
+    stops = [at for at, _ in figure.data[0].colorscale]
+    assert stops == [0, 0.375, 0.5, 0.625, 1]

@@ -1,0 +1,119 @@
+"""Which heads are off, in which way, and the page's link."""
+
+import re
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import streamlit as st
+
+from model import catalog
+from model.base import Model
+from model.heads.ablation import Head, HeadsOff, Way
+from model.masks import MaskSpec, Stroke
+from model.spec import MOST_POSITIONS
+from ui import choices, controls, link
+
+WAYS = {"zero": "zero", "mean": "mean of the text", "mask": "another mask"}
+IN_WORDS = {
+    "zero": "output set to 0",
+    "mean": "output set to its mean over this text",
+    "mask": "seeing {}",
+}
+MASKS = {
+    "itself": "the token itself alone",
+    "near": "the last four tokens alone",
+    "not_first": "all but the first token",
+    "ahead": "later tokens too",
+}
+HELP = (
+    "Zero: the head adds nothing. Mean: at every token it adds what it adds on average over this text, so that only "
+    "what differs from token to token is lost; tokens that come later are part of that mean. Another mask: this head "
+    "alone looks under another mask than the rest."
+)
+LONGEST = 600  # characters of the heads that are off, in a link
+MOST_OFF = 64
+
+
+class AblationLink(link.View):
+    """This page's link. heads_off: "4.0,2.1", layer and head, counted as in a trace; None is one head worth seeing."""
+
+    heads_off: Annotated[str | None, link.at_most(LONGEST)] = None
+    way_off: Literal["zero", "mean", "mask"] = "zero"
+    mask_off: Literal["itself", "near", "not_first", "ahead"] = "itself"
+    ranking: bool = False
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    own = {"heads_off", "way_off", "mask_off", "ranking"}
+    choices.restore("kept_ablation", lambda: AblationLink.read().model_dump(include=own))
+
+
+def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple[Head, ...]:
+    """The heads that are off, those of them that are there."""
+    written = st.session_state.heads_off
+    first = catalog.first_head(model)
+    chosen = [first] if written is None else read(written)
+    st.session_state.heads_chosen = [one for one in chosen if one[0] < layers and one[1] < heads]
+    offered = [(layer, head) for layer in range(layers) for head in range(heads)]
+    numbers = model.describe()
+    st.multiselect(
+        "Heads off", offered, key="heads_chosen", on_change=_take, placeholder="none", max_selections=MOST_OFF,
+        format_func=lambda one: f"L{numbers.layer_number(attention, one[0])} H{one[1]}",
+    )  # fmt: skip
+    return tuple(st.session_state.heads_chosen)
+
+
+def choose_way(spec: MaskSpec) -> tuple[Way, MaskSpec | None]:
+    """What "off" means: the way, and the heads' own mask where that is the way. spec: the masks of all others."""
+    st.segmented_control("Off means", list(WAYS), format_func=WAYS.__getitem__, key="way_off", required=True,
+                         help=HELP, width="content")  # fmt: skip
+    if st.session_state.way_off != "mask":
+        return st.session_state.way_off, None
+    offered = [name for name in MASKS if name != "ahead" or spec.causal]
+    if st.session_state.mask_off not in offered:
+        st.session_state.mask_off = offered[0]
+    st.selectbox("These heads see", offered, format_func=MASKS.__getitem__, key="mask_off")
+    return "mask", own_mask(st.session_state.mask_off, spec)
+
+
+def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
+    """The mask of the heads that are off: one of MASKS, beside the masks of all others."""
+    if name == "ahead":
+        return replace(spec, causal=False)
+    if name == "not_first":
+        last = MOST_POSITIONS - 1
+        return replace(spec, drawn=(Stroke("block", 0, 0, last, 0),))
+    return replace(spec, sliding={"itself": 1, "near": 4}[name])
+
+
+def in_words(off: HeadsOff) -> str:
+    """What "off" means here."""
+    return IN_WORDS[off.way].format(MASKS[st.session_state.mask_off])
+
+
+def read(written: str) -> list[Head]:
+    """ "4.0,2.1" -> [(4, 0), (2, 1)]; what is no head is passed over, each counts once."""
+    found = [
+        (int(layer), int(head)) for layer, head in re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
+    ]
+    return list(dict.fromkeys(found))[:MOST_OFF]
+
+
+def write(heads: tuple[Head, ...] | list[Head]) -> str:
+    """What `read` reads."""
+    return ",".join(f"{layer}.{head}" for layer, head in heads)
+
+
+def turn_off(heads: list[Head]) -> None:
+    """For a callback: these heads are off, and no others."""
+    st.session_state.heads_off = write(heads)
+
+
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links."""
+    controls.share(AblationLink, model, masks=None, section=None, scope="model", zoom=None)
+
+
+def _take() -> None:
+    turn_off(st.session_state.heads_chosen)

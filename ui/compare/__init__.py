@@ -1,0 +1,1 @@
+"""What the page A and B needs of streamlit."""

@@ -1,0 +1,110 @@
+"""What B has of its own: other masks, another text or another model; all else is A's. And the page's link."""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import streamlit as st
+
+from model import catalog
+from model.base import Model, TokenizedText
+from model.masks import NATIVE, MaskSpec
+from ui import choices, controls, link, models, run_view
+from ui.explain import title_of
+
+DIFFERS = {"masks": "other masks", "text": "another text", "model": "another model"}
+OTHER_TEXT = "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, and Peter blew his silver"
+
+
+class CompareLink(link.View):
+    """This page's link. differs: in what B is another than A. b_off: B's masks that are switched, with commas."""
+
+    differs: Literal["masks", "text", "model"] = "masks"
+    b_off: Annotated[str, link.at_most(60)] = "causal"
+    b_text: Annotated[str, link.at_most(4_000)] = OTHER_TEXT
+    b_model: Annotated[str, link.at_most(300)] = "story"
+
+    def parameters(self) -> dict[str, str]:
+        """What differs from the defaults; of the texts all or none."""
+        shared = self if self.text is not None else self.model_copy(update={"b_text": OTHER_TEXT})
+        return super(CompareLink, shared).parameters()
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them; a text that was typed stays where the link has none."""
+    own = {"differs", "b_off", "b_text", "b_model"}
+
+    def from_link() -> dict[str, Any]:
+        typed = {} if "b_text" in st.query_params else st.session_state.get("kept_compare", {})
+        chosen = CompareLink.read().model_dump(include=own)
+        return chosen | {name: typed[name] for name in ("b_text",) if name in typed}
+
+    choices.restore("kept_compare", from_link)
+
+
+def choose_differs() -> str:
+    """In what B is another than A."""
+    st.segmented_control("B has", list(DIFFERS), format_func=DIFFERS.__getitem__, key="differs", required=True,
+                         width="content")  # fmt: skip
+    return st.session_state.differs
+
+
+def choose_model() -> Model:
+    """B's model: one of those offered, or named by a hub id or a folder.
+
+    Raises what catalog.load raises, and ValueError for one that has to be downloaded first: that is done on the left.
+    """
+    settings = models.settings()
+    offered = list(catalog.offered(settings))
+    name = st.session_state.b_model
+    if not settings.models and name not in offered:
+        offered.append(name)
+    st.session_state.b_chosen = name if name in offered else offered[0]
+    st.selectbox("B's model", offered, key="b_chosen", accept_new_options=not settings.models,
+                 on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
+    name = st.session_state.b_chosen or offered[0]
+    if models.loaded().find(name) is None and catalog.download_size(name, settings):
+        raise ValueError(f"{name} is not on this machine: choose it as the model on the left first, to download it")
+    return models.get(name)
+
+
+def choose_text(model: Model) -> TokenizedText:
+    """B's text, one row. Raises ValueError for none."""
+    st.text_area("B's text", key="b_text", height=68)
+    line = next((line for line in st.session_state.b_text.splitlines() if line.strip()), "")
+    if not line:
+        raise ValueError("expected a text for B, got none")
+    return run_view.tokenize(model, line, "left", None)
+
+
+def choose_masks(model: Model) -> MaskSpec:
+    """B's masks: the model's standard ones, but for those that are switched."""
+    names = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    switched = set(st.session_state.b_off.split(","))
+    standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
+    for name in names:
+        st.session_state[f"b_{name}"] = standard[name] != (name in switched)
+        st.toggle(f"B: {name}", key=f"b_{name}", on_change=_take, args=(standard,), width="content")
+    chosen: dict[str, Any] = {name: st.session_state[f"b_{name}"] for name in names}
+    return replace(model.standard, **chosen)
+
+
+def like(spec: MaskSpec, model: Model) -> MaskSpec:
+    """A's masks for B's model: those that A lifted are lifted, all else is as B was trained."""
+    standard = MaskSpec(causal=model.standard.causal)
+    lifted: dict[str, Any] = {name: False for name in NATIVE if not getattr(spec, name)}
+    return replace(standard, **lifted)
+
+
+def titles(one: Model, other: Model) -> tuple[str, str]:
+    """ "A" and "B", with their models' names where those differ."""
+    return ("A", "B") if one is other else (f"A: {title_of(one)}", f"B: {title_of(other)}")
+
+
+def share(model: Model) -> None:
+    """Keep the URL true to the page, and offer links."""
+    controls.share(CompareLink, model, masks=None, section=None, scope="model", zoom=None)
+
+
+def _take(standard: dict[str, bool]) -> None:
+    switched = [name for name, on in standard.items() if st.session_state[f"b_{name}"] != on]
+    st.session_state.b_off = ",".join(switched)

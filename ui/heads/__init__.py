@@ -1,0 +1,1 @@
+"""The row of views of the chosen head."""

@@ -1,0 +1,54 @@
+"""The view Arcs: tokens on both sides, lines by weight, in the browser."""
+
+import streamlit as st
+
+from ui import run_view
+from ui.drawn import drawn
+from ui.heads.chosen import Chosen, hearing
+from viz.components import ARCS_HTML, source
+from viz.heads.arcs import MOST_HEADS, arcs_packet, shown
+from viz.heads.tokens import left_out
+
+_component = st.components.v2.component(
+    "unmask_arcs",
+    html=ARCS_HTML,
+    css=source("arcs.css"),
+    js=source("packet.js", "cells.js", "arcs.js", "streamlit.js"),
+)
+
+
+def show(chosen: Chosen, key: str = "head_arcs") -> None:
+    """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
+    now, layer = chosen.now, chosen.name.split()[0]
+    others = _choose_heads(chosen, layer)
+    views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
+    parts = [shown(view, chosen.part, chosen.query) for view in views]
+    packet = drawn(
+        arcs_packet,
+        parts,
+        [chosen.name, *(f"{layer} H{head}" for head in others)],
+        query=chosen.query,
+        length=len(chosen.view.queries),
+        first_token=chosen.first_key,
+        across=chosen.across,
+    )
+    _component(data=packet, key=key, on_query_change=hearing(key))
+    words = left_out(chosen.view, parts[0], chosen.query)
+    if words:
+        st.caption(words)
+
+
+def _choose_heads(chosen: Chosen, layer: str) -> list[int]:
+    """The choice "heads", without the chosen head: others of the layer."""
+    count = run_view.shape_of(chosen.now)[1]
+    offered = [head for head in range(count) if head != chosen.head]
+    picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
+    st.session_state.arcs_heads = [head for head in picked if head in offered][: MOST_HEADS - 1]
+    st.multiselect(f"Other heads of {layer}", offered, key="arcs_heads", format_func=lambda head: f"{layer} H{head}",
+                   max_selections=MOST_HEADS - 1, on_change=_take, placeholder=f"Other heads of {layer}",
+                   label_visibility="collapsed")  # fmt: skip
+    return st.session_state.arcs_heads
+
+
+def _take() -> None:
+    st.session_state.heads = ",".join(map(str, st.session_state.arcs_heads)) or None

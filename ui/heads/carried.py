@@ -1,0 +1,37 @@
+"""The view Carried: what the query takes from each key, and what that does to the next token."""
+
+import streamlit as st
+
+from model.errors import NotSupported
+from model.heads.carried import carried, direct_effect
+from ui.heads.chosen import Chosen
+from ui.markdown import escaped
+from viz.heads.carried import carried_table, effect_table, why_they_differ
+
+ABOUT = (
+    "|v| is how long a key's value is; weight × |v| is how much of it is taken (Kobayashi et al. 2020). *adds*: how "
+    "long what the key adds to the residual stream is, after the output projection. What keys add may cancel."
+)
+EFFECT = (
+    "What the head adds by itself to the logits of the token after the query, past all later layers, the final norm's "
+    "deviation held at its value; relative to what it adds to all tokens in the mean, {mean:+.3f}."
+)
+
+
+def show(chosen: Chosen) -> None:
+    """A table of keys, and where the model allows it one of next tokens."""
+    keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
+    name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
+    found = chosen.ask(carried, *asked)
+    st.html(why_they_differ(found, name, keys))
+    left, right = st.columns([1.5, 1], gap="medium")
+    left.html(carried_table(found, keys))
+    left.caption(ABOUT if found.added is not None else ABOUT.partition(" *adds*")[0])
+    with right:
+        try:
+            effect = chosen.ask(direct_effect, *asked)
+        except NotSupported as error:
+            st.caption(f"{escaped(str(error))}.")
+            return
+        st.html(effect_table(effect))
+        st.caption(EFFECT.format(mean=effect.mean))

@@ -1,0 +1,70 @@
+"""What every view of the head shows, and the choices that a reader makes in one and finds in all."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from ui import results
+from ui.link import PINS
+from ui.run_view import RunView
+from viz.view import HeadView
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """view, standard: the whole head under the current and under the standard masks, the same where nothing is changed.
+
+    name: the head's, "L3 H2"; layer, head: as the run counts them. part: the positions shown large, from one up to,
+    without, another. query: the position that looks.
+    """
+
+    now: RunView
+    view: HeadView
+    standard: HeadView
+    layer: int
+    head: int
+    name: str
+    part: tuple[int, int]
+    query: int
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(model, trace, row, *arguments) of model/, remembered. Raises as results.ask."""
+        return results.ask(function, self.now.run.model, self.now.run, self.now.row, *arguments)
+
+    @property
+    def across(self) -> bool:
+        """Whether the keys are another text's."""
+        return self.now.run.attention == "cross"
+
+    @property
+    def first_key(self) -> int:
+        """The position of the first key that is no padding."""
+        return self.now.run.keys.real(self.now.row).start
+
+    @property
+    def changed(self) -> bool:
+        """Whether the masks are other than the standard ones."""
+        return self.standard is not self.view
+
+
+def pins() -> list[int]:
+    """The pinned positions."""
+    return [int(place) for place in (st.session_state.get("pins") or "").split(",") if place]
+
+
+def hearing(key: str) -> Callable[[], None]:
+    """A callback: what the component under this key sent becomes the choices of the same names, if it makes sense."""
+
+    def heard() -> None:
+        sent = st.session_state.get(key) or {}  # gone where another page was chosen meanwhile
+        if isinstance(sent.get("query"), int):
+            st.session_state.query = sent["query"]
+        if isinstance(sent.get("pins"), str):
+            st.session_state.pins = sent["pins"] if re.fullmatch(PINS, sent["pins"]) else None
+        if sent.get("towards") in ("at", "by"):
+            st.session_state.towards = sent["towards"]
+
+    return heard

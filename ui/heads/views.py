@@ -1,0 +1,56 @@
+"""The chosen head in one row of views, one at a time: the others are neither computed nor sent."""
+
+import streamlit as st
+
+from ui import query
+from ui.heads.chosen import Chosen
+from ui.run_view import RunView
+from viz.heads.colours import Colours
+from viz.view import HeadView
+
+VIEWS = {
+    "tokens": "Tokens",
+    "arcs": "Arcs",
+    "bars": "Bars",
+    "carried": "Carried",
+    "why": "Why this cell",
+    "numbers": "Numbers",
+}
+
+
+def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
+    """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard."""
+    st.segmented_control("This head as", list(VIEWS), format_func=VIEWS.__getitem__, key="view", required=True,
+                         label_visibility="collapsed")  # fmt: skip
+    chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.chosen(now))
+    view = st.session_state.view
+    if view == "tokens":
+        from ui.heads import tokens
+
+        tokens.show(chosen)
+    elif view == "arcs":
+        from ui.heads import arcs
+
+        arcs.show(chosen)
+    elif view == "bars":
+        from ui.heads import bars
+
+        bars.show(chosen)
+    elif view == "carried":
+        from ui.heads import carried
+
+        carried.show(chosen)
+    elif view == "why":
+        from ui.heads import why
+
+        why.show(chosen)
+    elif view == "numbers":
+        from ui.heads import numbers
+
+        numbers.show(chosen)
+
+
+def colours() -> Colours:
+    """What the heatmap's colours mean: chosen in the view Numbers."""
+    state = st.session_state
+    return Colours(state.palette, state.colours_to, state.brightness)

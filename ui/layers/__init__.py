@@ -1,0 +1,1 @@
+"""What the page Across layers needs of streamlit."""

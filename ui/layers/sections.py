@@ -1,0 +1,174 @@
+"""The page's three pictures: the logit lens, one token layer by layer, and all tokens at one layer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from model.base import Model
+from model.heads.logit_lens import LogitLens, logit_lens
+from model.heads.rollout import LayerMaps, layer_maps, token_flow
+from model.jobs.job import ModelRef
+from model.text import TokenBatch
+from ui import explain, page, query, results
+from ui import head as head_picture
+from ui.layers.choosing import OVER, Over
+from ui.markdown import escaped
+from ui.run_view import RunView
+from viz.head import comparison_figure, head_figure
+from viz.layers import words
+from viz.layers.lens import candidates_table, key, lens_table
+from viz.layers.token import TokenView, token_figure
+from viz.room import WIDE
+from viz.view import HeadView, cropped
+
+MOST_LENS = 64  # rows of the table
+MOST_BESIDE = 9  # readings that leave room beside the table
+BEFORE = 48  # of them before the query, where a text is longer
+UNITS = {"mean": "mean weight", "maximum": "largest weight", "rollout": "rollout", "flow": "flow"}
+ATTENTION_ALONE = (
+    "Rollout and flow follow attention weights alone: how large the values are that they weigh, and what the MLPs do, "
+    "is not in them."
+)
+LENS = (
+    "The state after each layer goes through the model's own last steps (its final norm, where it has one, and its "
+    "unembedding), as if no layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Nothing but the "
+    "last column was trained to be read like this."
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The row that is looked at, and which of its queries; pieces: a label for each position."""
+
+    model: Model
+    batch: TokenBatch
+    row: int
+    query: int
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return self.batch.pieces[self.row]
+
+
+def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
+    """The table, and the candidates of the query; gives the sentence."""
+    if chosen.model.kind == "encoder" or not chosen.model.predicts:
+        st.info(explain.NO_PREDICTIONS["encoder" if chosen.model.kind == "encoder" else "decoder"])
+        return "There is nothing to predict here; the other two pictures are of its attention."
+    real = chosen.batch.real(chosen.row)
+    begin, end = lens_part(real.start, real.stop, chosen.query)
+    found = _lens(chosen, now, begin, end)
+    other = None if standard is None else _lens(chosen, standard, begin, end)
+    if (begin, end) != (real.start, real.stop):
+        st.caption(f"Shown are positions {begin} to {end - 1} of {real.stop - real.start}, those around the query.")
+    inside = begin <= chosen.query < end
+    beside = len(found.ids) <= MOST_BESIDE
+    left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
+    left.html(lens_table(found, chosen.pieces, chosen.query, other))
+    left.html(key(compared=other is not None))
+    if inside:
+        right.markdown(f"#### After “{escaped(chosen.pieces[chosen.query])}”, layer by layer")
+        right.html(candidates_table(found, chosen.query - begin))
+    st.caption(LENS)
+    if not inside:
+        return "The query is padding: choose another."
+    return words.lens_sentence(found, chosen.query - begin, chosen.pieces[chosen.query], other)
+
+
+def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
+    """Of real positions begin up to, without, end those that the table shows: all, or MOST_LENS around the query."""
+    if end - begin <= MOST_LENS:
+        return begin, end
+    first = min(max(chosen - BEFORE, begin), end - MOST_LENS)
+    return first, first + MOST_LENS
+
+
+def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, standard: RunView | None) -> str:
+    """Layers by keys; gives the sentence."""
+    view = _token(chosen, over, names, now)
+    other = None if standard is None else _token(chosen, over, names, standard)
+    real = chosen.batch.real(chosen.row)
+    if now.masks.padding and (standard is None or standard.masks.padding):
+        view = view.cropped(real.start, real.stop)
+        other = None if other is None else other.cropped(real.start, real.stop)
+    figure = token_figure(view, other, dark=page.is_dark())
+    piece = chosen.pieces[chosen.query]
+    st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
+    alone = ATTENTION_ALONE if over in ("rollout", "flow") else ""
+    st.caption(f"Rows: layers, the first on top. Columns: what “{escaped(piece)}” ({chosen.query}) looks at. {alone}")
+    return words.token_sentence(view, over, chosen.query, piece, other)
+
+
+def show_all(
+    chosen: Chosen, over: Over, layer: int, name: str, part: tuple[int, int], now: RunView, standard: RunView | None
+) -> str:
+    """Queries by keys at one layer; gives the sentence, which is about the query."""
+    views = [_map(chosen, over, layer, one) for one in (now, standard) if one is not None]
+    picture, below = st.container(), st.container()
+    with below:
+        keep = chosen.batch.keep[chosen.row].numpy()
+        part = head_picture.without_padding(part, keep, masked=now.masks.padding)
+        rows, columns = head_picture.zoomed(part, part)
+    shown = [cropped(view, rows, columns) for view in views]
+    dark = page.is_dark()
+    framed = query.picked()
+    figure = (
+        comparison_figure(*shown, dark=dark, query=framed)
+        if len(shown) > 1
+        else head_figure(shown[0], dark=dark, wide=WIDE, query=framed)
+    )
+    _say(figure, UNITS[over])
+    with picture:
+        alt = f"{OVER[over].capitalize()} in {name}, {len(shown[0].queries)} queries by {len(shown[0].keys)} keys."
+        head_picture.show(figure, alt, room="pair", zooms=True)
+    what = "by the end of" if over == "rollout" else "in"
+    st.caption(f"{OVER[over].capitalize()} {what} {name}. {ATTENTION_ALONE if over == 'rollout' else ''}")
+    token = [_of_query(view, chosen, over, name) for view in views]
+    return words.token_sentence(token[0], over, chosen.query, chosen.pieces[chosen.query], *token[1:])
+
+
+def _lens(chosen: Chosen, of: RunView, begin: int, end: int) -> LogitLens:
+    return results.ask(logit_lens, ModelRef.of(chosen.model), chosen.batch, of.masks, chosen.row, begin, end)
+
+
+def _maps(of: RunView, over: Over) -> LayerMaps:
+    how = "mean" if over == "flow" else over
+    return of.ask(layer_maps, how)
+
+
+def _token(chosen: Chosen, over: Over, names: list[str], of: RunView) -> TokenView:
+    maps, place = _maps(of, over), chosen.query
+    values, masks = maps.maps[:, place], set().union(*maps.blocked)
+    if over == "flow":
+        values = of.ask(token_flow, place).flow
+    blocked = {name: np.stack([_row(layer.get(name), place, values) for layer in maps.blocked]) for name in masks}
+    closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
+    return TokenView(values, closed, names, chosen.pieces, UNITS[over])
+
+
+def _row(mask: np.ndarray | None, place: int, values: np.ndarray) -> np.ndarray:
+    return np.zeros(values.shape[1], bool) if mask is None else mask[place]
+
+
+def _map(chosen: Chosen, over: Over, layer: int, of: RunView) -> HeadView:
+    maps, pieces = _maps(of, over), list(chosen.pieces)
+    return HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), pieces, pieces)
+
+
+def _of_query(view: HeadView, chosen: Chosen, over: Over, name: str) -> TokenView:
+    here = slice(chosen.query, chosen.query + 1)
+    masks = {mask: cells[here] for mask, cells in view.blocked.items()}
+    return TokenView(view.weights[here], masks, [name], chosen.pieces, UNITS[over])
+
+
+def _say(figure: go.Figure, unit: str) -> None:
+    """These are no one head's weights, and have no scores: what a head's picture says of them is taken out."""
+    for trace in figure.data:
+        if trace.name == "weights":
+            trace.customdata = None
+            trace.hovertemplate = f"<b>%{{y}}</b> on <b>%{{x}}</b><br>{unit} %{{z:.4f}}<extra></extra>"
+            trace.colorbar.title.text = unit
+        elif trace.name == "blocked":
+            trace.hovertemplate = "<b>%{y}</b> on <b>%{x}</b><br>closed by the masks<extra></extra>"

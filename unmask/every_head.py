@@ -1,0 +1,91 @@
+"""All heads at once that show themselves, and their leak."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unmask.shown import Live, Shown
+from viz.explorer import CHANGES, AllHeads, explorer_page
+from viz.leaks import leak_grid, mean_share
+from viz.numbers import percent
+from viz.standalone import Canvas, page
+
+ABSENT = "{}: this picture has no room for it; ask for it alone."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Heads(Live):
+    """Every head at a glance, and large the one that is picked."""
+
+    name: str
+    drawn: AllHeads
+
+    def numpy(self) -> np.ndarray:
+        """The thumbnails, float32 [L,H,S,S']: the largest weight of each patch, S = Q where there is room."""
+        return self.drawn.thumbnails
+
+    def canvas(self) -> Canvas:
+        """The overview alone, and its bytes."""
+        return Canvas("overview", self.drawn.overview())
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        return explorer_page(repr(self), self.drawn, absent=ABSENT)
+
+    def __repr__(self) -> str:
+        layers, heads = self.drawn.thumbnails.shape[:2]
+        return f"{self.name}: {layers} layers × {heads} heads"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Difference(Live):
+    """Every head of a run less another run's: drawn.heads holds changes. largest: float32 [L,H], 0 to 1, the largest
+    change of a weight of each head. words: what becomes of the predictions, as HTML."""
+
+    name: str
+    drawn: AllHeads
+    largest: np.ndarray
+    words: str
+
+    def numpy(self) -> np.ndarray:
+        """The largest change of each head, float32 [L,H]."""
+        return self.largest
+
+    def canvas(self) -> Canvas:
+        """The overview alone, and its bytes."""
+        return Canvas("overview", self.drawn.overview())
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        return explorer_page(repr(self), self.drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{self.words}</p>")
+
+    def __repr__(self) -> str:
+        layer, head = np.unravel_index(int(self.largest.argmax()), self.largest.shape)
+        most = f"{self.largest[layer, head]:.4f}"
+        return f"{self.name}: {self.drawn.names[layer][head]} changes most, a weight by {most}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Leak(Shown):
+    """Shares of every head's attention, 0 to 1, on later tokens and on padding: float32 [L,H]; NaN where there is none.
+
+    names: of each layer's heads.
+    """
+
+    name: str
+    future: np.ndarray
+    padding: np.ndarray
+    names: list[list[str]]
+
+    def numpy(self) -> np.ndarray:
+        """float32 [2,L,H]: on later tokens, on padding."""
+        return np.stack([self.future, self.padding])
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        grids = (leak_grid(self.future, self.names, "later tokens"), leak_grid(self.padding, self.names, "padding"))
+        return page(repr(self), grids)
+
+    def __repr__(self) -> str:
+        later, pads = (percent(mean_share(shares)) for shares in (self.future, self.padding))
+        return f"{self.name}: {later} of all attention on later tokens, {pads} on padding"

@@ -1,0 +1,196 @@
+"""One head that shows itself: in a notebook, live or exported, in a file, or as a live widget. And gives numpy.
+
+Every picture is a page that needs nothing else, in a frame: a live widget is empty in an exported notebook.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from viz.heads import arcs
+from viz.heads.cells import around
+from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.heads.tokens import left_out, tokens_packet
+from viz.html import tag
+from viz.numbers import Candidate, next_token_table, percent
+from viz.standalone import Canvas, frame, page
+from viz.view import HeadView
+
+MOST_TOKENS = 256  # of each side, in a picture
+HEIGHT = 620  # pixels, until the page has measured itself
+
+
+class Shown(ABC):
+    """Has a page of its own; its repr is one line, and the page's title."""
+
+    @abstractmethod
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+
+    def save(self, path: str | Path) -> Path:
+        """The page as a file."""
+        Path(path).write_text(self.page(), encoding="utf-8")
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        return frame(self.page(), repr(self), HEIGHT)
+
+
+class Live(Shown):
+    """Has one view that a live widget draws too."""
+
+    @abstractmethod
+    def canvas(self) -> Canvas:
+        """The view, and its bytes."""
+
+    def widget(self) -> Any:
+        """A live widget (anywidget), whose traits are what is picked in it. Needs `pip install unmask[notebook]`."""
+        from unmask.widget import widget  # nobody else needs anywidget
+
+        return widget(self.canvas())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Head(Live):
+    """One head as a heatmap. query: the position whose row is framed."""
+
+    name: str
+    view: HeadView
+    query: int
+
+    @property
+    def weights(self) -> np.ndarray:
+        """float32 [Q,K], 0 to 1; blocked cells exactly 0."""
+        return self.view.weights
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """float32 [Q,K], the scores before masking."""
+        return self.view.scaled
+
+    @property
+    def blocked(self) -> dict[str, np.ndarray]:
+        """For each mask that is on: bool [Q,K], True = it blocks the cell."""
+        return self.view.blocked
+
+    def numpy(self) -> np.ndarray:
+        """The weights."""
+        return self.view.weights
+
+    def difference(self, other: "Head") -> "HeadDifference":
+        """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
+        return HeadDifference(f"{self.name} − {other.name}", changed(self.view, other.view), self.query)
+
+    def canvas(self) -> Canvas:
+        """The heatmap, and its bytes."""
+        return Canvas("heatmap", picture_packet(self._drawn(), name=self.name, query=self.query))
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        return page(repr(self), [self.canvas(), tag("p", left_out(self.view, self._drawn(), self.query))])
+
+    def _drawn(self) -> HeadView:
+        """The query and what stands around it."""
+        return around(self.view, (0, len(self.view.queries)), self.query, MOST_TOKENS)
+
+    def __repr__(self) -> str:
+        queries, keys = self.view.weights.shape
+        return f"{self.name}: {queries} queries × {keys} keys, largest weight {self.view.weights.max(initial=0.0):.4f}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tokens(Head):
+    """One head as its text: the token pointed at lights those that it looks at. across: the keys are another text."""
+
+    across: bool = False
+
+    def canvas(self) -> Canvas:
+        """The text, and its bytes."""
+        view, length = self._drawn(), len(self.view.queries)
+        packet = tokens_packet(view, name=self.name, query=self.query, length=length, across=self.across)
+        return Canvas("tokens", packet)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadDifference(Live):
+    """One head's weights less another's. view.blocked: the cells that both block."""
+
+    name: str
+    view: HeadView
+    query: int
+
+    def numpy(self) -> np.ndarray:
+        """float32 [Q,K], -1 to 1."""
+        return self.view.weights
+
+    def canvas(self) -> Canvas:
+        """The heatmap, and its bytes."""
+        part = around(self.view, (0, len(self.view.queries)), self.query, MOST_TOKENS)
+        return Canvas("heatmap", difference_packet(part, name=self.name, query=self.query))
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        return page(repr(self), [self.canvas()])
+
+    def __repr__(self) -> str:
+        return f"{self.name}: largest change {np.abs(self.view.weights).max(initial=0.0):.4f}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Arcs(Live):
+    """Heads of one layer as lines between tokens that look, on the left, and those looked at.
+
+    names, views: of each head, the first one's line in the first colour.
+    """
+
+    names: list[str]
+    views: list[HeadView]
+    query: int
+    first_token: int = 0
+    across: bool = False
+
+    def numpy(self) -> np.ndarray:
+        """The weights of each head, float32 [n,Q,K]."""
+        return np.stack([view.weights for view in self.views])
+
+    def canvas(self) -> Canvas:
+        """The lines, and their bytes."""
+        whole = (0, len(self.views[0].queries))
+        parts = [arcs.shown(view, whole, self.query) for view in self.views]
+        packet = arcs.arcs_packet(
+            parts, self.names, query=self.query, length=whole[1], first_token=self.first_token, across=self.across
+        )
+        return Canvas("arcs", packet)
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        part = arcs.shown(self.views[0], (0, len(self.views[0].queries)), self.query)
+        return page(repr(self), [self.canvas(), tag("p", left_out(self.views[0], part, self.query))])
+
+    def __repr__(self) -> str:
+        queries, keys = self.views[0].weights.shape
+        return f"{', '.join(self.names)}: {queries} queries × {keys} keys"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predicted(Shown):
+    """The likeliest next tokens, the likeliest first, with their probabilities, 0 to 1."""
+
+    name: str
+    candidates: list[Candidate]
+
+    def numpy(self) -> np.ndarray:
+        """The probabilities, float64 [N]."""
+        return np.array([one.probability for one in self.candidates])
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network."""
+        return page(repr(self), [Markup(next_token_table(self.candidates, self.candidates, changed=False))])
+
+    def __repr__(self) -> str:
+        first = self.candidates[0]
+        return f"{self.name}: {first.label} with {percent(first.probability)}"

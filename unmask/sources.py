@@ -1,0 +1,171 @@
+"""Whatever has heads to show: a run of ours (runs.py), or weights that transformers gave."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from model.heads.every import given_weights, thumbnails
+from model.heads.survey import blocked_thumbnail
+from unmask.every_head import Heads
+from unmask.shown import MOST_TOKENS, Arcs, Head, Tokens
+from viz.explorer import AllHeads, part_words
+from viz.heads.arcs import MOST_HEADS
+from viz.heads.cells import around
+from viz.heads.every import room_for
+from viz.palette import MASK_COLOURS
+from viz.view import HeadView
+
+HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before it is deflated
+
+
+class HeadSource(ABC):
+    """Layers and heads count from 0. Shows itself as all of its heads.
+
+    title: in a line what it is. query: the position whose row is framed. across: the keys are another text than the
+    queries. numbers: of each layer in the network, where these are not 0, 1, 2 …
+    """
+
+    title: str
+    query: int
+    across: bool
+    numbers: Sequence[int]
+
+    @abstractmethod
+    def view(self, layer: int, head: int) -> HeadView:
+        """One head as arrays with its labels. Raises ValueError for a head that is not there."""
+
+    @abstractmethod
+    def glance(self) -> tuple[np.ndarray, np.ndarray]:
+        """Thumbnails float32 [L,H,S,S'], and bool [L,S,S'], patches that are blocked as a whole."""
+
+    def first_head(self) -> tuple[int, int]:
+        """The one to show first."""
+        return len(self.glance()[0]) // 2, 0
+
+    def notes(self) -> list[list[str]]:
+        """A line for each head of each layer, or none at all."""
+        return []
+
+    def measures(self) -> dict[str, np.ndarray]:
+        """Shares of each head's attention by their names, [L,H], by which an overview can be dimmed and sorted."""
+        return {}
+
+    def head(self, layer: int, head: int) -> Head:
+        """One head as a heatmap."""
+        return Head(self.named(layer, head), self.view(layer, head), self.query)
+
+    def tokens(self, layer: int, head: int) -> Tokens:
+        """One head as its text, each token lit by how much another looks at it."""
+        return Tokens(self.named(layer, head), self.view(layer, head), self.query, self.across)
+
+    def heads(self) -> Heads:
+        """Every head at a glance, and large the one that is picked."""
+        return Heads(self.title, self.all_heads([self.first_head()], HELD_CELLS, MOST_TOKENS))
+
+    def all_heads(self, chosen: Sequence[tuple[int, int]], cells: int, tokens: int) -> AllHeads:
+        """All heads, and in full those for which there is room, the chosen ones first.
+
+        cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
+        """
+        small, blocked = self.glance()
+        every = [(layer, head) for layer in range(small.shape[0]) for head in range(small.shape[1])]
+        held: dict[tuple[int, int], HeadView] = {}
+        for place in dict.fromkeys([*chosen, *every]):
+            view = self.view(*place)
+            held[place] = around(view, (0, len(view.queries)), self.query, tokens)
+            if len(held) == room_for(held[place], cells):
+                break
+        part = part_words(self.view(*chosen[0]), held[chosen[0]])
+        return AllHeads(small, blocked, held, tuple(chosen), self.query, self.numbers, self.notes(), self.measures(),
+                        self.across, part)  # fmt: skip
+
+    def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
+        """A head of a layer, or several, as lines between the tokens."""
+        some = [heads] if isinstance(heads, int) else list(heads)
+        if not 1 <= len(some) <= MOST_HEADS:
+            raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
+        views = [self.view(layer, head) for head in some]
+        return Arcs([self.named(layer, head) for head in some], views, self.query, across=self.across)
+
+    def named(self, layer: int, head: int) -> str:
+        """The head's name, by the network's own number of the layer."""
+        return f"L{self.numbers[layer] if self.numbers else layer} H{head}"
+
+    def _repr_html_(self) -> str:
+        return self.heads()._repr_html_()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GivenHeads(HeadSource):
+    """Heads whose weights somebody else computed. weights: float32 [L,H,Q,K]; queries, keys: a label each.
+
+    blocked: for each mask that is known, bool [Q,K], True = it blocks the cell.
+    """
+
+    title: str
+    weights: np.ndarray
+    queries: list[str]
+    keys: list[str]
+    blocked: dict[str, np.ndarray] = field(default_factory=dict)
+    across: bool = False
+    numbers: Sequence[int] = ()
+
+    @property
+    def query(self) -> int:  # type: ignore[override]
+        """The last one."""
+        return len(self.queries) - 1
+
+    def numpy(self) -> np.ndarray:
+        """float32 [L,H,Q,K]."""
+        return self.weights
+
+    def view(self, layer: int, head: int) -> HeadView:
+        """One head as arrays with its labels; what its scores were is not known."""
+        for what, value, count in zip(("layer", "head"), (layer, head), self.weights.shape, strict=False):
+            if not 0 <= value < count:
+                raise ValueError(f"expected a {what} from 0 to {count - 1}, got {value}")
+        weights = self.weights[layer, head]
+        return HeadView(weights, np.full_like(weights, np.nan), self.blocked, self.queries, self.keys)
+
+    def glance(self) -> tuple[np.ndarray, np.ndarray]:
+        """Thumbnails, and the patches that are blocked as a whole."""
+        small = thumbnails(self.weights)
+        whole = blocked_thumbnail(self.view(0, 0).any_blocked(), *small.shape[2:])
+        return small, np.broadcast_to(whole, (len(small), *whole.shape))
+
+    def __repr__(self) -> str:
+        layers, heads, queries, keys = self.weights.shape
+        return f"{self.title}: {layers} layers × {heads} heads, {queries} queries × {keys} keys"
+
+
+def attentions(
+    attentions: Sequence[Any],
+    tokens: Sequence[str],
+    *,
+    keys: Sequence[str] | None = None,
+    row: int = 0,
+    blocked: dict[str, Any] | None = None,
+) -> GivenHeads:
+    """The weights that transformers gives with output_attentions=True: a tensor [B,H,Q,K] for each layer.
+
+    tokens: a label for each query; keys: one for each key, where these are other tokens. blocked: bool [Q,K] by the
+    name of a mask ("causal", "padding" …), True = it blocks the cell; weights alone do not tell a blocked cell from a
+    weight of 0. Raises ValueError for anything else.
+    """
+    weights = given_weights(attentions, row)
+    labels = [str(one) for one in tokens], [str(one) for one in (tokens if keys is None else keys)]
+    if tuple(map(len, labels)) != weights.shape[2:]:
+        wanted, got = (f"{one} for the queries and {other} for the keys"
+                       for one, other in (weights.shape[2:], map(len, labels)))  # fmt: skip
+        raise ValueError(f"expected a label for each token, {wanted}, got {got}")
+    masks = {name: np.asarray(mask) for name, mask in (blocked or {}).items()}
+    for name, mask in masks.items():
+        if name not in MASK_COLOURS or mask.dtype != bool or mask.shape != weights.shape[2:]:
+            raise ValueError(
+                f"expected bool {list(weights.shape[2:])} by a name out of {', '.join(MASK_COLOURS)}, "
+                f"got {mask.dtype} {list(mask.shape)} by {name!r}"
+            )
+    return GivenHeads("attentions", weights, *labels, masks, across=keys is not None)

@@ -1,0 +1,155 @@
+"""Heads turned off: what that does to one prediction, in a sentence; all heads' effects as a picture and a table."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from markupsafe import Markup, escape
+
+from viz.heatmap import colour_bar, figure
+from viz.html import bar, table, tag
+from viz.numbers import chance
+from viz.palette import MARK, NOW, STANDARD, diverging
+
+NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
+ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
+LISTED = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The prediction that is asked about: the token (target) after the query, at its position. follows: whether it does
+    follow in the text; else it is the likeliest with all heads on.
+    """
+
+    target: str
+    query: str
+    position: int
+    follows: bool
+
+
+@dataclass(frozen=True, eq=False)
+class EffectsView:
+    """effects: float32 [L,H], nats that the target's loss rises by with one head off; NaN where not measured yet.
+    layers: a name each. off: the heads that are off above."""
+
+    effects: np.ndarray
+    layers: Sequence[str]
+    off: frozenset[tuple[int, int]]
+
+    def name(self, layer: int, head: int) -> str:
+        """ "L4 H0"."""
+        return f"{self.layers[layer]} H{head}"
+
+    def ranked(self) -> list[tuple[int, int]]:
+        """The measured heads, the largest rise first."""
+        order = np.argsort(-self.effects, axis=None, kind="stable")
+        places = zip(*np.unravel_index(order, self.effects.shape), strict=True)
+        return [(int(layer), int(head)) for layer, head in places if not math.isnan(self.effects[layer, head])]
+
+
+def sentence(names: Sequence[str], way: str, asked: Asked, before: float, after: float) -> str:
+    """HTML. names: of the heads that are off. way: what that means, in words. before, after: the target's
+    log-probabilities with all heads and without these."""
+    if not names:
+        return "No head is off. Choose heads above, or rank them all by what they do to this prediction."
+    which = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    change = before - after
+    shares = f"{chance(math.exp(before))} → {chance(math.exp(after))}"
+    about = f"“{escape(asked.target)}” after “{escape(asked.query)}” ({asked.position})"
+    if abs(change) < NOTICED:
+        return f"Turning {which} off ({way}) changes the loss of {about} by less than {NOTICED} nats."
+    verb = "costs" if change > 0 else "saves"
+    return f"Turning {which} off ({way}) {verb} {abs(change):.2f} nats on {about}: {shares}."
+
+
+def what_is_asked(asked: Asked) -> str:
+    """Which token the numbers are of, in markdown without what the reader typed."""
+    return "the token that follows in the text" if asked.follows else "the likeliest token with all heads on"
+
+
+def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
+    """Layers by heads, the first layer on top; the heads that are off are framed. Colours go with the square root."""
+    layers, heads = view.effects.shape
+    reach = max(float(np.nanmax(np.abs(view.effects), initial=0.0)), 0.01)
+    names = [[view.name(layer, head) for head in range(heads)] for layer in range(layers)]
+    trace = {
+        "type": "heatmap",
+        "z": view.effects.astype(np.float32),
+        "x": [f"H{head}" for head in range(heads)],
+        "y": list(view.layers),
+        "text": names,
+        "zmin": -reach,
+        "zmax": reach,
+        "colorscale": [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in _stops(dark)],
+        "xgap": 1,
+        "ygap": 1,
+        "hoverongaps": False,
+        "colorbar": colour_bar("nats", x=1.01),
+        "hovertemplate": "%{text} off: %{z:+.3f} nats<extra></extra>",
+        "name": "effects",
+    }
+    axis = {"type": "category", "showgrid": False, "zeroline": False, "ticks": "", "tickfont": {"size": 11}}
+    frames = [
+        {"type": "rect", "x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5,
+         "line": {"color": MARK, "width": 2}}
+        for layer, head in sorted(view.off)
+    ]  # fmt: skip
+    layout = {
+        "height": min(max(ROW * layers + 60, LEAST), MOST),
+        "margin": {"l": 50, "r": 70, "t": 8, "b": 32},
+        "xaxis": axis | {"side": "bottom"},
+        "yaxis": axis | {"autorange": "reversed"},
+        "shapes": frames,
+    }
+    return figure([trace], layout)
+
+
+def _stops(dark: bool) -> list[tuple[float, str]]:
+    return [(float(at), str(colour)) for at, colour in diverging(dark)]
+
+
+def effects_table(view: EffectsView) -> Markup:
+    """The heads with the largest effects either way, the largest rise first."""
+    ranked = view.ranked()
+    strongest = sorted(ranked, key=lambda place: -abs(view.effects[place]))[:LISTED]
+    most = max((abs(float(view.effects[place])) for place in strongest), default=1.0) or 1.0
+    rows = [
+        [
+            tag("td", view.name(*place)),
+            tag("td", f"{view.effects[place]:+.3f}", class_="number"),
+            tag("td", bar(abs(float(view.effects[place])) / most, NOW if view.effects[place] > 0 else STANDARD),
+                class_="track"),
+        ]
+        for place in ranked
+        if place in strongest
+    ]  # fmt: skip
+    return table([[tag("th", "head off"), tag("th", "the loss rises by, nats", colspan=2)], *rows])
+
+
+def ranking_sentence(view: EffectsView) -> str:
+    """What of all heads stands out; "" before any was measured."""
+    ranked = view.ranked()
+    if not ranked:
+        return ""
+    sizes = np.array([abs(view.effects[place]) for place in ranked])
+    strongest = ranked[int(sizes.argmax())]
+    value = float(view.effects[strongest])
+    whole = "all" if len(ranked) == view.effects.size else "the first"
+    if abs(value) < NOTICED:
+        return f"None of {whole} {len(ranked)} heads, off alone, changes it by {NOTICED} nats or more."
+    verb = "raises" if value > 0 else "lowers"
+    few = int((sizes < 0.05).sum())
+    rest = f" {few} of them change it by less than 0.05." if few else ""
+    return (
+        f"Of {whole} {len(ranked)} heads, each off alone, {view.name(*strongest)} does most: it {verb} the loss by "
+        f"{abs(value):.2f} nats.{rest}"
+    )
+
+
+def effects_alt(view: EffectsView) -> str:
+    """The picture for whoever cannot see it."""
+    layers, heads = view.effects.shape
+    return f"Effect of each head, {layers} layers by {heads} heads. {ranking_sentence(view)}"

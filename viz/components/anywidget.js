@@ -1,0 +1,31 @@
+// A view as an anywidget: put last, after the module whose `draw(element, data, onPick)` it calls. It lives in a shadow of
+// its own: neither its styles nor the notebook's reach each other.
+
+function render({ model, el }) {
+  const host = document.createElement("div");
+  const shadow = host.attachShadow({ mode: "open" });
+  const style = document.createElement("style");
+  const place = document.createElement("div");
+  style.textContent = model.get("style");
+  place.className = `view ${model.get("view")}`;
+  shadow.append(style, place);
+  el.append(host);
+  const pick = (name, value) => {
+    model.set(name, value);
+    model.save_changes();
+  };
+  let leave = () => {};
+  const paint = () => {
+    leave();
+    const { buffer, byteOffset, byteLength } = model.get("packet"); // a DataView
+    leave = draw(place, new Uint8Array(buffer, byteOffset, byteLength), pick);
+  };
+  model.on("change:packet", paint);
+  paint();
+  return () => {
+    model.off("change:packet", paint);
+    leave();
+  };
+}
+
+export default { render };

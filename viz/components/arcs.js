@@ -1,0 +1,182 @@
+// Tokens that look on the left, tokens looked at on the right, a line for every weight from a threshold up. Packet: see
+// viz/heads/arcs.py. onPick("query", position) tells which token the reader chose.
+
+const MOST_LINES = 1500; // the strongest, of all heads together
+const NEAR = 7; // css pixels from a line within which it is pointed at
+const SVG = "http://www.w3.org/2000/svg";
+
+// The lines to draw: of cells from a threshold up, the strongest first. hidden: a key to leave out, or -1.
+function linesOf(cells, threshold, hidden) {
+  const lines = [];
+  for (let head = 0; head < cells.names.length; head++) {
+    for (let query = 0; query < cells.rows; query++) {
+      for (let key = 0; key < cells.columns; key++) {
+        const weight = cells.weights[placeOf(cells, query, key, head)];
+        if (weight >= threshold && weight > 0 && key !== hidden) lines.push({ head, query, key, weight });
+      }
+    }
+  }
+  return lines.sort((one, other) => other.weight - one.weight);
+}
+
+// How far down, 0 to 1, a line is at a share of the way across: x runs as the curve's own cubic does.
+function fall(share) {
+  let [low, high] = [0, 1];
+  for (let step = 0; step < 24; step++) {
+    const t = (low + high) / 2;
+    const x = 1.5 * (1 - t) * (1 - t) * t + 1.5 * (1 - t) * t * t + t * t * t;
+    if (x < share) low = t;
+    else high = t;
+  }
+  return low * low * (3 - 2 * low);
+}
+
+function svg(name, attributes) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+}
+
+function show(element, cells, own, onPick) {
+  const hatches = hatchImages(cells);
+  const tall = Math.max(cells.rows, cells.columns) > 40 ? 15 : 20;
+  const height = tall * Math.max(cells.rows, cells.columns);
+  const column = (side, labels, name) =>
+    labels.map((text, at) => make("div", { class: `token ${side}`, title: `${name + at}: ${text}`, style: `top:${at * tall}px;height:${tall}px`,
+                                           children: [make("bdi", { text })] }));
+  const lefts = column("left", cells.queries, cells.first);
+  const rights = column("right", cells.keys, cells.firstKey);
+  const lines = svg("svg", { height, width: "100%", "aria-hidden": "true" });
+  const middle = make("div", { class: "lines", style: `height:${height}px`, children: [] });
+  middle.append(lines);
+  const tip = make("div", { class: "tip", hidden: "" });
+  const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
+    "aria-label": "Who looks at whom: tokens that look on the left, tokens looked at on the right. Up and down arrow keys move the query.",
+    children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
+  const slider = make("input", { type: "range", min: 0.01, max: 1, step: 0.01, "aria-label": "The smallest weight drawn" });
+  slider.value = own.threshold;
+  const least = make("output", {});
+  const hide = make("input", { type: "checkbox" });
+  hide.checked = own.hideFirst;
+  const key = cells.names.length > 1 ? cells.names.map((name, head) =>
+    make("span", { class: "head", text: name, style: `--colour:${cells.colours[head]}` })) : [];
+  const tools = make("div", { class: "tools", children: [
+    make("label", { children: ["Weights from ", slider, least] }),
+    make("label", { children: [hide, " Hide the first token"] }), ...key] });
+  const count = make("p", { class: "said" });
+  const said = make("p", { class: "said", "aria-live": "polite" });
+  let drawn = []; // the lines, and their elements
+  let pointed = null; // {side, at}
+
+  const inSight = () => Math.min(Math.max(own.query - cells.first, 0), cells.rows - 1);
+  const place = (at) => (at + 0.5) * tall;
+  const source = () => pointed || { side: "query", at: inSight() };
+
+  const paint = () => {
+    const hidden = own.hideFirst ? cells.firstToken - cells.firstKey : -1;
+    const found = linesOf(cells, own.threshold, hidden);
+    drawn = found.slice(0, MOST_LINES);
+    const width = middle.clientWidth || 200;
+    lines.replaceChildren(...drawn.map((line) => {
+      const [from, to] = [place(line.query), place(line.key)];
+      line.path = svg("path", { d: `M0,${from} C${width / 2},${from} ${width / 2},${to} ${width},${to}`, fill: "none",
+        stroke: cells.colours[line.head], "stroke-width": 0.6 + 2.6 * line.weight, "data-query": cells.first + line.query,
+        "data-key": cells.firstKey + line.key, "data-head": cells.names[line.head] });
+      return line.path;
+    }));
+    least.textContent = Number(own.threshold).toFixed(2);
+    const parts = [`${drawn.length} lines`];
+    if (found.length > drawn.length) parts.push(`the strongest of ${found.length}`);
+    if (hidden >= 0) parts.push("without the first token; the other weights stay as they are, nothing is renormalised");
+    count.textContent = `${parts.join(", ")}.`;
+    light();
+  };
+  const light = () => {
+    const from = source();
+    for (const line of drawn) {
+      const its = !pointed || (pointed.side === "line" ? pointed.line === line : line[pointed.side] === pointed.at);
+      line.path.setAttribute("opacity", its ? 0.15 + 0.85 * Math.sqrt(line.weight) : 0.04);
+    }
+    lefts.forEach((token, at) => {
+      token.classList.toggle("query", at === own.query - cells.first);
+      token.classList.toggle("from", pointed?.side === "query" && pointed.at === at);
+    });
+    rights.forEach((token, at) => {
+      token.classList.toggle("from", pointed?.side === "key" && pointed.at === at);
+      const reason = from.side === "query" ? cells.blocked[placeOf(cells, from.at, at)] : 0;
+      token.classList.toggle("blocked", reason > 0);
+      token.style.backgroundImage = reason ? hatches[reason - 1] : "";
+      const words = reason ? ` · ${cells.reasons[reason - 1].words} for ${queryName(cells, from.at)}` : "";
+      token.title = `${keyName(cells, at)}${words}`;
+    });
+    if (from.side !== "line") {
+      said.textContent = cells.names.map((name, head) =>
+        (cells.names.length > 1 ? `${name}: ` : "") + summary(cells, from, head)).join(" ");
+    }
+  };
+  const point = (at) => {
+    pointed = at;
+    tip.hidden = at?.side !== "line";
+    light();
+  };
+
+  middle.onpointermove = (event) => {
+    const box = middle.getBoundingClientRect();
+    const down = fall(Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1));
+    const off = (line) => Math.abs(place(line.query) + (place(line.key) - place(line.query)) * down - (event.clientY - box.top));
+    const nearest = drawn.reduce((best, line) => (best === null || off(line) < off(best) ? line : best), null);
+    if (!nearest || off(nearest) > NEAR) return point(null);
+    const { query, key, head } = nearest;
+    tip.textContent = cellWords(cells, query, key, head) + (cells.names.length > 1 ? ` · ${cells.names[head]}` : "");
+    point({ side: "line", line: nearest });
+    const frame = picture.getBoundingClientRect();
+    const right = event.clientX - frame.left;
+    tip.style.left = `${Math.min(right + 12, Math.max(frame.width - tip.offsetWidth - 4, 0))}px`;
+    tip.style.top = `${event.clientY - frame.top + 14}px`;
+  };
+  for (const [side, tokens] of [["query", lefts], ["key", rights]]) {
+    tokens.forEach((token, at) => {
+      token.onpointerenter = () => point({ side, at });
+      token.onclick = () => {
+        if (side === "key" && cells.across) return;
+        chooseSoon(own, (side === "query" ? cells.first : cells.firstKey) + at, 0, onPick);
+        light();
+      };
+    });
+  }
+  picture.onpointerleave = () => point(null);
+  picture.onkeydown = (event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const position = own.query + step;
+    if (position < 0 || position >= cells.length) return;
+    pointed = null;
+    chooseSoon(own, position, REST, onPick);
+    light();
+  };
+  slider.oninput = () => {
+    own.threshold = Number(slider.value);
+    paint();
+  };
+  hide.onchange = () => {
+    own.hideFirst = hide.checked;
+    paint();
+  };
+
+  const had = element.getRootNode().activeElement?.classList?.contains("picture");
+  element.replaceChildren(tools, picture, count, said);
+  if (had) picture.focus({ preventScroll: true });
+  paint();
+  own.resized?.disconnect();
+  own.resized = new ResizeObserver(paint);
+  own.resized.observe(middle);
+}
+
+export function draw(element, data, onPick) {
+  const end = drawCells(element, data, { threshold: 0.1, hideFirst: false }, (cells, own) => show(element, cells, own, onPick));
+  return () => {
+    end();
+    element.own?.resized?.disconnect();
+  };
+}

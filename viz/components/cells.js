@@ -1,0 +1,92 @@
+// A head's cells as viz/heads/cells.py packs them, and the words for one. Put after packet.js, before what draws them.
+
+async function readCells(data) {
+  const { header, body } = await unpack(data);
+  const count = body.length / 5; // four bytes of a weight, one of what blocks it
+  return {
+    ...header,
+    rows: header.queries.length,
+    columns: header.keys.length,
+    weights: new Float32Array(body.slice(0, 4 * count).buffer),
+    blocked: body.subarray(4 * count),
+  };
+}
+
+const placeOf = (cells, query, key, head = 0) => (head * cells.rows + query) * cells.columns + key;
+const queryName = (cells, query) => `${cells.first + query}: ${cells.queries[query]}`;
+const keyName = (cells, key) => `${cells.firstKey + key}: ${cells.keys[key]}`;
+const weightText = (weight) => weight.toFixed(4);
+
+// What there is to say of a cell: its weight, or what blocks it.
+function cellText(cells, query, key, head = 0) {
+  const at = placeOf(cells, query, key, head);
+  return cells.blocked[at] ? cells.reasons[cells.blocked[at] - 1].words : `weight ${weightText(cells.weights[at])}`;
+}
+
+const cellWords = (cells, query, key, head = 0) =>
+  `${queryName(cells, query)} looks at ${keyName(cells, key)} · ${cellText(cells, query, key, head)}`;
+
+const SAID = 4; // tokens named in a summary
+const REST = 250; // milliseconds without a key until the page hears of a query that arrow keys chose
+
+// What a row or a column holds, the largest first.
+function summary(cells, { side, at }, head = 0) {
+  const others = side === "query" ? cells.columns : cells.rows;
+  const found = [];
+  let blocked = 0;
+  for (let other = 0; other < others; other++) {
+    const place = side === "query" ? placeOf(cells, at, other, head) : placeOf(cells, other, at, head);
+    if (cells.blocked[place]) blocked++;
+    else found.push([cells.weights[place], side === "query" ? keyName(cells, other) : queryName(cells, other)]);
+  }
+  const name = side === "query" ? queryName(cells, at) : keyName(cells, at);
+  const verb = side === "query" ? "looks at" : "is looked at by";
+  if (!found.length) return `${name} ${verb} nothing: every cell is blocked.`;
+  found.sort((one, other) => other[0] - one[0]);
+  const most = found.slice(0, SAID).map(([weight, other]) => `${other} ${weightText(weight)}`);
+  const rest = found.length > SAID ? ` and ${found.length - SAID} more` : "";
+  return `${name} ${verb} ${most.join(", ")}${rest}${blocked ? `; ${blocked} blocked` : ""}.`;
+}
+
+// The hatching of each reason, as values of CSS's background-image.
+function hatchImages(cells) {
+  return cells.reasons.map(({ hatch }) => `url(${hatchTile(hatch, window.devicePixelRatio || 1).toDataURL()})`);
+}
+
+// An element with a class, a text and children.
+function make(name, { text, children = [], ...attributes } = {}) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  element.append(...children);
+  return element;
+}
+
+// Show another query at once, and tell the page after so many milliseconds without a further one.
+function chooseSoon(own, position, rest, onPick) {
+  own.query = position;
+  clearTimeout(own.waiting);
+  own.waiting = setTimeout(() => {
+    own.waiting = null;
+    onPick("query", position);
+  }, rest);
+}
+
+// Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, `first` at first,
+// and the query, pins and towards of the packet. Returns what ends it.
+function drawCells(element, data, first, show) {
+  element.latest = data; // packets unpack one after another, but may not finish in that order
+  readCells(data).then((cells) => {
+    if (element.latest !== data) return;
+    const own = (element.own = { waiting: null, ...first, ...element.own, pins: cells.pins, towards: cells.towards });
+    if (!own.waiting) own.query = cells.query; // else arrow keys are on their way
+    element.style.setProperty("--tint", cells.tint);
+    element.style.setProperty("--mark", cells.mark);
+    show(cells, own);
+    element.dataset.head = cells.name;
+  });
+  return () => {
+    element.latest = null;
+    clearTimeout(element.own?.waiting);
+  };
+}

@@ -1,0 +1,64 @@
+// All heads on one page: the overview, and the head that is picked in it, large and on its text. Put last on a page, after
+// packet.js, page.js and the modules of the views. Packets: "overview" of viz/overview.py, "heads" of viz/heads/every.py.
+
+const { header: about, body } = await unpack(inlined("heads"));
+const found = (name) => document.querySelector(`[data-part="${name}"]`);
+const cells = about.queries.length * about.keys.length;
+const state = { query: about.query, pins: [], towards: "at" };
+
+// One head, as the views unpack it: float32 numbers, then what blocks each cell.
+function headOf(number) {
+  const [, , plane, most] = about.held[number];
+  const [high, low, blocked] = [number, about.held.length + number, 2 * about.held.length + plane].map((place) =>
+    body.subarray(place * cells, (place + 1) * cells)
+  );
+  const weights = Float32Array.from(high, (byte, at) => (256 * byte + low[at] - about.shift) / 10000);
+  const planes = new Uint8Array(5 * cells);
+  planes.set(new Uint8Array(weights.buffer));
+  planes.set(blocked, 4 * cells);
+  return { most, planes };
+}
+
+function redraw(view, name, { most, planes }, onPick) {
+  const header = { ...about, ...state, name, most };
+  globalThis.canvases[view](found(view), { header, body: planes }, onPick);
+}
+
+function choose(layer, head) {
+  const name = about.names[layer][head];
+  const number = about.held.findIndex(([ofLayer, ofHead]) => ofLayer === layer && ofHead === head);
+  const absent = number < 0;
+  found("name").textContent = absent ? about.absent.replace("{}", name) : name;
+  found("note").textContent = absent ? "" : about.notes[layer]?.[head] || "";
+  for (const view of about.views) found(view).hidden = absent;
+  for (const one of found("chosen").children) one.setAttribute("aria-pressed", String(one.textContent === name));
+  if (absent) return;
+  const cells = headOf(number);
+  const heard = (what, value) => {
+    state[what] = what === "pins" ? value.split(",").filter(Boolean).map(Number) : value;
+    if (what === "query") draw();
+  };
+  const draw = () => about.views.forEach((view) => redraw(view, name, cells, heard));
+  draw();
+}
+
+const all = await unpack(inlined("overview"));
+let leave = () => {};
+
+function overview(layer, head) {
+  leave();
+  const header = { ...all.header, layer, head };
+  leave = globalThis.canvases.overview(found("overview"), { header, body: all.body }, (_, at) => choose(...at));
+  choose(layer, head);
+}
+
+found("chosen").replaceChildren(
+  ...about.chosen.map(([layer, head]) => {
+    const button = document.createElement("button");
+    button.textContent = about.names[layer][head];
+    button.onclick = () => overview(layer, head);
+    return button;
+  })
+);
+found("chosen").hidden = about.chosen.length < 2;
+overview(...about.chosen[0]);

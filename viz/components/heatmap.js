@@ -1,0 +1,214 @@
+// One head's heatmap: rows are queries, who looks; columns are keys, who is looked at. It draws the bytes it is given and
+// knows no mask. Packet: see viz/heads/picture.py. onPick("query", position) tells which row was chosen.
+
+const EDGE = 32; // css pixels beside and below the cells, without the tokens' names
+const LETTER = 6.6; // css pixels of a letter of a name
+const BAR = 74; // css pixels beside the cells, for the colour bar
+const TALLEST = 600; // of all cells together
+const LARGEST = 40; // css pixels of a cell
+const LINE = 12; // css pixels that a token's name needs
+const LONGEST = 12; // characters of a name
+const COLOURS = 255;
+const GROUND = "rgba(140, 146, 158, 0.16)"; // behind the hatching
+
+const HINT = "Point at a cell, or move over the cells with the arrow keys.";
+
+// Whether the page is dark, whatever decides that: its text is light.
+function isDark(style) {
+  const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
+  return red + green + blue > 3 * 128;
+}
+
+const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
+
+// Where the cells are: square, and as large as there is room for.
+function layout(width, { rows, columns, queries, keys }) {
+  const [left, below] = [queries, keys].map((labels) => EDGE + LETTER * Math.min(Math.max(...labels.map((label) => label.length)) + 4, LONGEST));
+  const cell = Math.max(Math.min((width - left - BAR) / columns, TALLEST / rows, LARGEST), 0.5);
+  const [wide, tall] = [cell * columns, cell * rows];
+  return { left, top: 6, cell, wide, tall, height: tall + below + 6 };
+}
+
+// The number of the colour of a value. Brightness of a weight goes with its square root: most weights are small. A change
+// runs evenly to either side.
+function colourOf(cells, value) {
+  const share = value / cells.most;
+  const at = cells.what === "change" ? 0.5 + Math.min(Math.max(share, -1), 1) / 2 : Math.sqrt(Math.min(Math.max(share, 0), 1));
+  return 3 * Math.round(at * (COLOURS - 1));
+}
+
+function numberText(cells, value) {
+  if (cells.what !== "change") return value.toFixed(4);
+  const text = Math.abs(value).toFixed(4);
+  return text === "0.0000" ? text : `${value < 0 ? "−" : "+"}${text}`;
+}
+
+function reading(cells, { query, key }) {
+  const at = placeOf(cells, query, key);
+  const reason = cells.blocked[at];
+  const what = reason ? cells.reasons[reason - 1].words : `${cells.what} ${numberText(cells, cells.weights[at])}`;
+  return `${queryName(cells, query)} looks at ${keyName(cells, key)} · ${what}`;
+}
+
+// All cells, a pixel each; blocked ones stay transparent.
+function pixels(cells, palette) {
+  const picture = sheet(cells.columns, cells.rows, 1);
+  const image = new ImageData(cells.columns, cells.rows);
+  for (let at = 0; at < cells.weights.length; at++) {
+    if (cells.blocked[at]) continue;
+    const colour = colourOf(cells, cells.weights[at]);
+    image.data.set(palette.subarray(colour, colour + 3), 4 * at);
+    image.data[4 * at + 3] = 255;
+  }
+  picture.getContext("2d").putImageData(image, 0, 0);
+  return picture;
+}
+
+// Each run of cells in a row that the same masks block, in the hatching of these.
+function hatch(pen, cells, { left, top, cell }, ratio) {
+  const patterns = cells.reasons.map(({ hatch }) => hatching(pen, hatch, ratio, GROUND));
+  for (let query = 0; query < cells.rows; query++) {
+    for (let key = 0; key < cells.columns; ) {
+      const reason = cells.blocked[placeOf(cells, query, key)];
+      const begin = key;
+      while (key < cells.columns && cells.blocked[placeOf(cells, query, key)] === reason) key++;
+      if (!reason) continue;
+      pen.fillStyle = patterns[reason - 1];
+      pen.fillRect(left + begin * cell, top + query * cell, (key - begin) * cell, cell);
+    }
+  }
+}
+
+const shortened = (label) => (label.length > LONGEST ? `${label.slice(0, LONGEST - 1)}…` : label);
+
+// The tokens, for as many rows and columns as there is room for, with their positions where some are left out.
+function names(pen, cells, { left, top, cell, wide, tall, height }) {
+  const every = Math.ceil(LINE / cell);
+  const named = (labels, first, at) => (every > 1 ? `${first + at} ${shortened(labels[at])}` : shortened(labels[at]));
+  pen.textAlign = "right";
+  for (let at = 0; at < cells.rows; at += every) pen.fillText(named(cells.queries, cells.first, at), left - 5, top + (at + 0.5) * cell);
+  const upright = (text, x, y) => {
+    pen.save();
+    pen.translate(x, y);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(text, 0, 0);
+    pen.restore();
+  };
+  for (let at = 0; at < cells.columns; at += every) upright(named(cells.keys, cells.firstKey, at), left + (at + 0.5) * cell, top + tall + 5);
+  pen.textAlign = "center";
+  pen.fillText(cells.titles[1], left + Math.max(wide, 160) / 2, height - 7);
+  upright(cells.titles[0], 7, top + Math.max(tall, 160) / 2);
+}
+
+function bar(pen, cells, palette, { left, top, wide, tall }, ink) {
+  const [x, y, high] = [left + wide + 12, top + 18, Math.max(Math.min(tall - 24, 220), 60)];
+  const least = cells.what === "change" ? -cells.most : 0;
+  for (let down = 0; down < high; down++) {
+    const colour = colourOf(cells, cells.most - ((cells.most - least) * down) / (high - 1));
+    pen.fillStyle = `rgb(${palette.subarray(colour, colour + 3).join()})`;
+    pen.fillRect(x, y + down, 10, 1.5);
+  }
+  pen.fillStyle = ink;
+  pen.textAlign = "left";
+  pen.fillText(cells.what, x, top + 6);
+  for (const share of [0, 0.5, 1]) pen.fillText((cells.most - (cells.most - least) * share).toFixed(2), x + 14, y + share * high);
+}
+
+function picture(canvas, cells) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = canvas.parentElement.clientWidth || 400;
+  const place = layout(width, cells);
+  const all = sheet(width, place.height, ratio);
+  const pen = all.getContext("2d");
+  const style = getComputedStyle(canvas);
+  const palette = bytesOf(cells.palettes[isDark(style) ? 1 : 0]);
+  hatch(pen, cells, place, ratio);
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(pixels(cells, palette), place.left, place.top, place.wide, place.tall);
+  pen.font = `11px ${style.fontFamily}`;
+  pen.textBaseline = "middle";
+  bar(pen, cells, palette, place, style.color);
+  names(pen, cells, place);
+  return all;
+}
+
+function paint(canvas, cells, all, cursor) {
+  const { left, top, cell, wide, height } = layout(canvas.parentElement.clientWidth || 400, cells);
+  canvas.style.height = `${height}px`;
+  const pen = copy(canvas, all, window.devicePixelRatio || 1);
+  const frame = (colour, ...box) => {
+    pen.strokeStyle = colour;
+    pen.lineWidth = 2;
+    pen.strokeRect(...box);
+  };
+  const row = cells.query - cells.first;
+  if (row >= 0 && row < cells.rows) frame(cells.mark, left, top + row * cell, wide, cell);
+  if (cursor) frame(getComputedStyle(canvas).color, left + cursor.key * cell, top + cursor.query * cell, cell, cell);
+}
+
+function cellAt(canvas, cells, event) {
+  const box = canvas.getBoundingClientRect();
+  const { left, top, cell } = layout(box.width, cells);
+  const key = Math.floor((event.clientX - box.left - left) / cell);
+  const query = Math.floor((event.clientY - box.top - top) / cell);
+  return Math.min(key, query) >= 0 && key < cells.columns && query < cells.rows ? { query, key } : null;
+}
+
+function parts(element) {
+  if (!element.firstElementChild) {
+    const canvas = make("canvas", { tabindex: "0", role: "application" });
+    element.append(canvas, make("div", { class: "cell", "aria-live": "polite" }));
+  }
+  return element.children;
+}
+
+function show(element, cells, onPick) {
+  const [canvas, words] = parts(element);
+  let all = null; // the picture, painted once for a packet and a size
+  let cursor = null;
+  const point = (at) => {
+    cursor = at;
+    paint(canvas, cells, (all ||= picture(canvas, cells)), cursor);
+    words.textContent = cursor ? reading(cells, cursor) : HINT;
+  };
+  const pick = (at) => {
+    if (!at) return;
+    cells.query = cells.first + at.query;
+    point(cursor);
+    onPick("query", cells.query);
+  };
+  canvas.onpointermove = (event) => point(cellAt(canvas, cells, event));
+  canvas.onpointerleave = () => point(null);
+  canvas.onclick = (event) => pick(cellAt(canvas, cells, event));
+  canvas.onkeydown = (event) => {
+    if (event.key in STEPS) {
+      const row = Math.min(Math.max(cells.query - cells.first, 0), cells.rows - 1);
+      const from = cursor || { query: row, key: Math.min(row, cells.columns - 1) };
+      const [query, key] = cursor ? stepped(event.key, from.query, from.key, cells.rows, cells.columns) : [from.query, from.key];
+      point({ query, key });
+    } else if (event.key === "Enter" || event.key === " ") pick(cursor);
+    else return;
+    event.preventDefault();
+  };
+  canvas.setAttribute("aria-label", `${cells.name}: ${cells.rows} queries in rows, ${cells.columns} keys in columns. ${HINT}`);
+  const resized = new ResizeObserver(() => {
+    all = null;
+    point(cursor);
+  });
+  element.resized?.disconnect();
+  element.resized = resized;
+  resized.observe(element); // which also draws it at once
+}
+
+export function draw(element, data, onPick) {
+  element.latest = data; // packets unpack one after another, but may not finish in that order
+  readCells(data).then((cells) => {
+    if (element.latest !== data) return;
+    show(element, cells, onPick);
+    element.dataset.head = cells.name;
+  });
+  return () => {
+    element.latest = null;
+    element.resized?.disconnect();
+  };
+}

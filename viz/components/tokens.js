@@ -1,0 +1,171 @@
+// The text itself: the token pointed at lights the others by how much it looks at them, or they at it. Nothing is asked
+// of a server for that. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
+// onPick("towards", "at" or "by") tell what the reader chose.
+
+const MOST_PINS = 8;
+const STRONGEST = 0.75; // the opacity of weight 1, so that the token can be read on it
+
+// The light of a weight: as in the heatmap, brightness goes with its square root.
+const light = (weight) => Math.sqrt(Math.min(Math.max(weight, 0), 1)) * STRONGEST;
+
+// One text as a list of tokens. side: "query" or "key", whose tokens they are.
+function textOf(cells, side, label) {
+  const [labels, first] = side === "query" ? [cells.queries, cells.first] : [cells.keys, cells.firstKey];
+  const tokens = labels.map((text, at) =>
+    make("span", { class: "token", role: "option", id: `${side}${at}`, "aria-selected": "false",
+                   children: [make("bdi", { text }), make("small")], "aria-label": `${first + at}: ${text}` })
+  );
+  return { side, tokens, list: make("div", { class: "text", role: "listbox", "aria-label": label, children: tokens }) };
+}
+
+// Light a text by one row or column of the cells. source: {side, at}, the token that looks or is looked at.
+function paint(cells, hatches, text, source, values) {
+  text.tokens.forEach((token, at) => {
+    const [query, key] = source.side === "query" ? [source.at, at] : [at, source.at];
+    const place = placeOf(cells, query, key);
+    const reason = cells.blocked[place];
+    token.classList.toggle("blocked", reason > 0);
+    token.style.backgroundImage = reason ? hatches[reason - 1] : "";
+    token.style.setProperty("--light", reason ? 0 : light(cells.weights[place]));
+    token.lastChild.textContent = values ? (reason ? "–" : weightText(cells.weights[place])) : "";
+    token.title = cellWords(cells, query, key);
+  });
+}
+
+// The token above or below another, nearest to it.
+function beside(tokens, at, down) {
+  const from = tokens[at];
+  const lines = tokens.map((token, n) => [n, token.offsetTop, Math.abs(token.offsetLeft - from.offsetLeft)]);
+  const there = lines.filter(([, top]) => (down > 0 ? top > from.offsetTop : top < from.offsetTop));
+  if (!there.length) return at;
+  const line = down > 0 ? Math.min(...there.map(([, top]) => top)) : Math.max(...there.map(([, top]) => top));
+  return there.filter(([, top]) => top === line).sort((one, other) => one[2] - other[2])[0][0];
+}
+
+function steppedToken(key, tokens, at) {
+  if (key === "Home") return 0;
+  if (key === "End") return tokens.length - 1;
+  return key in STEPS && STEPS[key][0] ? beside(tokens, at, STEPS[key][0]) : at + STEPS[key][1];
+}
+
+function show(element, cells, own, onPick) {
+  const hatches = hatchImages(cells);
+  const texts = cells.across
+    ? [textOf(cells, "query", "The text that looks"), textOf(cells, "key", "The text looked at")]
+    : [textOf(cells, "query", "The text, token by token. Arrow keys move the query, Enter pins it.")];
+  const [queries] = texts;
+  const said = make("p", { class: "said", "aria-live": "polite" });
+  const pinned = make("div", { class: "pinned" });
+  const way = (name, text) => make("button", { type: "button", "data-way": name, text });
+  const ways = make("span", { class: "ways", role: "group", "aria-label": "Light the tokens that the query",
+                              children: [way("at", "looks at"), way("by", "is looked at by")] });
+  const values = make("button", { type: "button", "data-do": "values", text: "Values" });
+  const pin = make("button", { type: "button", "data-do": "pin" });
+  const hint = make("span", { class: "hint", text: "Point: light. Click: query. Shift-click or Enter: pin." });
+  const tools = make("div", { class: "tools", children: [...(cells.across ? [] : [ways]), values, pin, hint] });
+  let pointed = null; // {side, at}
+
+  const inSight = (position) => Math.min(Math.max(position - cells.first, 0), cells.rows - 1);
+  const chosen = () => ({ side: cells.across || own.towards === "at" ? "query" : "key", at: inSight(own.query) });
+  const source = () => pointed || chosen();
+
+  const paintPins = () => {
+    const rows = own.pins.filter((at) => at >= cells.first && at < cells.first + cells.rows);
+    pinned.replaceChildren(...rows.map((position) => {
+      const from = { side: chosen().side, at: position - cells.first };
+      const text = textOf(cells, cells.across ? "key" : "query", `Pinned: ${queryName(cells, from.at)}`);
+      text.tokens.forEach((token) => token.removeAttribute("id"));
+      text.tokens[from.at]?.classList.toggle("from", !cells.across);
+      paint(cells, hatches, text, from, own.values);
+      const unpin = make("button", { type: "button", text: `${queryName(cells, from.at)} ✕`, "data-unpin": position,
+                                     "aria-label": `Unpin ${queryName(cells, from.at)}` });
+      unpin.onclick = () => togglePin(position);
+      return make("div", { class: "pin", children: [unpin, text.list] });
+    }));
+  };
+  const refresh = () => {
+    const from = source();
+    const lit = cells.across ? texts.find((text) => text.side !== from.side) : queries;
+    for (const text of texts) {
+      const here = text.side === from.side || !cells.across;
+      text.tokens.forEach((token, at) => {
+        token.classList.toggle("from", here && at === from.at);
+        token.classList.toggle("query", text === queries && at === own.query - cells.first);
+        token.setAttribute("aria-selected", String(text === queries && own.pins.includes(cells.first + at)));
+      });
+      if (text !== lit) text.tokens.forEach((token) => token.style.setProperty("--light", 0));
+    }
+    paint(cells, hatches, lit, from, own.values);
+    queries.list.setAttribute("aria-activedescendant", `query${inSight(own.query)}`);
+    said.textContent = summary(cells, from);
+    for (const one of ways.children) one.setAttribute("aria-pressed", String(one.dataset.way === own.towards));
+    values.setAttribute("aria-pressed", String(own.values));
+    const isPinned = own.pins.includes(own.query);
+    pin.textContent = `${isPinned ? "Unpin" : "Pin"} ${queryName(cells, inSight(own.query))}`;
+    pin.disabled = !isPinned && own.pins.length >= MOST_PINS;
+  };
+  const togglePin = (position) => {
+    if (own.pins.includes(position)) own.pins = own.pins.filter((one) => one !== position);
+    else if (own.pins.length < MOST_PINS) own.pins = [...own.pins, position];
+    refresh();
+    paintPins();
+    onPick("pins", own.pins.join(","));
+  };
+  const choose = (position, rest) => {
+    chooseSoon(own, position, rest, onPick);
+    refresh();
+  };
+
+  for (const text of texts) {
+    text.tokens.forEach((token, at) => {
+      const side = cells.across ? text.side : null;
+      token.onpointerenter = () => {
+        pointed = { side: side || chosen().side, at };
+        refresh();
+      };
+      token.onclick = (event) => {
+        if (text !== queries) return;
+        if (event.shiftKey) togglePin(cells.first + at);
+        else choose(cells.first + at, 0);
+      };
+    });
+    text.list.onpointerleave = () => {
+      pointed = null;
+      refresh();
+    };
+  }
+  queries.list.tabIndex = 0;
+  queries.list.onkeydown = (event) => {
+    if (event.key === "Enter" || event.key === " ") togglePin(own.query);
+    else if (event.key in STEPS || event.key === "Home" || event.key === "End") {
+      pointed = null;
+      const position = cells.first + steppedToken(event.key, queries.tokens, inSight(own.query));
+      if (position >= 0 && position < cells.length) choose(position, REST);
+    } else return;
+    event.preventDefault();
+  };
+  for (const one of ways.children) {
+    one.onclick = () => {
+      own.towards = one.dataset.way;
+      refresh();
+      paintPins();
+      onPick("towards", own.towards);
+    };
+  }
+  values.onclick = () => {
+    own.values = !own.values;
+    refresh();
+    paintPins();
+  };
+  pin.onclick = () => togglePin(own.query);
+
+  const had = element.getRootNode().activeElement?.closest?.(".text");
+  element.replaceChildren(tools, ...texts.map((text) => text.list), said, pinned);
+  if (had) queries.list.focus();
+  refresh();
+  paintPins();
+}
+
+export function draw(element, data, onPick) {
+  return drawCells(element, data, { values: false }, (cells, own) => show(element, cells, own, onPick));
+}

@@ -1,0 +1,166 @@
+"""One query's weights as bars, in the order of the text or the largest first, and a sentence on where they lie."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from viz.hatch import PERIOD
+from viz.heatmap import KEY_TITLE, Picture, axis_names, figure
+from viz.html import escaped, join, tag
+from viz.numbers import percent
+from viz.palette import MASK_COLOURS, NOW, STANDARD
+from viz.reasons import blocked_groups
+from viz.view import HeadView, cropped
+
+MOST_SORTED = 32  # bars
+MOST_LABELS = 40
+LAYOUT: dict[str, Any] = {
+    "height": 330,
+    "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+    "bargap": 0.15,
+    "legend": {"orientation": "h", "y": 1.12, "x": 0},
+    "yaxis": {"title": {"text": "weight"}, "rangemode": "tozero", "automargin": True},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One query over K keys. view: its own row of the head, [1,K]; standard: likewise under the standard masks, or
+    None where nothing is changed."""
+
+    view: HeadView
+    standard: HeadView | None
+
+    @property
+    def name(self) -> str:
+        """The query's position and token."""
+        return f"{self.view.first}: {self.view.queries[0]}"
+
+    @property
+    def now(self) -> np.ndarray:
+        """Weights [K]."""
+        return self.view.weights[0]
+
+    def largest(self, most: int = MOST_SORTED) -> np.ndarray:
+        """At most so many keys, the heaviest (now or as standard) first; no key that is blocked in both."""
+        both = self.now if self.standard is None else np.maximum(self.now, self.standard.weights[0])
+        free = ~self.view.any_blocked()[0]
+        if self.standard is not None:
+            free |= ~self.standard.any_blocked()[0]
+        order = np.argsort(-both, kind="stable")
+        return order[free[order]][:most]
+
+
+def row_of(view: HeadView, standard: HeadView | None, query: int) -> Row:
+    """The row of a position of whole views."""
+    rows, columns = (query, query + 1), (0, view.weights.shape[1])
+    return Row(cropped(view, rows, columns), None if standard is None else cropped(standard, rows, columns))
+
+
+def bars_figure(row: Row, *, largest_first: bool) -> Picture:
+    """A bar for each key: all in the order of the text, or the largest alone. Blocked keys are marked as such."""
+    names = np.array(axis_names(row.view)["x"], object)
+    places = row.largest() if largest_first else np.arange(len(names))
+    series = (
+        [("now", row.view, NOW), ("standard", row.standard, STANDARD)] if row.standard else [("weight", row.view, NOW)]
+    )
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "bar",
+            "x": names[places].tolist(),
+            "y": np.where(view.any_blocked()[0], np.nan, view.weights[0])[places].astype(np.float32),
+            "name": name,
+            "marker": {"color": colour, "line": {"width": 0}},
+            "hovertemplate": f"<b>{escaped(row.name)}</b> looks at <b>%{{x}}</b><br>weight %{{y:.4f}}"
+            + (f" ({name})" if row.standard else "")
+            + "<extra></extra>",
+        }
+        for name, view, colour in series
+    ]
+    traces += [_blocked(row, names, places, words, cells[0]) for words, cells in blocked_groups(row.view)]
+    every = -(-len(places) // MOST_LABELS)
+    axis = {
+        "type": "category",
+        "tickmode": "array",
+        "tickvals": list(range(0, len(places), every)),
+        "ticktext": [escaped(row.view.keys[place][:12]) for place in places[::every]],
+        "tickangle": -90,
+        "automargin": True,
+        "title": {"text": KEY_TITLE},
+        "range": [-0.6, max(len(places), 1) - 0.4],
+    }
+    return figure(traces, LAYOUT | {"xaxis": axis, "barmode": "group", "showlegend": len(traces) > 1})
+
+
+def _blocked(row: Row, names: np.ndarray, places: np.ndarray, words: str, cells: np.ndarray) -> dict[str, Any]:
+    """Crosses on the ground line in the colour of the first mask that blocks these keys, bool [K]."""
+    here = places[cells[places]]
+    first = next(name for name, mask in row.view.blocked.items() if mask[0][cells].any())
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": names[here].tolist(),
+        "y": np.zeros(len(here), np.float32),
+        "name": words,
+        "marker": {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]},
+        "hovertemplate": f"<b>{escaped(row.name)}</b> looks at <b>%{{x}}</b><br>{words}<extra></extra>",
+    }
+
+
+def where_it_lies(row: Row) -> str:
+    """HTML: on how few keys the query's weight lies, or where changed masks moved it."""
+    who = tag("b", row.name)
+    if row.standard is None:
+        return tag("p", join((who, _spread(row.now, row.view.any_blocked()[0]))), class_="key")
+    now, before = row.now.astype(np.float64), row.standard.weights[0].astype(np.float64)
+    if not now.any() or not before.any():
+        one, other = ("now", "under the standard masks") if not now.any() else ("under the standard masks", "now")
+        words = f" looks at nothing {one}: every key is blocked. " + (
+            f"It looks at nothing {other} either." if not (now.any() or before.any()) else ""
+        )
+        return tag("p", join((who, words)), class_="key")
+    change = now - before
+    moved = np.abs(change).sum() / 2
+    if moved < 5e-5:
+        return tag("p", join((who, " looks where it did: the changed masks move less than 0.01 % of its weight.")),
+                   class_="key")  # fmt: skip
+    opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
+    moves = f": {percent(moved)} of its weight lies elsewhere than under the standard masks"
+    if opened > 0:
+        moves += f"; {percent(opened)} of it is on keys that those block"
+    gain, loss = int(change.argmax()), int(change.argmin())
+    parts: list[str] = [who, moves, ". "]
+    if change[gain] > 0:
+        parts += ["The most goes to ", _key(row, gain), f" ({before[gain]:.4f} → {now[gain]:.4f})"]
+    if change[loss] < 0:
+        parts += [", from " if change[gain] > 0 else "The most comes from ", _key(row, loss),
+                  f" ({before[loss]:.4f} → {now[loss]:.4f})"]  # fmt: skip
+    return tag("p", join((*parts, ".")), class_="key")
+
+
+def rest_words(row: Row, shown: int) -> str:
+    """What the bars of the largest keys leave out; "" where that is nothing."""
+    order = row.largest(len(row.now))
+    if len(order) <= shown:
+        return ""
+    rest = float(row.now[order[shown:]].sum())
+    return f"The other {len(order) - shown:,} keys together: {percent(rest)} of the weight."
+
+
+def _spread(now: np.ndarray, blocked: np.ndarray) -> str:
+    total = float(now.sum(dtype=np.float64))
+    if total == 0:
+        return " looks at nothing: every key is blocked."
+    shares = np.cumsum(np.sort(now.astype(np.float64))[::-1]) / total
+    half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
+    free = int((~blocked).sum())
+    keys = f"{free:,} keys that it may look at" if free > 1 else "the one key that it may look at"
+    if free == 1:
+        return f" has all its weight on {keys}."
+    return f": half of its weight lies on {half} of the {keys}, nine tenths on {most}."
+
+
+def _key(row: Row, place: int) -> Markup:
+    return tag("b", f"{place}: {row.view.keys[place]}")

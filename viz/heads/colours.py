@@ -1,0 +1,79 @@
+"""What a heatmap's colours mean: which palette, up to which weight, and how brightness goes with it."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from plotly.colors import sample_colorscale
+from plotly.colors import sequential as plotly_palettes
+
+from viz.head import head_range
+from viz.heatmap import Part, Picture, figure
+from viz.palette import SEQUENTIAL
+from viz.view import HeadView
+
+PALETTES = {  # all even to the eye and safe for colour blindness
+    "viridis": list(SEQUENTIAL),
+    "cividis": plotly_palettes.Cividis,
+    "magma": plotly_palettes.Magma,
+    "inferno": plotly_palettes.Inferno,
+}
+STEPS = 33
+PERCENT = 99
+
+Range = Literal["largest", "one", "percentile"]
+Brightness = Literal["root", "linear"]
+
+
+@dataclass(frozen=True)
+class Colours:
+    """palette: a key of PALETTES. range: the upper end is the largest weight, 1, or the 99th percentile of the weights
+    that are not blocked. brightness: goes with the square root of the weight, or with the weight."""
+
+    palette: str = "viridis"
+    range: Range = "largest"
+    brightness: Brightness = "root"
+
+    def top(self, *views: HeadView) -> float:
+        """The weight of the brightest colour, in all pictures of these views."""
+        if self.range == "one":
+            return 1.0
+        if self.range == "largest":
+            return head_range(*views)
+        free = np.concatenate([view.weights[~view.any_blocked()] for view in views])
+        return max(math.ceil(float(np.percentile(free, PERCENT)) * 1000) / 1000, 0.001) if free.size else 1.0
+
+    def scale(self) -> list[list[float | str]]:
+        """A plotly colour scale."""
+        places = [step / (STEPS - 1) for step in range(STEPS)]
+        power = 2 if self.brightness == "root" else 1
+        colours = sample_colorscale(PALETTES[self.palette], places)
+        return [[place**power, colour] for place, colour in zip(places, colours, strict=True)]
+
+    def words(self, top: float, *, sides: bool = False) -> str:
+        """What the colours mean, in a sentence. sides: whether there are pictures on two sides."""
+        digits = 3 if self.range == "percentile" else 2
+        parts = [f"Colours run from 0 to {top:.{digits}f}" + (", the same on both sides" if sides else "")]
+        if self.range == "percentile":
+            parts.append(f"above it, {100 - PERCENT} % of the weights, all look the same")
+        how = "the square root of the weight" if self.brightness == "root" else "the weight itself"
+        return "; ".join([*parts, f"brightness is {how}."])
+
+    def given_to(self, picture: Picture, *views: HeadView) -> Picture:
+        """viz.head's picture of these views, its heatmaps of weights in these colours."""
+        if self == STANDARD_COLOURS:
+            return picture  # as it was made
+        title = "weight" + (", linear" if self.brightness == "linear" else "")
+        title += f", {PERCENT}th percentile" if self.range == "percentile" else ""
+        plain, colours = picture.to_dict(), {"zmax": self.top(*views), "colorscale": self.scale()}
+
+        def recoloured(trace: Part) -> Part:
+            bar = trace["colorbar"] | {"title": trace["colorbar"]["title"] | {"text": title}}
+            return trace | colours | {"colorbar": bar}
+
+        traces = [recoloured(trace) if trace["name"] == "weights" else trace for trace in plain["data"]]
+        return figure(traces, plain["layout"])
+
+
+STANDARD_COLOURS = Colours()

@@ -1,0 +1,65 @@
+"""One head's heatmap, or the difference of two, as bytes for components/heatmap.js."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from viz.head import head_range
+from viz.heads.cells import cells_packet
+from viz.heatmap import KEY_TITLE, QUERY_TITLE
+from viz.palette import diverging, stops, table
+from viz.view import HeadView
+
+COLOURS = 255
+
+
+def picture_packet(view: HeadView, *, name: str, query: int) -> bytes:
+    """The head of this name; query: the position whose row is framed."""
+    return cells_packet([view], picture_header(query) | {"name": name, "most": head_range(view)})
+
+
+def difference_packet(change: HeadView, *, name: str, query: int) -> bytes:
+    """Likewise of a change, as `changed` gives it."""
+    return cells_packet([change], difference_header(query) | {"name": name, "most": change_range(change)})
+
+
+def picture_header(query: int) -> dict[str, Any]:
+    """What heatmap.js is told of weights, beside a head's name and `most`, the number of the last colour."""
+    return _header("weight", query, [table(COLOURS)] * 2)
+
+
+def difference_header(query: int) -> dict[str, Any]:
+    """Likewise of changes."""
+    return _header("change", query, [stops(diverging(dark), COLOURS) for dark in (False, True)])
+
+
+def change_range(change: HeadView) -> float:
+    """The change that gets the last colour, to either side."""
+    return max(float(np.abs(change.weights).max(initial=0.0)), 0.01)
+
+
+def changed(now: HeadView, other: HeadView) -> HeadView:
+    """The weights of now less those of the other, float32 [Q,K]; blocked are the cells that both block.
+
+    Raises ValueError for heads over other tokens.
+    """
+    if (now.queries, now.keys) != (other.queries, other.keys):
+        raise ValueError(f"expected two heads over the same tokens, got {_tokens(now)} and {_tokens(other)}")
+    both = now.any_blocked() & other.any_blocked()
+    none = np.zeros_like(both)
+    blocked = {
+        name: both & (now.blocked.get(name, none) | other.blocked.get(name, none))
+        for name in {**now.blocked, **other.blocked}
+    }
+    return replace(now, weights=now.weights - other.weights, scaled=now.scaled - other.scaled, blocked=blocked)
+
+
+def _header(what: str, query: int, palettes: list[bytes]) -> dict[str, Any]:
+    """palettes: on a light and on a dark page."""
+    titles = [QUERY_TITLE, KEY_TITLE]
+    return {"what": what, "query": query, "palettes": [colours.hex() for colours in palettes], "titles": titles}
+
+
+def _tokens(view: HeadView) -> str:
+    return f"{len(view.queries)} × {len(view.keys)} ({' '.join(view.queries[:4])} …)"

@@ -1,0 +1,1 @@
+"""The page Across layers: pictures and words."""

@@ -1,0 +1,107 @@
+"""A run as one HTML file that needs nothing else: all heads, those chosen, masks, numbers, the text.
+
+At most 8 MB: the heads that are held have room for viz.heads.every.MOST_CELLS, and a sentence says where that is less
+than all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from viz.explorer import AllHeads, explorer_page
+from viz.html import join, table, tag
+from viz.leaks import mean_share
+from viz.loss_words import loss_words
+from viz.numbers import Candidate, Leak, leak_table, next_token_table
+from viz.palette import NOW, rgb
+from viz.signs import signs
+
+ABSENT = "{} is here at a glance alone: this report has no room for its weights."
+WORST = 8.0  # nats, of a loss in the strongest colour
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """What a run measured. candidates: the likeliest next tokens; losses: float32 [T], nats, NaN where there is none;
+    both empty for a model that predicts no next token. future, padding: float32 [L,H], shares of attention."""
+
+    candidates: list[Candidate]
+    losses: np.ndarray
+    future: np.ndarray
+    padding: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ReportView:
+    """A run to report. about: names and what they are: the model, its masks …. text: as it was typed; labels: of its
+    tokens. standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a
+    running app, or ""."""
+
+    title: str
+    about: Sequence[tuple[str, str]]
+    text: str
+    labels: Sequence[str]
+    heads: AllHeads
+    now: Numbers
+    standard: Numbers | None
+    link: str = ""
+
+
+def report_page(view: ReportView) -> str:
+    """The file's text."""
+    rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in view.about]
+    above = join((tag("h1", view.title), table(rows, "numbers about"), tag("p", held_words(view), class_="note")))
+    link = tag("p", tag("a", "This view in a running app", href=view.link)) if view.link else ""
+    text = (tag("h2", "The text"), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
+    below = join((*_numbers(view), *text))
+    return explorer_page(view.title, view.heads, absent=ABSENT, above=above, below=below, style="report.css")
+
+
+def held_words(view: ReportView) -> str:
+    """In a sentence: that a weight has four digits, and what there was no room for."""
+    layers, heads = view.heads.thumbnails.shape[:2]
+    held, every = len(view.heads.heads), layers * heads
+    words = "Weights are held to four digits, as their tooltips show them."
+    if held < every:
+        words += f" {held} of {every} heads are here in full, the others at a glance, for the file to stay below 8 MB."
+    return words
+
+
+def _numbers(view: ReportView) -> list[str]:
+    now, standard = view.now, view.standard or view.now
+    changed = view.standard is not None
+    layer, head = view.heads.chosen[0]
+    parts: list[str] = []
+    if now.candidates and standard.candidates:
+        next_tokens = Markup(next_token_table(now.candidates, standard.candidates, changed=changed))
+        parts += [tag("h2", "The next token"), next_tokens, tag("h2", "Loss of each token, in nats")]
+        words = loss_words(now.losses, standard.losses, list(view.labels)) if changed else ""
+        parts.append(tag("p", Markup(words) if changed else f"The mean is {np.nanmean(now.losses):.2f}."))
+        for name, some in (("now", now), ("standard", standard))[: 2 if changed else 1]:
+            parts.append(_loss_strip(some.losses, view.labels, name if changed else ""))
+    one, every = (
+        tuple(pair(some) for some in (now, standard)) for pair in (lambda some: _of(some, layer, head), _mean)
+    )
+    leaks = leak_table(one, every, view.heads.names[layer][head], changed=changed)  # type: ignore[arg-type]
+    return [*parts, tag("h2", "Leak"), Markup(leaks)]
+
+
+def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:
+    """The text, each token the darker the less it was expected."""
+    colour = ",".join(map(str, rgb(NOW)))
+    tokens = [
+        tag("span", label, title="no loss" if np.isnan(loss) else f"{loss:.2f} nats",
+            style=f"background:rgba({colour},{min(np.nan_to_num(loss) / WORST, 1) * 0.7:.2f})")
+        for loss, label in zip(losses.tolist(), labels, strict=True)
+    ]  # fmt: skip
+    return tag("p", join((tag("b", name), *tokens)), class_="losses")
+
+
+def _of(numbers: Numbers, layer: int, head: int) -> Leak:
+    return Leak(float(numbers.future[layer, head]), float(numbers.padding[layer, head]))
+
+
+def _mean(numbers: Numbers) -> Leak:
+    return Leak(mean_share(numbers.future), mean_share(numbers.padding))
