@@ -28,7 +28,7 @@ def engine() -> Engine:
     return Engine(settings.models_in_memory, settings.traces_bytes)
 
 
-@st.cache_resource(show_spinner=False)
+@st.cache_resource(show_spinner=False, on_release=lambda home: home.close())
 def home() -> Home:
     """Where this server's jobs are done."""
     return homes.start(Settings.from_environment(), engine())
@@ -42,6 +42,11 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """
     job = Job(function, arguments, options)
     return shared().get(job.key, lambda: home().ask(job, reader(), _leave), _leave)
+
+
+def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
+    """As ask, and not remembered: what is another every time, a measured time above all."""
+    return home().ask(Job(function, arguments), reader(), _leave)
 
 
 def reader() -> str:

@@ -19,7 +19,6 @@ from model.masks import MaskSpec
 from model.predictions import predictions
 from model.settings import Settings
 from model.text import TokenBatch
-from model.trace import Trace
 from ui import results
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
@@ -77,13 +76,8 @@ class RunView:
         pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
         return Predictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
 
-    @property
-    def trace(self) -> Trace:
-        """The run's trace, made in this process: for views that are no jobs yet."""
-        return results.engine().trace(self.run)
-
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """What make() gives, remembered as this view's `what`: for views that are no jobs yet."""
+        """What make() gives of this view's answers, remembered as its `what`."""
         return results.shared().get((what, self.run.key, digest(self.masks.to_json()), self.row), make)
 
 

@@ -1,7 +1,7 @@
 """What one step of writing costs, with a cache and without: multiply-adds from the shapes, and seconds as measured."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
@@ -10,6 +10,7 @@ import torch
 
 from model import kv_cache
 from model.base import Model
+from model.trace import Trace
 from model.transformer import TransformerConfig, positions_of
 
 MOST_MEASURED = 12  # steps of one text
@@ -61,27 +62,26 @@ def plan(tokens: int) -> list[int]:
     return lengths_to_measure(tokens) * ROUNDS
 
 
-def measure(model: Model, ids: tuple[int, ...], lengths: list[int]) -> Iterator[Try]:
-    """Try the steps that read so many of a text's tokens, in this order. The caller may stop at any.
+def measure(model: Model, whole: Trace, length: int) -> Try:
+    """Try the step that reads so many of a text's tokens. whole: a run of all of them under the standard masks.
 
     Raises ValueError for a model that is not ours.
     """
     network = kv_cache.network_of(model)
     if network is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
-    whole = model.run(kv_cache.batch_of(model, ids))
-    for length in lengths:
-        batch, cache = kv_cache.batch_of(model, ids[:length]), kv_cache.cache_of(whole, length - 1)
-        positions, triangle = positions_of(batch.keep), torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+    ids = tuple(whole.batch.ids[0, :length].tolist())
+    batch, cache = kv_cache.batch_of(model, ids), kv_cache.cache_of(whole, length - 1)
+    positions, triangle = positions_of(batch.keep), torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
-        def full() -> None:
-            states, _ = network(batch.ids, positions, triangle)  # noqa: B023 - called before the next length
-            network.logits(states[0, -1])
+    def full() -> None:
+        states, _ = network(batch.ids, positions, triangle)
+        network.logits(states[0, -1])
 
-        def one() -> None:
-            network.logits(kv_cache.step(model, cache, ids[length - 1]).states[0, 0])  # noqa: B023
+    def one() -> None:
+        network.logits(kv_cache.step(model, cache, ids[-1]).states[0, 0])
 
-        yield Try(length, _seconds(full), _seconds(one))
+    return Try(length, _seconds(full), _seconds(one))
 
 
 def costs(tries: Iterable[Try]) -> list[Cost]:

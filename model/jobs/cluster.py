@@ -1,17 +1,17 @@
 """Ray Serve as hands: replicas on any number of machines, each an engine in a process of its own.
 
-Ray starts replicas as there is need of them and replaces those that are lost; it sends a job to a replica that has the
-trace it takes (model multiplexing), where one has. Jobs are not batched: other sizes of a matrix product round
+Ray starts replicas as there is need of them and replaces those that are lost; it sends a job to where the
+trace is that it takes (model multiplexing). Jobs are not batched: other sizes of a matrix product round
 otherwise, and the numbers shall be the same to the bit wherever they are computed.
 """
 
 import os
 import pickle
 from asyncio import to_thread
-from hashlib import blake2b
 from pathlib import Path
 from threading import Timer
 from typing import Any
+from zlib import crc32
 
 import ray
 import torch
@@ -27,7 +27,7 @@ from model.jobs.worker import answered, told
 
 ROOT = Path(__file__).parents[2]
 NAME = "unmask"
-MOST_REMEMBERED = 256  # runs whose traces a replica is known to have
+GROUPS = 32  # of runs: Ray remembers which replica has a group, for which of many runs it would be told too often
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # the program lies at the same place on every machine
 
 
@@ -53,10 +53,10 @@ class Replica:
         finally:
             timer.cancel()
 
-    @serve.multiplexed(max_num_models_per_replica=MOST_REMEMBERED)
-    async def has(self, run: str) -> str:
-        """Tells Ray that the trace of this run is here from now on; the engine keeps it."""
-        return run
+    @serve.multiplexed(max_num_models_per_replica=GROUPS)
+    async def has(self, group: str) -> str:
+        """Tells Ray that the traces of this group of runs are here from now on; the engine keeps them."""
+        return group
 
 
 class RayHand:
@@ -72,8 +72,8 @@ class RayHand:
         """The answer. Raises what the job raises; TooSlow; HandLost."""
         replicas = self._replicas
         if job.near:
-            run = blake2b(repr(job.near[0]).encode(), digest_size=16).hexdigest()
-            replicas = replicas.options(multiplexed_model_id=run)
+            group = crc32(repr(job.near[0]).encode()) % GROUPS
+            replicas = replicas.options(multiplexed_model_id=str(group))
         try:
             answer = replicas.do.remote(pickle.dumps(job, pickle.HIGHEST_PROTOCOL), seconds).result(timeout_s=seconds)
         except TimeoutError:

@@ -50,9 +50,9 @@ class Run:
         return self.trace_key, self.attention
 
     @property
-    def near(self) -> tuple[Hashable, ...]:
-        """The traces that it is made with less work where they are: its own first."""
-        return (self.trace_key,)
+    def family(self) -> Hashable:
+        """Of the runs that are made with less work where one of them was made."""
+        return self.trace_key
 
     @property
     def queries(self) -> TokenBatch:
@@ -92,8 +92,8 @@ class GrownRun(Run):
         return tuple(self.batch.ids[0].tolist())
 
     @property
-    def near(self) -> tuple[Hashable, ...]:
-        return self.trace_key, self.before
+    def family(self) -> Hashable:
+        return self.model, "grown", self.ids[: self.prompt]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +127,8 @@ class Job:
 
     @property
     def near(self) -> tuple[Hashable, ...]:
-        """The traces that it is done with less work where they are."""
-        runs = (argument for argument in self.arguments if isinstance(argument, Run))
-        return tuple(key for run in runs for key in run.near if key is not None)
+        """The families of the runs whose traces it takes."""
+        return tuple(argument.family for argument in self.arguments if isinstance(argument, Run))
 
 
 def digest(plain: object) -> bytes:

@@ -48,7 +48,7 @@ class Turns:
         self._behind = 0  # jobs of that kind that are being done
 
     def enter(self, job: Job, reader: str, near: Sequence[Hashable] = (), *, behind: bool = False) -> Ticket:
-        """Queue up. near: the runs whose traces it takes. Raises Busy."""
+        """Queue up. near: what Job.near says, where a trace stays with its hand. Raises Busy."""
         with self._changed:
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:

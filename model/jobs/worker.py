@@ -9,7 +9,7 @@ import os
 import pickle
 import sys
 from multiprocessing.connection import Connection
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from time import sleep
 from traceback import format_tb
 from typing import Any, Literal
@@ -26,10 +26,10 @@ Kind = Literal["answer", "error"]
 
 
 class Line:
-    """A connection that two threads write to."""
+    """A connection that two threads write to. busy: set while a job is done."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock = connection, Lock()
+        self._connection, self._lock, self.busy = connection, Lock(), Event()
 
     def send(self, message: bytes) -> None:
         with self._lock:
@@ -50,7 +50,11 @@ def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
         line.send(READY)
         Thread(target=_beat, args=(line,), daemon=True).start()
         while True:
-            line.send(answered(engine, line.receive()))
+            job = line.receive()
+            line.busy.set()
+            answer = answered(engine, job)
+            line.busy.clear()
+            line.send(answer)
     except (EOFError, OSError):  # the server is gone, and with it whoever asked
         return
 
@@ -82,7 +86,7 @@ def told(message: bytes) -> Any:
 
 def _beat(line: Line) -> None:
     try:
-        while True:
+        while line.busy.wait():
             line.send(BEAT)
             sleep(BEATS)
     except OSError:

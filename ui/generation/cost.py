@@ -8,7 +8,8 @@ from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
 from model.generation.step_cost import Try
-from ui import page
+from model.jobs.job import ModelRef, Run
+from ui import page, results
 from viz.generation.cache import Costs, cost_figure, cost_sentence
 
 
@@ -34,7 +35,10 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
         with status:
             st.button("Stop measuring", icon=":material/stop:", key="stop_measuring", on_click=_stop)
             bar = st.progress(0.0)
-        for one in step_cost.measure(model, measured.ids, missing):
+        ref = ModelRef.of(model)
+        run = Run(ref, kv_cache.batch_of(model, measured.ids), model.standard)
+        for length in missing:
+            one = results.ask_anew(step_cost.measure, ref, run, length)
             measured = replace(measured, tries=(*measured.tries, one))
             st.session_state.measured = measured
             bar.progress(len(measured.tries) / len(plan), f"Try {len(measured.tries)} of {len(plan)}")

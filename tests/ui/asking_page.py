@@ -1,0 +1,11 @@
+"""A page that asks for what lasts until a file called over lies beside its mark, unless its link says not to."""
+
+import streamlit as st
+
+from tests.model.jobs import questions
+from ui import results
+
+if st.query_params.get("text") == "quick":
+    st.write(f"waiting: {results.home().waiting()}")
+else:
+    results.ask(questions.hold, st.query_params["text"])

@@ -1,0 +1,93 @@
+"""Whose answer it is: a reader who asks for something else meanwhile, or leaves, gives up his place; on a real server.
+
+python -m pytest tests/ui/test_results.py
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+from model.jobs.engine import Engine
+from model.jobs.home import Home
+from tests.benchmarks.reader import Reader, Switch, visiting
+from tests.browser.running import running
+from ui import results
+
+PAGE = Path(__file__).parent / "asking_page.py"
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running(str(PAGE), tmp_path_factory.mktemp("server") / "log", PYTHONPATH=str(PAGE.parents[2])) as address:
+        yield address
+
+
+def test_who_asks_for_something_else_does_not_wait_for_what_he_asked_before(server: str, tmp_path: Path) -> None:
+    async def visit() -> str:
+        async with visiting(server, Switch("", ""), str(tmp_path / "begun")) as reader:
+            await send(reader)
+            async with asyncio.timeout(PATIENCE):
+                while not (tmp_path / "begun").exists():
+                    await asyncio.sleep(0.05)
+            reader._query = "text=quick"
+            await send(reader)
+            return await heard(reader)
+
+    try:
+        assert asyncio.run(visit()) == "waiting: 0"  # while the first is still being done
+    finally:
+        (tmp_path / "over").touch()
+
+
+def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
+    many = 8  # more than there are hands
+
+    async def visit() -> None:
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as readers:
+            for number in range(many):
+                readers.create_task(look_in(server, tmp_path / str(number)))
+        async with asyncio.timeout(PATIENCE), visiting(server, Switch("", ""), "quick") as reader:
+            await send(reader)
+            while await heard(reader) != "waiting: 0":
+                await asyncio.sleep(0.2)
+                await send(reader)
+
+    try:
+        asyncio.run(visit())
+        assert 0 < len(list(tmp_path.iterdir())) < many, "only those whose turn it was were begun"
+    finally:
+        (tmp_path / "over").touch()
+
+
+async def look_in(server: str, mark: Path) -> None:
+    """Ask, and leave."""
+    async with visiting(server, Switch("", ""), str(mark)) as reader:
+        await send(reader)
+        await asyncio.sleep(2)
+
+
+async def send(reader: Reader) -> None:
+    await reader._socket.send(reader._message().SerializeToString())
+
+
+async def heard(reader: Reader) -> str:
+    """The next paragraph that the page draws."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            answer = ForwardMsg.FromString(await reader._socket.recv())
+            if answer.WhichOneof("type") == "delta" and answer.delta.new_element.WhichOneof("type") == "markdown":
+                return answer.delta.new_element.markdown.body
+
+
+def test_a_server_that_clears_its_caches_ends_its_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Home] = []
+    monkeypatch.setattr(Home, "close", lambda self: closed.append(self))
+    results.home.clear()
+    first = results.home()
+    results.home.clear()
+    assert closed == [first]
+    assert isinstance(results.engine(), Engine)
