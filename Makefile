@@ -6,16 +6,22 @@ TEXT ?= ../shared/data/text
 WORKERS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: run test bench train chromium
+.PHONY: run serve test audit bench train chromium
 
 run: $(VENV)/.app
 	$(BIN)/streamlit run app.py
+
+serve: $(VENV)/.app
+	$(BIN)/streamlit run serve.py
 
 test: $(VENV)/.dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+audit: $(VENV)/.dev
+	.ci/audit $(BIN)
 
 bench: $(VENV)/.bench chromium
 	$(BIN)/python -m tests.benchmarks $(BENCH)

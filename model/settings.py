@@ -29,6 +29,9 @@ class Settings(BaseModel):
     waiting_jobs: int = Field(default=100, ge=1)  # of all readers, before the next one is asked to come back
     waiting_jobs_a_reader: int = Field(default=8, ge=1)
     job_seconds: float = Field(default=120.0, gt=0)  # the most that one job may take
+    metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
+    metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
+    frame_ancestors: str = Field(default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$")  # who may show the app in a frame
 
     @property
     def max_weights_bytes(self) -> int:

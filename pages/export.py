@@ -10,7 +10,7 @@ page.set_up("Export")  # first, so that the browser has something to fetch while
 
 from model.version import version
 from ui import controls, explain, link, run_view
-from ui.export import sections
+from ui.export import report, sections
 from ui.guard import guarded
 from viz.export.data import About, Export, fits, hash_of
 from viz.export.words import caption, masks_said
@@ -61,6 +61,9 @@ elif section == "Numbers":
     room = fits(whole[0], len(every))
     name = f"unmask-L{number}H{head}"
     sections.numbers(exported([(layer, head)]), (lambda: exported(every)) if room else None, name)
+elif section == "Report":
+    given = {"text": reading.rows[row], "masks": said, "version": version(), "link": sections.link_to_explore()}
+    sections.report(lambda: report.report(now, standard if spec != model.standard else None, (layer, head), **given))
 else:
     sections.opened()
 controls.share(link.View, model, masks=None)

@@ -59,7 +59,7 @@ STYLE = """
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }
   [class*="st-key-nav_"]::before { font-size: .8rem; font-weight: 600; opacity: .8; padding: 0 .5rem; }
-  [class*="st-key-nav_"] :is(a, [data-testid="stPageLink"]) { height: 1.6rem; min-height: 0; margin: 0; padding-block: 0; }
+  [class*="st-key-nav_"] :is(a, .stPageLink) { height: 1.6rem; min-height: 0; margin: 0; padding: 0 .5rem; }
   [class*="st-key-nav_"] > [data-testid="stElementContainer"] { margin: 0; }
   [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"] { gap: .7rem; }
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }

@@ -21,6 +21,7 @@ SPARE = 2.0  # seconds that a hand has to stop a job which is over its time
 
 TOLD = (ValueError, OSError, MemoryError)  # errors that are sentences for the reader
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
+HandState = Literal["starting", "idle", "busy"]
 
 
 class TooSlow(ValueError):
@@ -78,7 +79,7 @@ class Home:
     def __init__(self, hands: Sequence[Hand], turns: Turns, *, seconds: float, sticky: bool) -> None:
         self.observers: list[Callable[[Done], object]] = []
         self._hands, self._turns, self._seconds, self._sticky = hands, turns, seconds, sticky
-        self._closed = False
+        self._closed, self._states = False, ["starting"] * len(hands)
         self._threads = [
             Thread(target=self._work, args=(number, hand), name=f"hand {number}", daemon=True)
             for number, hand in enumerate(hands)
@@ -110,6 +111,10 @@ class Home:
         """How many jobs wait for their turn."""
         return self._turns.waiting()
 
+    def hands(self, state: HandState) -> int:
+        """How many are in this state; an idle one that is gone is found out with its next job."""
+        return self._states.count(state)
+
     def close(self) -> None:
         """Ends every hand. Who still waits gets Busy."""
         self._closed = True
@@ -120,12 +125,15 @@ class Home:
     def _work(self, number: int, hand: Hand) -> None:
         while not self._closed:
             try:
+                self._states[number] = "starting"
                 hand.wait_until_ready()
             except HandLost:
                 sleep(PAUSE)
             else:
+                self._states[number] = "idle"
                 ticket = self._turns.next(number)
                 if ticket is not None:
+                    self._states[number] = "busy"
                     self._do(ticket, number, hand)
 
     def _do(self, ticket: Ticket, number: int, hand: Hand) -> None:

@@ -28,6 +28,7 @@ class Kept:
         self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._being_made: dict[Hashable, Future] = {}
         self._lock = Lock()
+        self.found, self.made = 0, 0  # how often something was there, and how often it had to be made
 
     def get(
         self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object] = lambda: None
@@ -39,6 +40,7 @@ class Kept:
         """
         with self._lock:
             if key in self._kept:
+                self.found += 1
                 return self._kept[key]
         with self._waiting():
             return self._get_or_make(key, make, still_wanted)
@@ -74,6 +76,10 @@ class Kept:
         """What is kept now, in bytes."""
         return int(self._kept.currsize)
 
+    def most_bytes(self) -> int:
+        """What may be kept, in bytes."""
+        return int(self._kept.maxsize)
+
     def _make(self, key: Hashable, make: Callable[[], Result], promise: Future) -> Result:
         try:
             result = make()
@@ -84,6 +90,7 @@ class Kept:
             promise.set_exception(error if isinstance(error, Exception) else Left())
             raise
         with self._lock:
+            self.made += 1
             if nbytes(result) <= self._kept.maxsize:
                 self._kept[key] = result
             del self._being_made[key]

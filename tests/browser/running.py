@@ -27,9 +27,7 @@ def running(script: str, log: Path, **environment: str) -> Iterator[str]:
 
     Raises RuntimeError with the end of its log when it does not start.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         sys.executable, "-m", "streamlit", "run", script, "--server.headless", "true",
         "--server.address", "127.0.0.1", "--server.port", str(port),
@@ -47,6 +45,13 @@ def running(script: str, log: Path, **environment: str) -> Iterator[str]:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def free_port() -> int:
+    """Of this machine's own address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @contextmanager

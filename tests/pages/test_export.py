@@ -101,3 +101,16 @@ def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.Mon
     assert any("room to name 5 tokens" in said for said in Page().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any("All heads of this text take more" in caption.value for caption in Page().section("Numbers").app.caption)
+
+
+def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    Page(causal="false", layer="2", head="3").section("Report")
+    html = taken["Report"]()
+    assert TEXT in html
+    assert "lifted: causal" in html
+    assert "layer=2&amp;head=3" in html
+    assert "text=" not in html.partition("This view in a running app")[0].rpartition("href=")[2]
+    assert len(html) < 8_000_000
+    Page(layer="2", head="3").section("Report")
+    assert "lifted" not in taken["Report"]()

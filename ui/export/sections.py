@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from ui import page
+from ui import link, page
 from ui.drawn import drawn
 from ui.guard import guarded
 from ui.markdown import escaped
@@ -16,7 +16,7 @@ from viz.view import HeadView
 SCALES = {"1×": 1, "2×": 2, "4×": 4}
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
-SECTIONS = ("Picture", "Numbers", "Open an export")
+SECTIONS = ("Picture", "Numbers", "Report", "Open an export")
 
 
 def choose() -> str:
@@ -84,6 +84,22 @@ def numbers(export: Export, every: Callable[[], Export] | None, name: str) -> No
             st.download_button(f"All heads, {label}", file_of_all(write), f"{name}-all.{ending}",
                                key=f"take_all_{ending}", on_click="ignore", icon=":material/download:",
                                help=help_text)  # fmt: skip
+
+
+def report(make: Callable[[], str]) -> None:
+    """All of the run in one file."""
+    st.markdown(
+        "One HTML file that opens by a double click, without a network: every head to pick from, the chosen one large, "
+        "masks, predictions, losses and **the text itself**. At most 8 MB; it says where that leaves heads out."
+    )
+    st.download_button("Report", make, "unmask-report.html", "text/html", key="take_report", on_click="ignore",
+                       icon=":material/download:")  # fmt: skip
+
+
+def link_to_explore() -> str:
+    """The same view on Explore, without the text."""
+    address, _, choices = link.View.of_choices(masks=None, text=None).address().partition("?")
+    return f"{address.removesuffix('export')}?{choices}"
 
 
 def opened() -> None:

@@ -1,0 +1,31 @@
+"""Unmask for a class: `streamlit run serve.py`. The app of app.py, with headers for browsers, a log without texts,
+its jobs' home started before the first reader comes, and UNMASK_METRICS_PORT.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+import streamlit as st
+from starlette.middleware import Middleware
+
+from model.settings import Settings
+from ui import health, log, results
+from ui.headers import Headers
+
+settings = Settings.from_environment()
+
+
+@asynccontextmanager
+async def started(_: st.App) -> AsyncIterator[None]:
+    """From before the first reader until after the last."""
+    log.without_words()
+    home = results.home()
+    try:
+        with health.told(settings, asyncio.get_running_loop()) if settings.metrics_port else nullcontext():
+            yield
+    finally:
+        home.close()
+
+
+app = st.App("app.py", lifespan=started, middleware=[Middleware(Headers, frame_ancestors=settings.frame_ancestors)])

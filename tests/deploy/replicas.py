@@ -1,0 +1,123 @@
+"""deploy/nginx.conf with two servers as processes behind it, in place of containers. Needs nginx.
+
+    python -m tests.deploy.replicas
+
+Readers come through the proxy, each with a cookie of his own; then one server is ended, and all come again.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+from websockets.asyncio.client import connect
+
+from tests.benchmarks.reader import PATIENCE, Reader, Switch
+from tests.browser.running import ROOT, free_port, running
+
+READERS, TEXT = 8, "marked words"
+SWITCH = Switch("", "causal")
+
+
+def main() -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        secret = {"STREAMLIT_SERVER_COOKIE_SECRET": os.urandom(16).hex()}
+        servers = [stack.enter_context(running("serve.py", folder / f"server {n}", **secret)) for n in (1, 2)]
+        log = folder / "log"
+        address = stack.enter_context(proxied(servers, log))
+        cookies = [cookie_of(address) for _ in range(READERS)]
+        asyncio.run(come(address, cookies))
+        first = replicas_in(log)
+        asyncio.run(come(address, cookies))
+        again = replicas_in(log)
+        assert len(first) == 2, f"expected readers at both servers, got {first}"
+        assert all(again[server] == 2 * first[server] for server in first), f"expected the same again, got {again}"
+        print(f"{READERS} readers, each twice at the same server: {sorted(first.values())}")
+        end(servers[0])
+        began = time.monotonic()
+        asyncio.run(come(address, cookies))
+        print(f"with one server ended all {READERS} came and flipped within {time.monotonic() - began:.1f} s")
+        assert "marked" not in log.read_text(), "the proxy's log has a text in it"
+        assert "frame-ancestors 'self'" in urlopen(address).headers["Content-Security-Policy"]
+        print("no text in the proxy's log; the servers' headers arrive")
+
+
+@contextmanager
+def proxied(servers: list[str], log: Path) -> Iterator[str]:
+    """nginx on a free port with the configuration that ships, but for the addresses in it."""
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nginx is None:
+        raise SystemExit("expected nginx on this machine: apt-get install nginx-light")
+    text = (ROOT / "deploy" / "nginx.conf").read_text().replace("/tmp/", f"{log.parent}/")
+    port = free_port()
+    for number, server in enumerate(servers, 1):
+        text = text.replace(f"replica-{number}:8501", server.removeprefix("http://"))
+    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}").replace("/dev/stdout", str(log))
+    configuration = log.with_name("nginx.conf")
+    configuration.write_text(text)
+    process = subprocess.Popen([nginx, "-c", str(configuration), "-g", "daemon off;"])
+    try:
+        _wait_for(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+def cookie_of(address: str) -> str:
+    """What a browser that comes for the first time is given."""
+    with closing(urlopen(f"{address}/?text=marked")) as answer:
+        cookies = SimpleCookie(answer.headers["Set-Cookie"])
+    return f"unmask_replica={cookies['unmask_replica'].value}"
+
+
+async def come(address: str, cookies: list[str]) -> None:
+    """Each opens the page and flips a mask there."""
+    for cookie in cookies:
+        async with connect(
+            f"{address.replace('http', 'ws')}/_stcore/stream", subprotocols=["streamlit"], origin=address,
+            max_size=None, open_timeout=PATIENCE, additional_headers={"Cookie": cookie},
+        ) as line:  # fmt: skip
+            reader = Reader(line, SWITCH, TEXT)
+            await reader.open()
+            await reader.flip()
+
+
+def replicas_in(log: Path) -> Counter:
+    """How many websockets each server had, once the proxy has written down the last."""
+    time.sleep(0.5)
+    return Counter(re.findall(r"/_stcore/stream 101 .* (\S+)$", log.read_text(), re.MULTILINE))
+
+
+def end(server: str) -> None:
+    """As by kill -9; we started it."""
+    port = server.rpartition(":")[2]
+    next(child for child in psutil.Process().children() if port in child.cmdline()).kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Metrics of jobs, whether a server is ready, and that the dashboard asks for metrics that exist.
+
+python -m pytest tests/model/jobs/test_observed.py
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+
+from model.jobs import health, homes
+from model.jobs.engine import Engine
+from model.jobs.home import Home
+from model.jobs.job import Job
+from model.jobs.kept import Kept
+from model.jobs.observed import Observed
+from model.settings import Settings
+from tests.model.jobs import questions
+
+DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana.json"
+MARKED = "a text of a reader's"
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine(2, 10**7)
+
+
+@pytest.fixture
+def home(engine: Engine) -> Iterator[Home]:
+    found = homes.start(Settings(), engine)
+    yield found
+    found.close()
+
+
+def seen(observed: Observed) -> str:
+    return generate_latest(observed.registry).decode()
+
+
+def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: Home) -> None:
+    observed = Observed(home, {})
+    for _ in range(3):
+        home.ask(Job(questions.append, ("/dev/null", MARKED)), MARKED)
+    with pytest.raises(ValueError, match="expected something else"):
+        home.ask(Job(questions.refuse, (MARKED,)), MARKED)
+    for _ in range(100):  # observers are told after the answer
+        text = seen(observed)
+        if 'outcome="refused"' in text:
+            break
+        questions.wait(0.02)
+    assert 'unmask_jobs_total{job="tests.model.jobs.questions.append",outcome="done"} 3.0' in text
+    assert 'unmask_jobs_total{job="tests.model.jobs.questions.refuse",outcome="refused"} 1.0' in text
+    for step in ("queue", "hand"):
+        assert f'unmask_job_seconds_count{{job="tests.model.jobs.questions.append",step="{step}"}} 3.0' in text
+    assert "reader's" not in text
+
+
+def test_hands_and_processes_are_told_by_what_they_do(home: Home) -> None:
+    text = seen(Observed(home, {}))
+    states = [float(number) for number in re.findall(r'unmask_hands{state="\w+"} (\S+)', text)]
+    assert len(states) == 3
+    assert sum(states) == len(home._hands)
+    assert 'unmask_processes{kind="server"} 1.0' in text
+
+
+def test_what_is_kept_is_told_with_how_often_it_was_there(home: Home) -> None:
+    kept = Kept(1009)
+    for key in ("a", "b", "a", "a"):
+        kept.get(key, lambda: b"12345")
+    text = seen(Observed(home, {"answers": kept}))
+    assert 'unmask_kept_asked_total{found="kept",what="answers"} 2.0' in text
+    assert 'unmask_kept_asked_total{found="made",what="answers"} 2.0' in text
+    assert 'unmask_kept_bytes{what="answers"} 210.0' in text
+    assert 'unmask_kept_bytes_limit{what="answers"} 1009.0' in text
+
+
+class TestReady:
+    def test_a_server_that_runs_its_first_model_is(self, engine: Engine, home: Home) -> None:
+        assert health.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
+
+    def test_one_without_its_model_is_not_and_says_why(self, engine: Engine, home: Home) -> None:
+        assert "no-such" in health.trouble(engine, home, Settings(models=("no-such",)), 30.0)
+
+    def test_one_whose_hands_are_all_busy_is_not(self, engine: Engine) -> None:
+        home = Home([], homes.turns_of(Settings(), 1), seconds=30.0, sticky=False)
+        engine.models.load("story")
+        assert health.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
+        assert home.waiting() == 0
+
+
+def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Home) -> None:
+    observed = Observed(home, {"answers": Kept(7)})
+    home.ask(Job(questions.process))
+    there = set(re.findall(r"^(\w+)", seen(observed), re.MULTILINE))
+    queries = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
+    asked = {name for query in queries for name in re.findall(r"\b(?:unmask|process)_\w+", query)}
+    assert len(asked) >= 8
+    assert asked <= there, f"no such metrics: {asked - there}"
+    assert all(re.search(r"\b(?:unmask|process)_", query) for query in queries)

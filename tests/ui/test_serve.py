@@ -1,0 +1,155 @@
+"""The app as a server: headers, health, metrics, what its log holds, and that it writes nothing beside its own files.
+
+python -m pytest tests/ui/test_serve.py
+"""
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from model.settings import Settings
+from tests.benchmarks.reader import Switch, visiting
+from tests.browser.running import ROOT, free_port, running
+from ui import health
+from ui.headers import headers
+from ui.log import WithoutWords
+
+FOLDERS = ("model", "viz", "ui", "pages", ".streamlit")
+TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
+COURSES = "'self' https://courses.example.org"
+READY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Server:
+    address: str
+    port: int
+    folder: Path
+    files: set[str]
+    log: Path
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A copy of the app with one reader who has been there."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "training"))
+    for name in ("app.py", "serve.py"):
+        shutil.copy(ROOT / name, folder / name)
+    before, log, port = files_in(folder), folder.with_name("log"), free_port()
+    environment = {
+        "PYTHONDONTWRITEBYTECODE": "1", "HF_TOKEN": TOKEN, "UNMASK_METRICS_PORT": str(port),
+        "UNMASK_FRAME_ANCESTORS": COURSES,
+    }  # fmt: skip
+    with running(str(folder / "serve.py"), log, **environment) as address:
+        asyncio.run(visit(address))
+        yield Server(address, port, folder, before, log)
+
+
+async def visit(address: str) -> None:
+    async with visiting(address, Switch("", "causal"), TEXT) as reader:
+        await reader.open()
+        await reader.flip()
+
+
+def get(port: int, path: str) -> str:
+    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        return answer.read().decode()
+
+
+def status_of(port: int, path: str) -> int:
+    try:
+        get(port, path)
+    except HTTPError as error:
+        return error.code
+    return 200
+
+
+@pytest.mark.parametrize("path", ["/", "/mask_lab", "/_stcore/health"])
+def test_every_answer_says_what_browsers_may_do(server: Server, path: str) -> None:
+    with urlopen(server.address + path) as answer:
+        assert {name: answer.headers[name] for name in headers(COURSES)} == headers(COURSES)
+        assert f"frame-ancestors {COURSES}" in answer.headers["Content-Security-Policy"]
+
+
+def test_it_lives_gets_ready_and_counts_what_its_reader_asked(server: Server) -> None:
+    assert get(server.port, "/live") == "ok\n"
+    end = time.monotonic() + READY_SECONDS  # a machine with much other work is not ready at once
+    while (status := status_of(server.port, "/ready")) == 503 and time.monotonic() < end:
+        time.sleep(0.2)
+    assert status == 200
+    metrics = get(server.port, "/metrics")
+    assert 'unmask_jobs_total{job="model.heads.survey.survey",outcome="done"} 2.0' in metrics
+    assert "zanzibar" not in metrics
+    assert status_of(server.port, "/secrets") == 404
+
+
+def test_its_log_holds_no_text_and_no_token(server: Server) -> None:
+    urlopen(f"{server.address}/?text=zanzibarian").close()
+    log = server.log.read_text()
+    assert server.address in log
+    assert "zanzibar" not in log
+
+
+def test_it_writes_nothing_into_its_folder(server: Server) -> None:
+    assert files_in(server.folder) == server.files
+
+
+def test_an_error_leaves_its_kind_and_its_lines_in_the_log_but_not_its_words() -> None:
+    logger, handler = logging.Logger("of a page"), Kept()
+    logger.addFilter(WithoutWords())
+    logger.addHandler(handler)
+    try:
+        raise KeyError(TEXT)
+    except KeyError as error:
+        logger.error("Uncaught app execution", exc_info=error)
+    assert "Uncaught app execution: KeyError" in handler.lines[0]
+    assert 'test_serve.py", line' in handler.lines[0]
+    assert handler.lines[0].count(TEXT) == 0
+
+
+class Kept(logging.Handler):
+    """What would be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
+    told: list[str] = []
+    app = health.answering({"/live": lambda: "", "/ready": lambda: "no model"}, lambda environment, start: [b"7"])
+
+    def ask(path: str) -> bytes:
+        return b"".join(app({"PATH_INFO": path}, lambda status, headers: told.append(status)))
+
+    assert [ask(path) for path in ("/live", "/ready", "/metrics")] == [b"ok\n", b"no model\n", b"7"]
+    assert told == ["200 OK", "503 Service Unavailable"]
+
+
+@pytest.mark.parametrize("given", ["*; script-src *", "a\nSet-Cookie: b", "a, b"])
+def test_a_setting_cannot_end_the_header_it_stands_in(given: str) -> None:
+    with pytest.raises(ValueError, match="UNMASK_FRAME_ANCESTORS"):
+        Settings.from_environment({"UNMASK_FRAME_ANCESTORS": given})
+
+
+def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open() -> None:
+    settings = Settings.from_environment({})
+    assert (settings.frame_ancestors, settings.metrics_port) == ("'self'", 0)
+    assert settings.metrics_address == "127.0.0.1"
