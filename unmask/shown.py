@@ -16,7 +16,7 @@ from viz.heads.cells import around
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.heads.tokens import left_out, tokens_packet
 from viz.html import tag
-from viz.numbers import Candidate, next_token_table, percent
+from viz.numbers import Candidate, chance, next_token_table
 from viz.standalone import Canvas, frame, page
 from viz.view import HeadView
 
@@ -193,4 +193,4 @@ class Predicted(Shown):
 
     def __repr__(self) -> str:
         first = self.candidates[0]
-        return f"{self.name}: {first.label} with {percent(first.probability)}"
+        return f"{self.name}: {first.label} with {chance(first.probability)}"

@@ -42,8 +42,7 @@ class Run:
     @cached_property
     def trace_key(self) -> Hashable:
         """The same for whichever of its attentions is shown: what a trace is kept under."""
-        texts = texts_of(self.batch) if self.spec.documents else None
-        return self.model, digest((shape_of(self.batch), texts)), digest(self.spec.to_json())
+        return self.model, digest((shape_of(self.batch), texts_of(self.batch))), digest(self.spec.to_json())
 
     @property
     def key(self) -> Hashable:
@@ -144,7 +143,7 @@ def shape_of(batch: TokenBatch | None) -> Hashable:
 
 
 def texts_of(batch: TokenBatch) -> Hashable:
-    """What the documents mask reads: texts of the same ids may have other separators."""
+    """What a documents mask reads, in the run or shown on it: texts of the same ids may have other separators."""
     return batch.texts, batch.ends, None if batch.source is None else texts_of(batch.source)
 
 

@@ -73,4 +73,11 @@ class Loads:
             if load is None or load.model.done():
                 load = self._loads[name] = Load(make)
             load.join()
-            return load
+        load.model.add_done_callback(lambda _: self._forget(name))
+        return load
+
+    def _forget(self, name: str) -> None:
+        """A load that is over is its waiters' alone: held here, its model would never leave the memory."""
+        with self._lock:
+            if name in self._loads and self._loads[name].model.done():
+                del self._loads[name]

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Timer
@@ -93,7 +94,8 @@ class WorkerProcess:
         self._end()
         if not self._closed:
             self._ready = False
-            self._process, self._connection = self._started()
+            with suppress(OSError):  # no room for a process at the moment: whoever waits for it tries again
+                self._process, self._connection = self._started()
 
     def _end(self) -> None:
         self._process.kill()

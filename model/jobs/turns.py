@@ -50,6 +50,8 @@ class Turns:
     def enter(self, job: Job, reader: str, near: Sequence[Hashable] = (), *, behind: bool = False) -> Ticket:
         """Queue up. near: what Job.near says, where a trace stays with its hand. Raises Busy."""
         with self._changed:
+            if self._closed:
+                raise Busy(STOPPED)
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:
                 raise Busy(

@@ -16,6 +16,8 @@ from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
 from unmask.notebook import LoadedModel
+from unmask.shown import Predicted
+from viz.numbers import Candidate
 
 TEXT = "Once upon a time there was a little cat. The little cat"
 WORDS = "the cat sat on a mat and then it saw one big red ball"
@@ -242,3 +244,10 @@ def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
         run.tokens(4, 0).widget()
+
+
+def test_no_token_is_certain() -> None:
+    """float32 rounds a large probability to 1; the table says so, and so does the line."""
+    found = Predicted("after a", [Candidate("b", 1.0)])
+    assert repr(found) == "after a: b with > 99.9 %"
+    assert "&gt; 99.9 %" in found.page()

@@ -165,7 +165,11 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
             raise ValueError(f"expected {name} as {np.dtype(kind)} {list(shape)}, got {found}")
     if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(arrays["scores"]).any():
         raise ValueError("expected weights from 0 to 1, and scores that are numbers")
-    places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=False))
+    for name in ("layers", "heads"):
+        if arrays[name].dtype.kind not in "iu" or arrays[name].shape != shape[:1]:
+            found = f"{arrays[name].dtype} {list(arrays[name].shape)}"
+            raise ValueError(f"expected {name} as whole numbers [{shape[0]}], got {found}")
+    places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
     if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
         raise ValueError(f"expected {shape[0]} different heads with layer {about.layer}, head {about.head} among them")
     return {

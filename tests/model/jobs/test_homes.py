@@ -20,7 +20,7 @@ from model.heads.shown import shown_head
 from model.heads.survey import survey
 from model.jobs import homes
 from model.jobs.engine import Engine
-from model.jobs.home import Done, Home, TooSlow
+from model.jobs.home import Done, HandLost, Home, TooSlow
 from model.jobs.job import GrownRun, Job, ModelRef, Run
 from model.jobs.pool import WorkerProcess
 from model.masks import MaskSpec
@@ -192,6 +192,22 @@ class TestWorkers:
         assert (tmp_path / "begun").exists()
         worker.wait_until_ready()
         assert worker.do(Job(questions.wait, (0.0,)), SECONDS) == "done"
+
+    def test_a_worker_that_cannot_be_started_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_room() -> None:
+            raise BlockingIOError("Resource temporarily unavailable")
+
+        worker = WorkerProcess(2, 10**7)
+        monkeypatch.setattr(worker, "_started", no_room)
+        os.kill(worker.pid, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(HandLost):
+                worker.wait_until_ready()
+        monkeypatch.undo()
+        with pytest.raises(HandLost):
+            worker.wait_until_ready()
+        worker.wait_until_ready()
+        worker.close()
 
     def test_a_worker_ends_with_its_server(self, workers: list[WorkerProcess]) -> None:
         workers[0].wait_until_ready()

@@ -3,10 +3,12 @@
 python -m pytest tests/model/jobs/test_loads.py
 """
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -85,6 +87,19 @@ def test_what_it_ends_in_is_for_everybody_and_the_next_tries_again() -> None:
     for _ in range(2):
         with pytest.raises(CheckpointError, match="damaged"):
             loads.get("x", fails, lambda _: None)
+
+
+def test_what_is_over_is_not_kept_by_who_made_it() -> None:
+    class Model:
+        pass
+
+    loads = Loads()
+    made: Any = loads.get("x", lambda _: Model(), lambda _: None)  # type: ignore[arg-type,return-value]
+    left, deadline = weakref.ref(made), monotonic() + LONG
+    del made
+    while left() is not None and monotonic() < deadline:
+        sleep(0.01)
+    assert left() is None
 
 
 def test_a_load_says_its_bytes_and_steps_and_stops_at_any_of_them(tmp_path: Path) -> None:

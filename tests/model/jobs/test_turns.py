@@ -9,11 +9,15 @@ from threading import Thread
 from time import monotonic, sleep
 
 import pytest
+import torch
 
+from model.heads.shown import shown_head
 from model.jobs.engine import Engine
 from model.jobs.home import Home, InThisProcess, TooSlow
-from model.jobs.job import Job
+from model.jobs.job import Job, ModelRef, Run
 from model.jobs.turns import Busy, Ticket, Turns
+from model.masks import MaskSpec
+from model.text import TokenBatch
 from tests.model.jobs import questions
 
 JOB = Job(questions.process)
@@ -127,6 +131,8 @@ class TestTurns:
         queue = turns()
         ticket = queue.enter(JOB, "A")
         queue.close()
+        with pytest.raises(Busy, match="stopped"):
+            enter(queue, "B")
         assert queue.next(0) is None
         with pytest.raises(Busy, match="being stopped"):
             ticket.answer.result(0)
@@ -199,6 +205,19 @@ def until(so: Callable[[], bool]) -> None:
 def test_a_job_is_a_function_by_its_name(function) -> None:
     with pytest.raises(ValueError, match="expected a function that its module has under its name"):
         Job(function)
+
+
+def test_texts_of_the_same_tokens_are_runs_of_their_own() -> None:
+    """A documents mask, which may be shown on a run without it, reads the text; BERT's tokens leave line ends out."""
+    ids, keep = torch.tensor([[2, 3]]), torch.ones(1, 2, dtype=torch.bool)
+    one, other = (
+        TokenBatch(ids, keep, (("a", "b"),), "right", texts=(text,), ends=((1, 3),)) for text in ("a b", "a.b")
+    )
+    separate = MaskSpec(documents=".")
+    jobs = [Job(shown_head, (Run(ModelRef("m", "k"), batch, MaskSpec()), 0, separate, 0, 0)) for batch in (one, other)]
+    assert not torch.equal(one.documents("."), other.documents("."))
+    assert jobs[0].key != jobs[1].key
+    assert jobs[0].arguments[0].trace_key != jobs[1].arguments[0].trace_key
 
 
 def test_the_key_is_the_same_for_the_same_question_alone() -> None:

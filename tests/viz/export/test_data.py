@@ -116,6 +116,8 @@ def renamed(**about: object) -> bytes:
         (changed(scores=np.zeros((3, 7, 7), np.float64)), "expected scores as float32"),
         (changed(heads=np.array([0, 1, 1])), "3 different heads"),
         (changed(layers=np.array([2, 4, 3])), "layer 3, head 1 among them"),
+        (changed(layers=np.array([[2], [4], [3]])), "expected layers as whole numbers \\[3\\], got int64 \\[3, 1\\]"),
+        (changed(heads=np.array(1)), "expected heads as whole numbers \\[3\\], got int64 \\[\\]"),
         (changed(**{"mask:magic": np.zeros((3, 7, 7), bool)}), "magic"),
         (changed(weights=np.array([{}, {}, {}], object)), "cannot be read"),
     ],
