@@ -86,6 +86,7 @@ class LoadedModels:
         for old in gone:
             self._left(old.key)
         del gone
+        gc.unfreeze()  # what has left may be in a circle
         gc.collect()
         gc.freeze()  # what is loaded now stays for long: no collection need look at it again
 
