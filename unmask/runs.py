@@ -16,6 +16,7 @@ from model.masks import MaskSpec
 from model.predictions import predictions
 from model.trace import Trace
 from unmask.every_head import Difference, Leak
+from unmask.mask import Mask, mask_of
 from unmask.shown import MOST_TOKENS, Predicted
 from unmask.sources import HELD_CELLS, HeadSource
 from viz.heads.picture import changed
@@ -130,6 +131,10 @@ class Run(HeadSource):
         found = shown_head(self.trace, self.row, self.masks, layer, head)
         queries, keys = (list(batch.pieces[self.row]) for batch in (self.trace.queries, self.trace.keys))
         return HeadView(found.weights, found.scaled, found.blocked, queries, keys)
+
+    def mask(self, layer: int, head: int) -> Mask:
+        """All masks of one head together. Raises ValueError for cross-attention."""
+        return mask_of(self.trace, self.row, layer, head, self.named(layer, head), self.query)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails, and the patches that are blocked as a whole."""

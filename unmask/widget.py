@@ -5,7 +5,8 @@ from typing import Any
 from viz.components import VIEWS, source
 from viz.standalone import Canvas
 
-PICKS = {"overview": ("pick",), "heatmap": ("query",), "tokens": ("query", "pins", "towards"), "arcs": ("query",)}
+PICKS = {"overview": ("pick",), "heatmap": ("query",), "tokens": ("query", "pins", "towards"), "arcs": ("query",),
+         "mask": ("drawn",)}  # fmt: skip
 
 
 def widget(canvas: Canvas) -> Any:

@@ -23,6 +23,7 @@ from viz.components import VIEWS, source
 from viz.explorer import explorer_page
 from viz.heads.cells import weight_text
 from viz.report import ABSENT
+from viz.room import MARGIN
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
 CELL = re.compile(r"(\d+): .* looks at (\d+): .* · (.+)")
@@ -175,6 +176,32 @@ def test_arcs(run: Run, open_file: Open, tmp_path: Path) -> None:
     expect(page.locator(".arcs")).to_contain_text(f"{strong} lines")
 
 
+def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> None:
+    found = story.run(
+        TEXT, masks={"sliding": 5, "sinks": 1, "drawn": [["block", 8, 4, 9, 6], ["open", 2, 9, 3, 9]]}
+    ).mask(4, 0)
+    page = open_file(found.save(tmp_path / "mask.html"))
+    mask, canvas, why = page.locator(".mask"), page.locator(".mask canvas"), page.locator(".mask .why")
+    expect(canvas).to_have_attribute("aria-label", re.compile("^The composed mask: "))
+    assert colours(canvas) > 5
+    box, length = canvas.bounding_box(), len(found.numpy())
+    assert box
+    side = box["width"] - MARGIN["l"] - MARGIN["r"]
+    assert side > 300
+    for query, key in np.ndindex(found.numpy().shape):
+        across, down = (MARGIN[edge] + (at + 0.5) * side / length for edge, at in (("l", key), ("t", query)))
+        page.mouse.move(box["x"] + across, box["y"] + down)
+        said = why.inner_text()
+        assert re.match(rf"{query}: .* looks at {key}: ", said)
+        assert ("blocked by" in said.split(": ", 3)[-1]) != found.numpy()[query, key]
+    expect(mask.locator(".tools")).to_be_hidden()
+    before = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.mouse.click(box["x"] + across, box["y"] + down)
+    page.keyboard.press("u")
+    page.keyboard.press("r")
+    assert canvas.evaluate("canvas => canvas.toDataURL()") == before  # there is nobody to run the model on a drawing
+
+
 WIDGET = """
 <!doctype html><meta charset="utf-8"><div id="place"></div>
 <script type="module">
@@ -194,10 +221,11 @@ globalThis.leave = module.default.render({ model, el: document.getElementById("p
 """
 
 
-@pytest.mark.parametrize("view", ["overview", "heatmap", "tokens"])
+@pytest.mark.parametrize("view", ["overview", "heatmap", "tokens", "mask"])
 def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
     """By what anywidget promises of a model: get, set, save_changes, on, off."""
-    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0)}[view]
+    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0),
+             "mask": run.mask(4, 0)}[view]  # fmt: skip
     packet = base64.b64encode(shown.canvas().packet).decode()
     traits = {"view": view, "css": source("widget.css", f"{view}.css")}
     code = source(*VIEWS[view], "anywidget.js")
@@ -213,6 +241,12 @@ def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browse
         for key in ("ArrowUp", "ArrowUp", "Enter"):
             page.keyboard.press(key)
         expected = ["query", len(run.labels) - 2]
+    elif view == "mask":
+        expect(page.locator("canvas")).to_have_attribute("aria-label", re.compile("Enter draws"))
+        page.locator("canvas").focus()
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+            page.keyboard.press(key)
+        expected = ["drawn", {"number": 1, "epoch": 0, "strokes": [["block", 2, 1, 2, 1]]}]
     else:
         page.locator("canvas").focus()
         for key in ("ArrowUp", "Enter"):

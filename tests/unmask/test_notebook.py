@@ -72,6 +72,25 @@ def test_the_difference_of_two_runs(story: LoadedModel) -> None:
         run.head(0, 0).difference(story.run("Once upon a time").head(0, 0))
 
 
+def test_a_mask_is_the_traces(story: LoadedModel) -> None:
+    masks = {"sliding": 3, "sinks": 1, "layers": [2], "drawn": [["block", 5, 4, 7, 5], ["open", 2, 9, 2, 9]]}
+    run = story.run([TEXT, "Once upon a time"], row=1, pad_side="left", masks=masks)
+    for layer in (1, 2):
+        found = run.mask(layer, 0)
+        np.testing.assert_array_equal(found.numpy(), ~run.head(layer, 0).view.any_blocked())
+        assert found.numpy().dtype == bool
+        assert f"{found.numpy().sum()} cells allowed" in repr(found)
+    assert not run.mask(1, 0).view.strokes  # the masks, and with them the drawing, are for layer 2 alone
+    assert len(run.mask(2, 0).view.strokes) == 2
+    assert not np.array_equal(run.mask(1, 0).numpy(), run.mask(2, 0).numpy())
+    with pytest.raises(ValueError, match="layer"):
+        run.mask(9, 0)
+    seq2seq = in_memory("t5").run("the cat sat", target="a big red ball")
+    assert seq2seq.mask(0, 0).numpy().shape == (len(seq2seq.labels),) * 2
+    with pytest.raises(ValueError, match="expected the attention of a text to itself, got cross"):
+        seq2seq.attention("cross").mask(0, 0)
+
+
 def test_the_leak(story: LoadedModel) -> None:
     rows = [TEXT, "Once upon a time"]
     assert not story.run(rows, row=1).leak().numpy().any()

@@ -60,7 +60,10 @@ STYLE = f"""
 """
 
 _growing = st.components.v2.component(
-    "unmask_growing", html=GROWING_HTML, css=source("growing.css"), js=source("packet.js", "growing.js")
+    "unmask_growing",
+    html=GROWING_HTML,
+    css=source("growing.css"),
+    js=source("packet.js", "growing.js", "streamlit.js"),
 )
 
 

@@ -6,17 +6,15 @@ from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.mask_lab import compose
 from ui.run_view import RunView
-from viz.components import MASK_HTML, source
+from viz.components import MASK_HTML, VIEWS, source
 from viz.mask_lab.canvas import MaskView, canvas_packet
-from viz.room import MARGIN
 from viz.view import MOST_CELLS
 
-_across = MARGIN["l"] + MARGIN["r"]
 _component = st.components.v2.component(
     "unmask_mask",
     html=MASK_HTML,
-    css=source("mask.css").replace("ACROSS", str(_across)),
-    js=source("packet.js", "mask.js"),
+    css=source("mask.css"),
+    js=source(*VIEWS["mask"], "streamlit.js"),
 )
 
 

@@ -11,11 +11,14 @@ from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
-from viz.components import source
-from viz.pixels.pictures import LEVELS, PICTURE_HTML, PIXELS, drawing_packet
+from viz.components import PIXELS_HTML, source
+from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
 _component = st.components.v2.component(
-    "unmask_pixels", html=PICTURE_HTML, css=source("pixels.css"), js=source("packet.js", "pixels.js")
+    "unmask_pixels",
+    html=PIXELS_HTML,
+    css=source("pixels.css"),
+    js=source("packet.js", "pixels.js", "streamlit.js"),
 )
 
 

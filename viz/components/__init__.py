@@ -7,27 +7,15 @@ OVERVIEW_HTML = """
 """
 
 MASK_HTML = """
-<div class="mask">
-  <div class="tools">
-    <span role="group" aria-label="What a stroke does">
-      <button data-tool="block" aria-pressed="true">Block</button>
-      <button data-tool="open" aria-pressed="false">Open</button>
-      <button data-tool="erase" aria-pressed="false">Erase</button>
-    </span>
-    <span class="gap"></span>
-    <button data-do="undo" disabled>Undo</button>
-    <button data-do="clear" disabled>Clear</button>
-  </div>
-  <canvas tabindex="0" role="application" aria-label="The composed mask"></canvas>
-  <div class="why" aria-live="polite"></div>
-</div>
+<div class="view mask"></div>
 """
 
 GROWING_HTML = """
-<div class="growing">
-  <canvas tabindex="0" role="img" aria-label="Attention of one head"></canvas>
-  <div class="cell" aria-live="polite"></div>
-</div>
+<div class="view growing"></div>
+"""
+
+PIXELS_HTML = """
+<div class="view pixels"></div>
 """
 
 TOKENS_HTML = """
@@ -43,6 +31,7 @@ VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is ma
     "heatmap": ("packet.js", "cells.js", "heatmap.js"),
     "tokens": ("packet.js", "cells.js", "tokens.js"),
     "arcs": ("packet.js", "cells.js", "arcs.js"),
+    "mask": ("packet.js", "mask.js"),
 }
 
 

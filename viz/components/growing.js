@@ -8,6 +8,11 @@ const LINE = 12; // css pixels that a token's name needs
 const LONGEST = 12; // characters of a name
 const COLOURS = 255;
 
+const PARTS = `
+  <canvas tabindex="0" role="img" aria-label="Attention of one head"></canvas>
+  <div class="cell" aria-live="polite"></div>
+`;
+
 async function read(data) {
   const { header, body } = await unpack(data);
   const cells = header.size * header.size;
@@ -78,7 +83,7 @@ function bar(pen, head, { left, top, side }, colour) {
   for (const share of [1, 0.5, 0]) pen.fillText((head.most * share).toFixed(2), x + 13, top + 16 + (1 - share) * tall);
 }
 
-function draw(canvas, head, cursor) {
+function paint(canvas, head, cursor) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth || 400;
   const place = layout(width, head.size);
@@ -121,10 +126,9 @@ function reading(head, { query, key }) {
   return `${name(query)} looks at ${name(key)} · ${what} · scaled score ${head.scores[at].toFixed(3)}`;
 }
 
-export default function (component) {
-  const { data, parentElement } = component;
-  const canvas = parentElement.querySelector("canvas");
-  const words = parentElement.querySelector(".cell");
+export function draw(element, data) {
+  if (!element.firstElementChild) element.innerHTML = PARTS; // once: a canvas that stays keeps its focus
+  const [canvas, words] = element.children;
   let head = null;
   let cursor = null;
   let left = false;
@@ -132,7 +136,7 @@ export default function (component) {
   const point = (at) => {
     if (!head) return;
     cursor = at;
-    draw(canvas, head, cursor);
+    paint(canvas, head, cursor);
     words.textContent = cursor ? reading(head, cursor) : "Point at a cell, or move over the cells with the arrow keys.";
   };
   canvas.onpointermove = (event) => head && point(cellAt(canvas, head, event));
@@ -144,7 +148,7 @@ export default function (component) {
     point({ query, key });
     event.preventDefault();
   };
-  const resized = new ResizeObserver(() => head && draw(canvas, head, cursor));
+  const resized = new ResizeObserver(() => head && paint(canvas, head, cursor));
 
   canvas.latest = data; // packets unpack one after another, but may not finish in that order
   read(data).then((found) => {

@@ -1,7 +1,7 @@
 // The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
 // Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
-// A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and the whole drawing goes to the
-// page, through the trigger "drawn", a moment after the last one.
+// A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
+// strokes}) tells the whole drawing a moment after the last one. A packet whose `most` is 0 is there to look at.
 
 const WAIT = 60; // milliseconds of rest before the page hears of it
 const READABLE = 11; // css pixels that a token's name needs
@@ -10,6 +10,21 @@ const CROSS = 0.45; // how strong the lines through the cell pointed at are
 const FAINT = 0.75; // of the hatching, so that what may be seen stands out
 const ERASE = 0, BLOCK = 1, OPEN = 2;
 const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
+
+const PARTS = `
+  <div class="tools">
+    <span role="group" aria-label="What a stroke does">
+      <button data-tool="block" aria-pressed="true">Block</button>
+      <button data-tool="open" aria-pressed="false">Open</button>
+      <button data-tool="erase" aria-pressed="false">Erase</button>
+    </span>
+    <span class="gap"></span>
+    <button data-do="undo" disabled>Undo</button>
+    <button data-do="clear" disabled>Clear</button>
+  </div>
+  <canvas tabindex="0" role="application" aria-label="The composed mask"></canvas>
+  <div class="why" aria-live="polite"></div>
+`;
 
 function read({ header, body }) {
   const [height, width] = [header.rows.place.length, header.columns.place.length];
@@ -113,7 +128,7 @@ function picture(canvas, mask, drawing) {
   return all;
 }
 
-function draw(canvas, mask, all, chosen, cursor) {
+function paint(canvas, mask, all, chosen, cursor) {
   const place = layout(canvas, mask);
   canvas.style.height = `${place.height}px`;
   const pen = copy(canvas, all, window.devicePixelRatio || 1);
@@ -209,7 +224,7 @@ function studio(canvas, root) {
   const show = () => {
     const box = self.from ? rectangle(self.mask, self.from, self.to) : self.anchor && rectangle(self.mask, self.anchor, self.cursor);
     self.sheet ||= picture(canvas, self.mask, self.drawing);
-    draw(canvas, self.mask, self.sheet, box, self.cursor);
+    paint(canvas, self.mask, self.sheet, box, self.cursor);
     crossHead(self.cursor);
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.hint;
@@ -222,6 +237,7 @@ function studio(canvas, root) {
     for (const button of root.querySelectorAll("[data-do]")) button.disabled = !self.strokes.length && (button.dataset.do === "clear" || !self.past.length);
   };
   const changed = (strokes, back = false) => {
+    if (!self.mask.most) return;
     if (!back) self.past.push(self.strokes);
     self.strokes = strokes;
     self.drawing = painted(self.mask, strokes);
@@ -245,7 +261,7 @@ function studio(canvas, root) {
   };
 
   canvas.onpointerdown = (event) => {
-    if (!self.mask || event.button) return;
+    if (!self.mask?.most || event.button) return;
     self.from = self.to = cellAt(canvas, self.mask, event);
     if (self.from.q < 0 && self.from.k < 0) self.from = self.to = null;
     else canvas.setPointerCapture(event.pointerId);
@@ -274,7 +290,7 @@ function studio(canvas, root) {
     const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
     if (event.key in STEPS) {
       const [q, k] = stepped(event.key, at.q, at.k, self.mask.height, self.mask.width);
-      self.anchor = event.shiftKey ? self.anchor || at : null;
+      self.anchor = event.shiftKey && self.mask.most ? self.anchor || at : null;
       self.cursor = { q, k };
       show();
     } else if (event.key === "Enter" || event.key === " ") {
@@ -321,6 +337,8 @@ function studio(canvas, root) {
     self.sheet = null;
     if (self.cursor && (self.cursor.q >= mask.height || self.cursor.k >= mask.width)) self.cursor = self.anchor = null;
     canvas.setAttribute("aria-label", mask.alt);
+    root.querySelector(".tools").hidden = !mask.most;
+    root.style.setProperty("--across", `${mask.room.l + mask.room.r}px`);
     show();
   };
   // The cell that is pointed at on the head's picture, null where none is.
@@ -350,12 +368,12 @@ function listen(self) {
   chart.on("plotly_unhover", () => self.point(null));
 }
 
-export default function (component) {
-  const { data, parentElement, setTriggerValue } = component;
-  const canvas = parentElement.querySelector("canvas");
-  canvas.studio ||= studio(canvas, parentElement.querySelector(".mask"));
+export function draw(element, data, onPick) {
+  if (!element.firstElementChild) element.innerHTML = PARTS; // once: the canvas has the drawing
+  const canvas = element.querySelector("canvas");
+  canvas.studio ||= studio(canvas, element);
   const self = canvas.studio;
-  self.send = (drawing) => setTriggerValue("drawn", drawing);
+  self.send = (drawing) => onPick("drawn", drawing);
   const resized = new ResizeObserver(self.resized);
   const hear = (event) => event.target.closest?.(HEAD) && listen(self);
   document.addEventListener("pointerover", hear);

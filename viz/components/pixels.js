@@ -1,10 +1,16 @@
 // 8×8 pictures on a canvas: one of them large, to pick a pixel of or to draw on, or one for every head, to pick a head.
 // It draws the colours it is given (viz/pixels/pictures.py) and knows no model. Cell 0 is the class token, cell 1 + p pixel p.
-// Triggers: "pick" (a pixel, or the number of a picture) and "drawn" ({number, epoch, levels}).
+// onPick("pick", number) tells a pixel, or which picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
 
 const SIDE = 8;
 const WAIT = 250; // ms without a stroke before a drawing is sent
 const LABEL = 26; // css pixels for the layer and head numbers
+
+const PARTS = `
+  <div class="tools" hidden></div>
+  <canvas tabindex="0" role="application" aria-label="A picture of 8 by 8 pixels"></canvas>
+  <div class="why" aria-live="polite"></div>
+`;
 
 // Where everything is: many pictures stand in rows and columns with numbers beside them, one picture alone.
 function layout(canvas, page) {
@@ -71,7 +77,7 @@ function frame(pen, box, colour, line, dash = []) {
   pen.setLineDash([]);
 }
 
-function draw(canvas, page, cursor) {
+function repaint(canvas, page, cursor) {
   const ratio = window.devicePixelRatio || 1;
   const place = layout(canvas, page);
   canvas.width = Math.round(place.width * ratio);
@@ -131,7 +137,7 @@ function easel(canvas, root) {
 
   self.show = () => {
     if (!self.page) return;
-    draw(canvas, self.page, self.cursor);
+    repaint(canvas, self.page, self.cursor);
     const { page, cursor } = self;
     why.textContent = cursor === null ? page.hint : page.mode === "draw" ? spot(page, cursor) : page.names[cursor];
     for (const button of tools.querySelectorAll("[data-level]")) button.setAttribute("aria-checked", Number(button.dataset.level) === self.tool);
@@ -241,13 +247,13 @@ function furnish(tools, greys) {
   tools.append(group, clear);
 }
 
-export default function (component) {
-  const { data, parentElement, setTriggerValue } = component;
-  const canvas = parentElement.querySelector("canvas");
-  canvas.easel ||= easel(canvas, parentElement.querySelector(".pixels"));
+export function draw(element, data, onPick) {
+  if (!element.firstElementChild) element.innerHTML = PARTS; // once: the canvas has the drawing
+  const canvas = element.querySelector("canvas");
+  canvas.easel ||= easel(canvas, element);
   const self = canvas.easel;
-  self.pick = (at) => setTriggerValue("pick", at);
-  self.send = (drawing) => setTriggerValue("drawn", drawing);
+  self.pick = (at) => onPick("pick", at);
+  self.send = (drawing) => onPick("drawn", drawing);
   self.take(structuredClone(data));
   const resized = new ResizeObserver(() => self.show());
   resized.observe(canvas.parentElement);

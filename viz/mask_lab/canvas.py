@@ -19,6 +19,8 @@ ALT = (
     "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move, with Shift they choose a "
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
+HINT_TO_READ = "Point at a cell, or move over the cells with the arrow keys, to read why it is blocked."
+ALT_TO_READ = "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move."
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,8 @@ def canvas_packet(
     view: MaskView, *, rows: tuple[int, int], columns: tuple[int, int], epoch: int, number: int, most: int
 ) -> bytes:
     """The queries and the keys from a position up to, without, another. epoch: a new one where the page itself set the
-    drawing. number: of the last drawing that the page heard of. most: how many strokes a drawing may have.
+    drawing. number: of the last drawing that the page heard of. most: how many strokes a drawing may have;
+    0: it is there to look at.
 
     The packet has two planes of bytes [Q,K].
     """
@@ -58,8 +61,8 @@ def canvas_packet(
         "drawn": ink("drawn"),
         "allowed": ALLOWED,
         "room": MARGIN,
-        "hint": HINT,
-        "alt": ALT.format(queries=rows[1] - rows[0], keys=columns[1] - columns[0]),
+        "hint": HINT if most else HINT_TO_READ,
+        "alt": (ALT if most else ALT_TO_READ).format(queries=rows[1] - rows[0], keys=columns[1] - columns[0]),
         "epoch": epoch,
         "number": number,
         "most": most,

@@ -20,14 +20,6 @@ CELLS = 1 + PIXELS
 GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
 COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(table(256), np.uint8).reshape(-1, 3))
 
-PICTURE_HTML = """
-<div class="pixels">
-  <div class="tools" hidden></div>
-  <canvas tabindex="0" role="application" aria-label="A picture of 8 by 8 pixels"></canvas>
-  <div class="why" aria-live="polite"></div>
-</div>
-"""
-
 
 @dataclass(frozen=True, eq=False)
 class PixelView:

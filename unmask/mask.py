@@ -1,0 +1,67 @@
+"""The mask of one head that shows itself: in a page to read which cell is blocked and why, live to draw on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.heads.shown import shown_masks
+from model.spec import MOST_STROKES
+from model.trace import Trace
+from unmask.shown import Live
+from viz.heads.cells import window
+from viz.html import tag
+from viz.mask_lab.canvas import MaskView, canvas_packet
+from viz.standalone import Canvas, page
+from viz.view import MOST_CELLS
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mask(Live):
+    """All masks of one head together. allowed: bool [Q,K], True = may attend. query: the position that is shown where
+    there is no room for all.
+
+    The widget is drawn on; its trait `drawn` is {"strokes": …, …} or None, and the next run takes it:
+    model.run(text, masks={"drawn": widget.drawn["strokes"]}).
+    """
+
+    name: str
+    view: MaskView
+    allowed: np.ndarray
+    query: int
+
+    def numpy(self) -> np.ndarray:
+        """bool [Q,K], True = may attend."""
+        return self.allowed
+
+    def canvas(self) -> Canvas:
+        """The mask to draw on, and its bytes."""
+        return self._canvas(MOST_STROKES)
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network; to look at, since nothing there runs the model on a drawing."""
+        begin, end = self._part()
+        length = len(self.allowed)
+        left_out = f"Shown are tokens {begin}–{end - 1} of {length:,}." if end - begin < length else ""
+        return page(repr(self), [self._canvas(0), tag("p", left_out)])
+
+    def _part(self) -> tuple[int, int]:
+        return window(0, len(self.allowed), self.query, MOST_CELLS)
+
+    def _canvas(self, most: int) -> Canvas:
+        part = self._part()
+        return Canvas("mask", canvas_packet(self.view, rows=part, columns=part, epoch=0, number=0, most=most))
+
+    def __repr__(self) -> str:
+        queries, keys = self.allowed.shape
+        return f"mask of {self.name}: {queries} queries × {keys} keys, {self.allowed.sum():,} cells allowed"
+
+
+def mask_of(trace: Trace, row: int, layer: int, head: int, name: str, query: int) -> Mask:
+    """Raises ValueError for cross-attention, and for a head that is not there."""
+    if trace.name == "cross":
+        raise ValueError("expected the attention of a text to itself, got cross")
+    allowed = trace.allowed(layer, row, head=head).numpy()
+    context = trace.layers[layer].context
+    found = shown_masks(trace, row, trace.spec.at(context.layer, head, context.standard), layer, head)
+    labels = trace.keys.pieces[row]
+    return Mask(name, MaskView(found.blockers, found.openers, found.place, found.strokes, labels), allowed, query)
