@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from threading import Event, Thread
 from typing import Any
 
-NICENESS = 19  # the most: two trainings on two cores then leave a page nearly all of its time
+NICENESS = 10  # a tenth of what a page gets where both want a core; more, and a busy server never ends a training
 
 
 class Report:

@@ -14,6 +14,7 @@ from model.jobs.engine import Engine
 from model.jobs.home import Home
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import running
+from tests.coroutines import finished
 from ui import results
 
 PAGE = Path(__file__).parent / "asking_page.py"
@@ -38,7 +39,7 @@ def test_who_asks_for_something_else_does_not_wait_for_what_he_asked_before(serv
             return await heard(reader)
 
     try:
-        assert asyncio.run(visit()) == "waiting: 0"  # while the first is still being done
+        assert finished(visit()) == "waiting: 0"  # while the first is still being done
     finally:
         (tmp_path / "over").touch()
 
@@ -57,7 +58,7 @@ def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
                 await send(reader)
 
     try:
-        asyncio.run(visit())
+        finished(visit())
         assert 0 < len(list(tmp_path.iterdir())) < many, "only those whose turn it was were begun"
     finally:
         (tmp_path / "over").touch()
@@ -85,8 +86,8 @@ async def heard(reader: Reader) -> str:
 
 def test_a_server_that_clears_its_caches_ends_its_hands(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[Home] = []
+    results.home.clear()  # that of another test
     monkeypatch.setattr(Home, "close", lambda self: closed.append(self))
-    results.home.clear()
     first = results.home()
     results.home.clear()
     assert closed == [first]

@@ -3,7 +3,6 @@
 python -m pytest tests/ui/test_serve.py
 """
 
-import asyncio
 import logging
 import shutil
 import time
@@ -18,6 +17,7 @@ import pytest
 from model.settings import Settings
 from tests.benchmarks.reader import Switch, visiting
 from tests.browser.running import ROOT, free_port, running
+from tests.coroutines import finished
 from ui import health
 from ui.headers import headers
 from ui.log import WithoutWords
@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "UNMASK_FRAME_ANCESTORS": COURSES,
     }  # fmt: skip
     with running(str(folder / "serve.py"), log, **environment) as address:
-        asyncio.run(visit(address))
+        finished(visit(address))
         yield Server(address, port, folder, before, log)
 
 
