@@ -58,7 +58,7 @@ def _load(name: str) -> Model:
         if line is None:
             box = place.container()
             line = box.empty()
-            box.button("Stop loading", key="stop_loading", icon=":material/stop:", on_click=_stop, args=(name,))
+            box.button("Stop loading", key=f"stop_loading_{name}", icon=":material/stop:", on_click=_stop, args=(name,))
         line.caption(escaped(words or "waiting for another model's load"))
 
     model = loaded().load(name, settings(), show)

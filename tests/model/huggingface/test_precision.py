@@ -33,7 +33,8 @@ def saved(name: str, folder: Path) -> PreTrainedModel:
 
 
 @pytest.mark.usefixtures("keeps")
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss", "bert", "t5"])
+# no mixture of experts: one rounding may send a token of random weights to another expert, in theirs as in ours
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "bert", "t5"])
 def test_kept_in_bfloat16_it_gives_its_own_logits_and_pads_without_a_trace(name: str, tmp_path: Path) -> None:
     network = saved(name, tmp_path)
     model = adapter.load(str(tmp_path), settings=Settings())
