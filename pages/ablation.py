@@ -52,8 +52,7 @@ with guarded("Running it with these heads off …"):
     without = results.ask(*asked_of, off, whole.target)
 pieces = batch.pieces[row]
 asked = ablation.Asked(whole.label, pieces[place], place, follows is not None)
-found = model.describe()
-names = [f"L{found.layer_number(attention, layer)}" for layer in range(layers)]
+names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
     [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
     whole.log_probability, without.log_probability,

@@ -59,7 +59,7 @@ with query_place:
 choosing.share(model)
 
 names = choosing.titles(model, other)
-name = f"L{model.describe().layer_number(attention, layer)} H{head}"
+name = a.name(layer, head)
 parts = []
 for side, tokens in ((a, reading.batch), (b, b_reading.batch)):
     own = (tokens.source or tokens) if attention == "encoder" else tokens

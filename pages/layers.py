@@ -30,8 +30,7 @@ tokens = reading.batch.source if attention == "encoder" and reading.batch.source
 changed = standard if spec != model.standard else None
 with query_place:
     place = query.choose(now)
-found = model.describe()
-names = [f"L{found.layer_number(attention, layer)}" for layer in range(run_view.shape(model, attention)[0])]
+names = run_view.layer_names(model, attention)
 if section != "lens":
     with over_place:
         over = choosing.choose_over(section)
