@@ -70,7 +70,7 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 
 
 def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
-    """Of a model and a text not seen before: its last token, and what followed that token the last time, or the token before."""
+    """Of a model or text not seen before: the last token, and what followed it the last time, or the token before."""
     if st.session_state.get("atlas_marked") == tokens_of and "atlas_queries" in st.session_state:
         return
     last = len(ids) - 1
