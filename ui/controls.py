@@ -149,10 +149,15 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
 
 def switch_masks(model: Model) -> MaskSpec:
     """The switches of the masks that the model can have, in the container that is open."""
-    names = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    names = switches(model)
     for name in names:
         mask_switch(model, name)
     return replace(model.standard, **{name: st.session_state[name] for name in names})
+
+
+def switches(model: Model) -> list[str]:
+    """The masks that a reader can switch: all models' and the model's own."""
+    return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
 def only(scope: str, layer: int) -> int | None:

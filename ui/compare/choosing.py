@@ -79,7 +79,7 @@ def choose_text(model: Model) -> TokenizedText:
 
 def choose_masks(model: Model) -> MaskSpec:
     """B's masks: the model's standard ones, but for those that are switched."""
-    names = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    names = controls.switches(model)
     switched = set(st.session_state.b_off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
     for name in names:

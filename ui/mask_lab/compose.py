@@ -111,7 +111,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
-    native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    native = controls.switches(model)
     with st.container(gap="xsmall"):
         places = iter([place for _ in range(4) for place in st.columns(WIDTHS, gap="small")])
     for name in native:
