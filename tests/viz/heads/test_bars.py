@@ -14,10 +14,11 @@ from model.heads.parts import Carried, DirectEffect, ScoreSplit
 from tests.pages.explore import array
 from tests.viz.heads.test_tokens import read
 from tests.viz.views import causal, padded, view_of
+from viz.formats import signed
 from viz.head import head_figure
 from viz.heads.arcs import COLOURS, arcs_packet
 from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
-from viz.heads.carried import MOST_KEYS, carried_table, effect_table, signed, why_they_differ
+from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
 from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
 from viz.heads.numbers import numbers_table
 from viz.heads.score_split import MOST_PAIRS, largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
