@@ -19,10 +19,7 @@ from viz.view import cropped
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
-title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
-title.markdown(f"### A and B\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
-with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-    spec = controls.switch_masks(model)
+spec = controls.open_masks("A and B", model, reading.batch, row)
 sentence_place = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), guarded():

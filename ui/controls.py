@@ -12,6 +12,7 @@ import streamlit as st
 from model import catalog
 from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
+from model.text import TokenBatch
 from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
@@ -153,6 +154,14 @@ def switch_masks(model: Model) -> MaskSpec:
     for name in names:
         mask_switch(model, name)
     return replace(model.standard, **{name: st.session_state[name] for name in names})
+
+
+def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpec:
+    """The page's title with what is looked at, and beside it the switches of the masks."""
+    left, right = st.columns([1.6, 1], vertical_alignment="bottom")
+    left.markdown(f"### {title}\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)}]")
+    with right, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+        return switch_masks(model)
 
 
 def switches(model: Model) -> list[str]:
