@@ -184,6 +184,6 @@ def _is_from_elsewhere() -> bool:
 
 def _is_this_machine(address: str | None) -> bool:
     try:
-        return address == "localhost" or (bool(address) and ip_address(address).is_loopback)
-    except ValueError:
+        return address == "localhost" or ip_address(address or "").is_loopback
+    except ValueError:  # a name, or no address: all of the machine's
         return False
