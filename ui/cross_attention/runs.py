@@ -86,7 +86,8 @@ def logits_after(found: RunView, position: int) -> torch.Tensor:
 
 def candidates(found: RunView, position: int) -> list[Candidate]:
     """The likeliest tokens after a position of the target."""
-    top = logits_after(found, position).softmax(-1).topk(CANDIDATES)
+    chances = logits_after(found, position).softmax(-1)
+    top = chances.topk(min(CANDIDATES, len(chances)))
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [Candidate(found.model.label(token), chance) for token, chance in pairs]
 
