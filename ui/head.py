@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from ui import page
+from ui.heard import heard
 from ui.link import ZOOM
 from viz.components import source
 
@@ -52,8 +53,8 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
     """Hear the clicks on the chart of this key in the container of the name `place`: as show's, or on a bar, which has
     one position and None."""
 
-    def heard() -> None:
-        picked = st.session_state[f"{key}_pick"]
+    def take() -> None:
+        picked = heard(f"{key}_pick")
         places = picked.get("pick")
         if on_pick and isinstance(places, list) and places and all(isinstance(place, int) for place in places):
             on_pick(places[0], places[1] if len(places) > 1 else None)
@@ -65,7 +66,7 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
 
     with st.container(key=f"listening_{key}"):
         heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
-        _listener(data=heed, key=f"{key}_pick", on_pick_change=heard, on_zoom_change=heard)
+        _listener(data=heed, key=f"{key}_pick", on_pick_change=take, on_zoom_change=take)
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
