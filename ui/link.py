@@ -141,7 +141,10 @@ def share(view: Link) -> None:
     bare, whole = view.with_text(None), view.with_text(text)
     linked = text is not None and text == st.session_state.get("linked_" + view.TEXT)
     (whole if linked and whole.fits() else bare).write()
-    with st.popover("Link to this view", icon=":material/link:", width="stretch"):
+    place = st.popover("Link to this view", icon=":material/link:", width="stretch", key="link", on_change="rerun")
+    if not place.open:
+        return
+    with place:
         st.caption("Every choice of this page" + (", without the text." if view.TEXT else "."))
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
