@@ -111,7 +111,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
     native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
-    with st.container(key="composed"):  # a grid (ui/page.py)
+    with st.grid(4, min_column_width=160, gap=("xxsmall", "small"), vertical_alignment="center"):
         for name in native:
             _choose_native(model, name)
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}

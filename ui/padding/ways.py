@@ -12,7 +12,8 @@ def show(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
     """A row for each side and kind of position ids, a column for each mask; `shown` is framed."""
     by_choice = {(way.side, way.positions, way.mask): way for way in ways}
     st.html(drawn(ways_style, ways))
-    with st.container(key="ways"):  # a grid, whose first cell is left empty (viz/padding/tables.py)
+    with st.grid(4, wrap=False, min_column_width=60, gap="xxsmall", vertical_alignment="center", key="ways"):
+        st.empty()
         for title in MASKS.values():
             st.caption(title)
         for side, positions in dict.fromkeys((way.side, way.positions) for way in ways):

@@ -97,9 +97,6 @@ def _candidate(one: Candidate | None, expected: Candidate) -> str:
 
 
 WAYS = """
-  .st-key-ways.stVerticalBlock { display: grid; grid-template-columns: 1.15fr repeat(3, minmax(0, 1fr));
-    gap: .25rem .5rem; align-items: center; }
-  .st-key-ways > :first-child { grid-column: 2; }
   .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
   .st-key-ways button p { color: inherit; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }
