@@ -10,6 +10,7 @@ from model.heads.ablation import HeadsOff, following, outcome
 from model.jobs.job import ModelRef
 from ui import controls, explain, query, results, run_view
 from ui.ablation import choosing, ranking
+from ui.drawn import drawn
 from ui.guard import guarded
 from viz import ablation
 from viz.loss_words import loss_words
@@ -60,12 +61,12 @@ sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 tokens, losses = st.columns([1, 1.4], gap="large")
 with tokens:
     lists = [[Candidate(*one) for one in some.candidates] for some in (without, whole)]
-    st.html(next_token_table(*lists, changed=bool(chosen), names=NAMES))
+    st.html(drawn(next_token_table, *lists, changed=bool(chosen), names=NAMES))
 with losses:
     curves = (without.losses, whole.losses)
     st.caption(f"Loss per token, with {NAMES[0]} and with {NAMES[1]}", help=explain.NATS)
-    st.plotly_chart(loss_figure(*curves, pieces, changed=bool(chosen), names=NAMES), key="loss_figure",
-                    config=page.CHART, alt=explain.loss_alt(*curves))  # fmt: skip
+    figure = drawn(loss_figure, *curves, pieces, changed=bool(chosen), names=NAMES)
+    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
 
 st.markdown("#### Which head does most?")
 st.caption(

@@ -9,10 +9,11 @@ page.set_up("A and B")  # first, so that the browser has something to fetch whil
 from ui import controls, explain, query, run_view
 from ui import head as head_picture
 from ui.compare import choosing
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.markdown import escaped
 from viz import compare
-from viz.head import difference_figure, head_figure, head_range
+from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
 from viz.view import cropped
 
@@ -67,20 +68,18 @@ zmax = head_range(*views)
 for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, views, strict=True):
     with column:
         st.markdown(f"#### {title_of}")
-        figure = head_figure(view, dark=page.is_dark(), query=query.picked())
-        figure.update_traces(zmax=zmax, selector={"name": "weights"})
-        head_picture.show(
-            figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}", above=250
-        )
+        figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
+        alt = drawn(compare.pictured, f"{title_of}, {name}", view)
+        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250)
 left, right = st.columns(2, gap="small")
-sentences = [compare.weights_sentence(name, *views)]
+sentences = [drawn(compare.weights_sentence, name, *views)]
 if shapes[0] != shapes[1]:
     sizes = [f"{layers} layers of {heads} heads" for layers, heads in shapes]
     st.caption(f"A has {sizes[0]}, B {sizes[1]}: what can be chosen is what both have.")
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")
-        figure = difference_figure(views[1], views[0], dark=page.is_dark())
+        figure = drawn(difference_figure, views[1], views[0], dark=page.is_dark())
         head_picture.show(figure, f"B minus A. {sentences[0]}", room="one", key="head_difference")
 with right, guarded("Predicting …"):
     places = None if attention == "encoder" else (place, choosing.query_of_b(a, b, place))
@@ -88,7 +87,7 @@ with right, guarded("Predicting …"):
     if found[0] is not None and found[1] is not None:
         st.markdown("#### The next token")
         lists = [one.candidates for one in found if one is not None]
-        st.html(next_token_table(*lists, changed=True, names=("A", "B")))
+        st.html(drawn(next_token_table, *lists, changed=True, names=("A", "B")))
         if places:
             asked = [
                 f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})"

@@ -9,6 +9,7 @@ page.set_up("Mask Lab")  # first, so that the browser has something to fetch whi
 from model.masks import NATIVE
 from ui import controls, explain, link, notes, query, run_view
 from ui import head as head_picture
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.mask_lab import canvas, compose, effect, sections
 from viz.mask_lab.words import counts, formula
@@ -45,11 +46,11 @@ with right:
     shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
-    alt = sections.alt(now.name(layer, head), shown, now_view, standard_view)
+    alt = drawn(sections.alt, now.name(layer, head), shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one", zooms=True)
 with said, guarded("Following what each token can know …"):
     said.html(effect.sentence(now, standard, chosen))
-st.html(formula(mask) + counts(views[0].blocked, mask))
+st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))
 
 sections.show_section(now, standard, layer, head, chosen)

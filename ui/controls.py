@@ -47,10 +47,9 @@ def open_model(*own: Callable[[], None]) -> Model:
         restore()
     with st.sidebar:
         name = choose_model()
-        found = st.empty()
     with st.container():  # its own place, so that what follows keeps its own whatever is said here
         model = models.get_or_keep(name)
-    found.caption(explain.model_found(model))
+    st.sidebar.caption(explain.model_found(model))
     return model
 
 
@@ -187,14 +186,14 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     for name, count, default in (("layer", layers, first[0]), ("head", heads, first[1])):
         chosen = st.session_state[name]
         st.session_state[name] = min(default if chosen is None else chosen, count - 1)
-    layer, head = st.columns(2)
     found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
     others = found.other_layers()
-    layer.selectbox(
-        "Layer", range(layers), key="layer", format_func=lambda shown: str(found.layer_number(attention, shown)),
-        help=f"Numbered as in the network. {others}" if others else None,
-    )  # fmt: skip
-    head.selectbox("Head", range(heads), key="head")
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox(
+            "Layer", range(layers), key="layer", format_func=lambda shown: str(found.layer_number(attention, shown)),
+            help=f"Numbered as in the network. {others}" if others else None,
+        )  # fmt: skip
+        st.selectbox("Head", range(heads), key="head")
     return st.session_state.layer, st.session_state.head
 
 

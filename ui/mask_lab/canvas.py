@@ -4,6 +4,7 @@ import streamlit as st
 
 from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
+from ui.drawn import drawn
 from ui.heard import heard
 from ui.mask_lab import compose
 from ui.run_view import RunView
@@ -41,8 +42,14 @@ def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: 
 
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
-    packet = canvas_packet(
-        view, rows=rows, columns=columns, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
+    packet = drawn(
+        canvas_packet,
+        view,
+        rows=rows,
+        columns=columns,
+        epoch=compose.epoch(),
+        number=compose.number(),
+        most=MOST_STROKES,
     )
     with st.container(key=f"one_{key}"):
         _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
