@@ -20,7 +20,7 @@ _component = st.components.v2.component(
 def show(chosen: Chosen, key: str = "head_arcs") -> None:
     """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
     now, layer = chosen.now, chosen.name.split()[0]
-    others = _choose_heads(chosen, layer)
+    others = choose_heads(now, layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [shown(view, chosen.part, chosen.query) for view in views]
     packet = drawn(
@@ -38,10 +38,9 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
         st.caption(words)
 
 
-def _choose_heads(chosen: Chosen, layer: str) -> list[int]:
-    """The choice "heads", without the chosen head: others of the layer."""
-    count = run_view.shape_of(chosen.now)[1]
-    offered = [head for head in range(count) if head != chosen.head]
+def choose_heads(now: run_view.RunView, layer: str, chosen: int) -> list[int]:
+    """The choice "heads", without the chosen head: others of the layer of this name."""
+    offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     st.session_state.arcs_heads = [head for head in picked if head in offered][: MOST_HEADS - 1]
     st.multiselect(f"Other heads of {layer}", offered, key="arcs_heads", format_func=lambda head: f"{layer} H{head}",
