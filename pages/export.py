@@ -47,7 +47,8 @@ if section == "Picture":
 elif section == "Numbers":
     sections.numbers(subject)
 elif section == "Report":
-    sections.report(lambda: report.report(subject, sections.link_to_explore()))
+    address = sections.link_to_explore()
+    sections.report(lambda: report.report(subject, address))
 else:
     sections.opened()
 controls.share(link.View, model, masks=None)
