@@ -1,7 +1,7 @@
 """A run as one HTML file that needs no network: unmask.report(run).save("report.html")."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from model.version import versions
 from unmask.runs import Run
@@ -53,7 +53,7 @@ class RunReport(Shown):
         run = self.run
         if run.masks == run.model.standard:
             return None
-        return replace(run, trace=run.model.run(run.trace.batch).select(run.trace.name))
+        return run.under(run.model.standard)
 
     def __repr__(self) -> str:
         return f"{self.run!r}: report"

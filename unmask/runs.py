@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from viz.leaks import leak_notes
 from viz.loss_words import loss_words
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
+
+if TYPE_CHECKING:
+    from unmask.live import LiveHead
 
 MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
 
@@ -88,6 +91,10 @@ class Run(HeadSource):
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return replace(self, trace=self.trace.select(name))
 
+    def under(self, masks: MaskSpec) -> "Run":
+        """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
+        return replace(self, trace=self.model.run(self.trace.batch, masks).select(self.trace.name))
+
     @property
     def masks(self) -> MaskSpec:
         """The masks that it ran under."""
@@ -135,6 +142,12 @@ class Run(HeadSource):
     def mask(self, layer: int, head: int) -> Mask:
         """All masks of one head together. Raises ValueError for cross-attention."""
         return mask_of(self.trace, self.row, layer, head, self.named(layer, head), self.query)
+
+    def live(self, layer: int, head: int) -> "LiveHead":
+        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
+        from unmask.live import LiveHead  # nobody else needs anywidget
+
+        return LiveHead(self, layer, head)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails, and the patches that are blocked as a whole."""

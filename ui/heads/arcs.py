@@ -3,18 +3,13 @@
 import streamlit as st
 
 from ui import run_view
+from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing
-from viz.components import ARCS_HTML, source
 from viz.heads.arcs import MOST_HEADS, arcs_packet, shown
 from viz.heads.tokens import left_out
 
-_component = st.components.v2.component(
-    "unmask_arcs",
-    html=ARCS_HTML,
-    css=source("arcs.css"),
-    js=source("packet.js", "cells.js", "arcs.js", "streamlit.js"),
-)
+_component = canvas("arcs")
 
 
 def show(chosen: Chosen, key: str = "head_arcs") -> None:
