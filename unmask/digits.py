@@ -3,7 +3,7 @@
 Pixels are numbered in raster order; a head's cell 0 is the class token, cell 1 + p pixel p.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -37,6 +37,14 @@ def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = No
 @dataclass(frozen=True, eq=False, repr=False)
 class DigitRun(Run):
     """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel looks at, on the picture."""
+
+    def check(self, **options: Any) -> Any:
+        """As a run's, of the network in the model's own folder."""
+        from model.huggingface import own_network  # takes seconds to import
+        from model.settings import Settings
+
+        network = own_network.load(self.model.name, digits.FOLDER, Settings.from_environment())
+        return Run.check(replace(self, network=network), **options)
 
     def pixels(self, layer: int, head: int, pixel: int) -> "Pixels":
         """What the cell of a pixel looks at in a head. Raises ValueError for a pixel or head that is not there."""

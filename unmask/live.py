@@ -1,10 +1,21 @@
 """A head that follows what is drawn on its mask: run.live(layer, head), a live widget (anywidget)."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from model.spec import stroke_of
-from unmask.runs import Run
+from model.spec import MaskSpec, stroke_of
+from unmask.mask import Mask
+from unmask.shown import Head
+
+
+class Drawable(Protocol):
+    """What of a Run is needed here."""
+
+    @property
+    def masks(self) -> MaskSpec: ...
+    def mask(self, layer: int, head: int) -> Mask: ...
+    def head(self, layer: int, head: int) -> Head: ...
+    def under(self, masks: MaskSpec) -> "Drawable": ...
 
 
 class LiveHead:
@@ -14,7 +25,7 @@ class LiveHead:
     where anywidget is not installed.
     """
 
-    def __init__(self, run: Run, layer: int, head: int) -> None:
+    def __init__(self, run: Drawable, layer: int, head: int) -> None:
         self.run, self._place = run, (layer, head)
         self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
         self.mask.observe(self._redraw, "drawn")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from model.masks import MaskSpec
 from model.predictions import predictions
 from model.trace import Trace
 from unmask.every_head import Difference, Leak
+from unmask.live import LiveHead
 from unmask.mask import Mask, mask_of
 from unmask.shown import MOST_TOKENS, Predicted
 from unmask.sources import HELD_CELLS, HeadSource
@@ -24,9 +25,6 @@ from viz.leaks import leak_notes
 from viz.loss_words import loss_words
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
-
-if TYPE_CHECKING:
-    from unmask.live import LiveHead
 
 MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
 
@@ -143,10 +141,8 @@ class Run(HeadSource):
         """All masks of one head together. Raises ValueError for cross-attention."""
         return mask_of(self.trace, self.row, layer, head, self.named(layer, head), self.query)
 
-    def live(self, layer: int, head: int) -> "LiveHead":
+    def live(self, layer: int, head: int) -> LiveHead:
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
-        from unmask.live import LiveHead  # nobody else needs anywidget
-
         return LiveHead(self, layer, head)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
