@@ -12,6 +12,7 @@ from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
 from ui.canvas import canvas
+from ui.heard import heard
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
 _component = canvas("pixels")
@@ -72,7 +73,7 @@ def show(packet: bytes, key: str, picked: Any = None) -> None:
     """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:
-        pick = st.session_state[key].get("pick")
+        pick = heard(key).get("pick")
         if picked and isinstance(pick, int | float):
             picked(int(pick))
 
@@ -83,7 +84,7 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
     """The reader's drawing, to draw on."""
 
     def drawn() -> None:
-        sent = st.session_state[key].get("drawn")
+        sent = heard(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
         levels, number = sent.get("levels"), sent.get("number")
