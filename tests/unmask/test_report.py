@@ -108,8 +108,8 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     small = random.random((layers, heads, 64, 64), np.float32)
     drawn = AllHeads(small, np.zeros((layers, 64, 64), bool), views, [(0, 0)], tokens - 1)
     shares = np.zeros((layers, heads), np.float32)
-    numbers = Numbers([], np.zeros(0, np.float32), shares, shares)
-    return report_page(ReportView("noise", [], " ".join(labels), labels, drawn, numbers, None))
+    words = "noise", "random", "self", tokens, "none", "unmask"
+    return report_page(ReportView(*words, " ".join(labels), labels, drawn, Numbers(shares, shares)))
 
 
 @pytest.mark.parametrize(

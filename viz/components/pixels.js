@@ -1,5 +1,5 @@
-// 8×8 pictures on a canvas: one of them large, to pick a pixel of or to draw on, or one for every head, to pick a head.
-// It draws the colours it is given (viz/pixels/pictures.py) and knows no model. Cell 0 is the class token, cell 1 + p pixel p.
+// 8×8 pictures on a canvas: one of them large, to look at, to pick a pixel of or to draw on, or one for every head, to pick a head.
+// It draws the colours it is given and knows no model. Packet: see viz/pixels/pictures.py. Cell 0 is the class token, cell 1 + p pixel p.
 // onPick("pick", number) tells a pixel, or which picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
 
 const SIDE = 8;
@@ -160,7 +160,7 @@ function easel(canvas, root) {
     changed(levels);
   };
   const choose = (at) => {
-    if (at === null || at === self.page.chosen) return;
+    if (at === null || at === self.page.chosen || self.page.mode === "look") return;
     self.page.chosen = at; // shown at once; the page follows
     self.pick(at);
   };
@@ -252,8 +252,15 @@ export function draw(element, data, onPick) {
   const self = canvas.easel;
   self.pick = (at) => onPick("pick", at);
   self.send = (drawing) => onPick("drawn", drawing);
-  self.take(structuredClone(data));
   const resized = new ResizeObserver(() => self.show());
-  resized.observe(canvas.parentElement);
-  return () => resized.disconnect();
+  canvas.latest = data; // packets unpack one after another, but may not finish in that order
+  unpack(data).then(({ header }) => {
+    if (canvas.latest !== data) return;
+    self.take(header);
+    resized.observe(canvas.parentElement);
+  });
+  return () => {
+    canvas.latest = null;
+    resized.disconnect();
+  };
 }
