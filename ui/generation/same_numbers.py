@@ -57,10 +57,10 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         rounding = "float32 holds about 7 digits, and the sums run in another order."
         if exact is not None and float(exact.logits.max()) < EXACT:
             rounding = "With numbers of twice the length it all but vanishes: it is rounding, of sums in another order."
-        st.caption(f"{rounding} The cache holds {size}: keys and values of {count - 1} positions in every layer.")
         config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # show has looked
         full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
         st.caption(
+            f"{rounding} The cache holds {size}: keys and values of {count - 1} positions in every layer.\n\n"
             f"A step to token {count} takes {one / 1e6:,.1f} million multiply-adds with the cache (a multiplication "
             f"and an addition each), {full / 1e6:,.1f} million without. The switch above is "
             f"{'on' if cache else 'off'}."
