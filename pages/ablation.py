@@ -25,10 +25,7 @@ if model.kind == "encoder" or not model.predicts:
     st.info(explain.NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
     st.stop()
 
-title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
-title.markdown(f"### Heads off\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)}]")
-with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-    spec = controls.switch_masks(model)
+spec = controls.open_masks("Heads off", model, batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
@@ -53,8 +50,7 @@ with guarded("Running it with these heads off …"):
     without = results.ask(*asked_of, off, whole.target)
 pieces = batch.pieces[row]
 asked = ablation.Asked(whole.label, pieces[place], place, follows is not None)
-found = model.describe()
-names = [f"L{found.layer_number(attention, layer)}" for layer in range(layers)]
+names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
     [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
     whole.log_probability, without.log_probability,

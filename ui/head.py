@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from ui import page
+from ui.heard import heard
 from ui.link import ZOOM
 from viz.components import source
 
@@ -56,8 +57,8 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
 
     ear = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
 
-    def heard() -> None:
-        picked = st.session_state[ear]
+    def take() -> None:
+        picked = heard(ear)
         places = picked.get("pick")
         if on_pick and isinstance(places, list) and places and all(isinstance(place, int) for place in places):
             on_pick(places[0], places[1] if len(places) > 1 else None)
@@ -68,7 +69,7 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
             st.session_state.zoom = zoom
 
     heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
-    _listener(data=heed, key=ear, on_pick_change=heard, on_zoom_change=heard)
+    _listener(data=heed, key=ear, on_pick_change=take, on_zoom_change=take)
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

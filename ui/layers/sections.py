@@ -64,7 +64,8 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
     found = _lens(chosen, now, begin, end)
     other = None if standard is None else _lens(chosen, standard, begin, end)
     if (begin, end) != (real.start, real.stop):
-        st.caption(f"Shown are positions {begin} to {end - 1} of {real.stop - real.start}, those around the query.")
+        count, where = real.stop - real.start, f"positions {begin} to {end - 1}"
+        st.caption(f"Shown are {end - begin} of {count} tokens, those around the query: {where}.")
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())

@@ -110,7 +110,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
-    native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    native = controls.switches(model)
     with st.container(key="composed"):  # a grid (ui/page.py)
         for name in native:
             _choose_native(model, name)
@@ -123,8 +123,9 @@ def choose(model: Model) -> MaskSpec:
     return replace(model.standard, **chosen, positions="documents" if restart else "counted")
 
 
-def choose_where(layers: int, layer: int) -> str:
-    """Where the composed masks hold; of some layers, in the one shown until others are chosen."""
+def choose_where(names: list[str], layer: int) -> str:
+    """Where the composed masks hold; of some layers, in the one shown until others are chosen. names: of all layers."""
+    layers = len(names)
     gone = [one for one in st.session_state.mask_layers if one >= layers]
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
@@ -136,7 +137,7 @@ def choose_where(layers: int, layer: int) -> str:
     if st.session_state.mask_where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]
         st.multiselect("Layers", range(layers), key="mask_layers", placeholder="Choose layers",
-                       label_visibility="collapsed")  # fmt: skip
+                       format_func=names.__getitem__, label_visibility="collapsed")  # fmt: skip
     return st.session_state.mask_where
 
 

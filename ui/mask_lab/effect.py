@@ -1,6 +1,7 @@
 """What the composed masks do to a run: the sentence above the pictures, and the section that shows its numbers."""
 
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
@@ -82,10 +83,13 @@ def _known(view: RunView) -> list[int]:
 
 
 def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[Look, ...]]:
-    """How the answers of some of them get out."""
+    """How the answers of some of them get out, layers numbered as in the network."""
     if not tokens:
         return {}
-    return _of_the_predicted_text(view).ask(ways_to, tuple(tokens))
+    text = _of_the_predicted_text(view)
+    number = partial(view.model.describe().layer_number, text.run.attention)
+    found = text.ask(ways_to, tuple(tokens))
+    return {token: tuple(replace(look, layer=number(look.layer)) for look in looks) for token, looks in found.items()}
 
 
 def _of_the_predicted_text(view: RunView) -> RunView:
