@@ -18,7 +18,7 @@ from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 
-PATIENCE = 120  # seconds that a script may take
+PATIENCE = 300  # seconds that a script may take
 
 
 @dataclass(frozen=True)
