@@ -17,6 +17,7 @@ from viz.overview import overview_packet
 
 EMPTY_PAGE = "import streamlit as st\nimport torch\nst.write('ready', torch.__version__)\n"
 STARTS, FLIPS = 5, 7
+PATIENCE = 120_000  # ms, for a machine that has other things to do
 WORDS = "the king and his old horse went down to the green wood where a wise bird sang of snow and fire"
 
 PICTURES = """() => {
@@ -47,6 +48,7 @@ def flipped_mask() -> list[Ratio]:
     ):
         for number in range(FLIPS):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page.set_default_timeout(PATIENCE)
             page.goto(f"{address}/?text={quote(_text_of_64_tokens(number))}")
             page.wait_for_function(PICTURES)
             page.wait_for_function(SETTLED)
@@ -77,6 +79,7 @@ def _start(script: str, ready: str, browser: Browser, log: Path) -> float:
     began = time.perf_counter()
     with running(script, log) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(PATIENCE)
         page.goto(address)
         page.wait_for_function(ready, polling=10)
         took = time.perf_counter() - began
