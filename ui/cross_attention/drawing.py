@@ -169,5 +169,4 @@ def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> Non
     begin = parts[part].now.run.queries.real(parts[part].now.row).start
     on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
-    st.caption(READING[part])
-    st.html(drawn(explain.key, [shown_view], head_range(shown_view)))
+    st.html(f'<p class="key">{READING[part]}</p>' + drawn(explain.key, [shown_view], head_range(shown_view)))
