@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import unmask
+from model.masks import NATIVE
+from ui import link as pages
 from ui.link import View
 from unmask.__main__ import main
-from unmask.report_request import LONGEST_LINK, NATIVE, link_to
+from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
 from viz.explorer import AllHeads
 from viz.heads.every import MOST_CELLS, room_for
@@ -54,6 +56,7 @@ def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     assert (view.model, view.layer, view.head, view.causal, view.text) == ("story", 2, 5, False, TEXT)
     assert view.padding is None  # as it was trained
     assert {"causal", "padding", "window", "chunk"} == set(NATIVE) <= set(View.model_fields)
+    assert LONGEST_LINK == pages.LONGEST_LINK
 
 
 def test_there_is_no_link_that_says_something_else() -> None:

@@ -132,7 +132,7 @@ function under(canvas, page, event) {
 function easel(canvas, root) {
   const why = root.querySelector(".why");
   const tools = root.querySelector(".tools");
-  const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null, waiting: false,
+  const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null,
     pick: null, send: null };
 
   self.show = () => {
@@ -162,7 +162,6 @@ function easel(canvas, root) {
   const choose = (at) => {
     if (at === null || at === self.page.chosen || self.page.mode === "look") return;
     self.page.chosen = at; // shown at once; the page follows
-    self.waiting = true;
     self.pick(at);
   };
 
@@ -219,7 +218,6 @@ function easel(canvas, root) {
     if (ours) page.levels = self.page.levels;
     else self.sent = page.number;
     self.page = page;
-    self.waiting = false;
     self.tool ??= page.greys.length - 1;
     tools.hidden = page.mode !== "draw";
     if (!tools.hidden && !tools.childElementCount) furnish(tools, page.greys);
