@@ -1,11 +1,16 @@
 """The pieces of the Cross-attention page, each drawn from what was run."""
 
+import math
+
 import numpy as np
 import streamlit as st
 
 from model.base import Model
-from model.cross_attention import written_dates
+from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.dates import UNKNOWN, DatesModel
+from model.cross_attention.days import HELD_OUT_DAYS
+from model.cross_attention.reading import read
+from model.cross_attention.written_dates import SHAPES
 from model.masks import MaskSpec
 from ui import explain, page
 from ui import head as head_picture
@@ -57,22 +62,25 @@ def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
 
 def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> str:
     """What is written for the row, whether it is right, and how sure the model is."""
+    meant = read(lines.reading.rows[row])
     standard = runs.written(model, lines, model.standard)
-    text, wrote = lines.reading.rows[row], standard.texts[row]
+    wrote = standard.texts[row]
     chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
     least = int(np.argmin(chances))
     lifted = "" if spec == model.standard else _name_of(spec)
     now = runs.written(model, lines, spec).texts[row]
     return verdict_html(
         Answer(
-            meant=written_dates.read(text),
+            meant=meant,
+            chances=runs.chances(model, lines, row, [day.isoformat() for day in meant]),
             wrote=wrote,
-            day=written_dates.read_iso(wrote),
+            day=read_iso(wrote),
+            chance=math.prod(standard.probabilities[row]),
             least=chances[least],
             at=f"{wrote[least : least + 1] or 'the end'} (character {least + 1})",
             lifted=lifted,
             now=now,
-            now_day=written_dates.read_iso(now),
+            now_day=read_iso(now),
         )
     )
 
@@ -116,16 +124,15 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
 def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> None:
     """Every choice of masks, measured."""
     st.markdown("#### What breaks when a mask is lifted")
-    meant, rows = written_dates.read(lines.reading.rows[row]), []
+    meant, rows = read(lines.reading.rows[row]), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
-        judged = judgement(meant, wrote, written_dates.read_iso(wrote))
+        judged = judgement(meant, wrote, read_iso(wrote))
         rows.append(Breaks(name, wrote, judged, found.exact, found.characters, found.probability))
     st.html(breaks_table(rows, _name_of(spec), runs.SAMPLE))
     st.html(breaks_words(*rows[:3]))
     with st.expander("What the model reads, and the rules where people disagree"):
-        shapes = len(written_dates.TEMPLATES) + len(written_dates.NUMERIC)
-        st.markdown(RULES.format(shapes=shapes, held_out=written_dates.HELD_OUT_DAYS))
+        st.markdown(RULES.format(shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 
 def losses(part: Part, *, changed: bool) -> None:
