@@ -68,7 +68,7 @@ def _impossible(draw: random.Random) -> str:
     """In the same shapes as dates: a day too many, a month too many, a year too early or too late."""
     year, month = draw.randint(FIRST_DAY.year, LAST_DAY.year), draw.randint(1, 12)
     day = draw.randint(1, DAYS_IN[month - 1])
-    kind = draw.choice(("day after the last", "day", "leap", "month", "year", "nothing"))
+    kind = draw.choice((*["day after the last"] * 3, "leap", "leap", "day", "month", "year", "nothing"))
     if kind == "day after the last":
         month = draw.choice((2, 2, 4, 6, 9, 11))
         day = draw.randint(DAYS_IN[month - 1] + 1, 31)
@@ -82,7 +82,7 @@ def _impossible(draw: random.Random) -> str:
         year = draw.choice((draw.randint(1000, FIRST_DAY.year - 1), draw.randint(LAST_DAY.year + 1, 2999)))
     else:
         return draw.choice(("00/00/0000", "0000-00-00", f"{year}-00-00", f"00.00.{year}", f"0/0/{year}"))
-    return write_numbers(year, month, day, draw)
+    return write_numbers(year, month, day, draw.randrange(7), draw)
 
 
 def _numbers(draw: random.Random) -> str:
@@ -126,4 +126,4 @@ def _other_script(draw: random.Random) -> str:
     return draw.choice(("", " ")).join([unknown(), *parts])
 
 
-KINDS = (_sentence, _sentence, _half_date, _half_date, _impossible, _impossible, _numbers, _markup, _other_script)
+KINDS = (_sentence, _sentence, _half_date, _half_date, *[_impossible] * 3, _numbers, _markup, _other_script)

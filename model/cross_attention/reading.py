@@ -85,15 +85,14 @@ def read(text: str) -> tuple[date, ...]:
     last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
     if last:  # or the number before the month might pass for its day
         plain = last[-1]
-    named = [found.groupdict() for pattern in (_DAY_LAST, *_NAMED) for found in _overlapping(pattern, plain)]
-    numbers, year_first = (
-        [found.groupdict() for pattern in some for found in pattern.finditer(plain) if _parted_alike(found.groupdict())]
-        for some in ((_NUMBERS,), (_YEAR_FIRST, _JOINED))
-    )
+    named = [
+        (found, month_of(found["month"])) for pattern in (_DAY_LAST, *_NAMED) for found in _matches(pattern, plain)
+    ]
+    named += [(found, int(found["month"])) for pattern in (_YEAR_FIRST, _JOINED) for found in _matches(pattern, plain)]
+    numbers = _matches(_NUMBERS, plain)
     for length in (4, 2):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
-        readings = {_either(one) for one in numbers if len(one["year"]) == length}
-        readings |= {_one(one, month_of(one["month"])) for one in named if len(one["year"]) == length}
-        readings |= {_one(one, int(one["month"])) for one in year_first if len(one["year"]) == length}
+        readings = {_either(found) for found in numbers if len(found["year"]) == length}
+        readings |= {_one(found, month) for found, month in named if len(found["year"]) == length}
         readings.discard(())
         if readings:
             return readings.pop() if len(readings) == 1 else ()
@@ -117,17 +116,22 @@ def _overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]
         found = pattern.search(text, found.start() + 1)
 
 
+def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
+    """Their parts, of those whose numbers are parted by the same sign twice, or by spaces where the year is whole."""
+    found = [match.groupdict() for match in _overlapping(pattern, text)]
+    signs = [(one.get("one", "").strip(), one.get("other", "").strip()) for one in found]
+    return [
+        one
+        for one, (sign, other) in zip(found, signs, strict=True)
+        if sign == other and (sign or "one" not in one or len(one["year"]) == 4)
+    ]
+
+
 def _either(found: dict[str, str]) -> tuple[date, ...]:
     """The day first, and the month first where that is a day of the calendar too."""
     first, second, year = int(found["first"]), int(found["second"]), _whole(found["year"])
     both = (possible(year, second, first), possible(year, first, second))
     return tuple(dict.fromkeys(day for day in both if day))
-
-
-def _parted_alike(found: dict[str, str]) -> bool:
-    """By the same sign twice; by spaces only where the year is whole."""
-    one, other = found.get("one", "").strip(), found.get("other", "").strip()
-    return one == other and (one != "" or len(found["year"]) == 4)
 
 
 def _one(found: dict[str, str], month: int) -> tuple[date, ...]:

@@ -41,10 +41,10 @@ CHARACTERS = "".join(map(chr, range(32, 127))) + "’"  # what is shown as typed
 
 def write(day: date, draw: random.Random) -> str:
     """The day in a format drawn at random. In numbers alone the month comes first only where no day could."""
-    return write_numbers(day.year, day.month, day.day, draw, weekday=day.weekday())
+    return write_numbers(day.year, day.month, day.day, day.weekday(), draw)
 
 
-def write_numbers(year: int, month: int, day: int, draw: random.Random, weekday: int = 0) -> str:
+def write_numbers(year: int, month: int, day: int, weekday: int, draw: random.Random) -> str:
     """As write; also what is no day of the calendar: a day of up to 99, and a month of any number, then in digits."""
     named = 1 <= month <= 12 and draw.random() < 0.65
     text = _named(year, month, day, draw) if named else _numeric(year, month, day, draw)

@@ -1,6 +1,6 @@
 """The dates model: an encoder-decoder that writes dates as ISO 8601.
 
-    python -m model.training dates [--minutes 48] [--out FOLDER]
+    python -m model.training dates [--minutes 38] [--out FOLDER]
     python -m model.training.dates [FOLDER]                        print the numbers on its card
 
 Every row is made on the spot by model/cross_attention/written_dates.py, of days that are not held out. Learning
@@ -41,14 +41,14 @@ POOL = 8  # batches that are drawn together
 class Recipe(Rates):
     """Everything that made the weights, but the machine."""
 
-    minutes: float = 48.0
+    minutes: float = 38.0
     context: int = 96
     encoder_layers: int = 2
     decoder_layers: int = 2
     heads: int = 4
     width: int = 64
     rows: int = 192
-    no_dates: float = 0.2  # share of the rows
+    no_dates: float = 0.25  # share of the rows
     month_first: float = 0.25  # share of the numeric dates with two readings that are taught with the month first
     leap_days: int = 20  # how many times as often as other days
     warmup: float = 0.03

@@ -1,6 +1,7 @@
 """The pieces of the Cross-attention page, each drawn from what was run."""
 
 import math
+from datetime import date
 
 import numpy as np
 import streamlit as st
@@ -62,7 +63,7 @@ def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
 
 def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> str:
     """What is written for the row, whether it is right, and how sure the model is."""
-    meant = read(lines.reading.rows[row])
+    meant = _meant(model, lines, row)
     standard = runs.written(model, lines, model.standard)
     wrote = standard.texts[row]
     chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
@@ -124,7 +125,7 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
 def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> None:
     """Every choice of masks, measured."""
     st.markdown("#### What breaks when a mask is lifted")
-    meant, rows = read(lines.reading.rows[row]), []
+    meant, rows = _meant(model, lines, row), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
         judged = judgement(meant, wrote, read_iso(wrote))
@@ -144,6 +145,11 @@ def losses(part: Part, *, changed: bool) -> None:
     st.caption(explain.loss_caption(*curves, changed=changed))
     figure = loss_figure(*curves, part.now.run.batch.pieces[part.now.row], changed=changed)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+
+
+def _meant(model: DatesModel, lines: Lines, row: int) -> tuple[date, ...]:
+    """The days that the rules find in what the model reads of the row: a token is a character."""
+    return read(lines.reading.rows[row][: model.context])
 
 
 def _name_of(spec: MaskSpec) -> str:

@@ -181,7 +181,7 @@ RULES = """
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
 `the third of March '21`, `Wed 3-Mar-2021`, `3/3/2021`, `2021-03-03T10:15:00Z` …, in any case, alone, in sentences and
 with typing errors, from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out
-dates are of those. A fifth of what it read was no date; for that it learned to write `{none}`.
+dates are of those. A quarter of what it read was no date; for that it learned to write `{none}`.
 
 - In numbers alone the **day** comes first (`3/4/2021` is the 3rd of April), but where it cannot (`12/25/2021`), and
   where a year of four digits comes first. Where both could be, the text has **two readings**: in training a quarter of
