@@ -240,8 +240,8 @@ class TestTexts:
         ("text", "words"),
         [
             ("13/4/97", "writes 1997-04-13, which is right: the text means 13 April 1997"),
-            ("31 February 2021", "writes none, which is right: by the rules below the text is no date"),
-            ("a dozen red apples", "writes none, which is right: by the rules below the text is no date"),
+            ("31 February 2021", "writes none, which is right: by the rules below the text names no single day"),
+            ("a dozen red apples", "writes none, which is right: by the rules below the text names no single day"),
             ("I was born on 12/25/2020 at 10:15", "writes 2020-12-25, which is right: the text means 25 December 2020"),
         ],
     )

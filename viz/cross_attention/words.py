@@ -58,7 +58,8 @@ def _writes(answer: Answer) -> Markup:
 
 def _judged(answer: Answer) -> Markup:
     judged = judgement(answer.meant, answer.wrote, answer.day)
-    means = f"the text means {_long(answer.meant[0])}" if answer.meant else "by the rules below the text is no date"
+    nothing = "by the rules below the text names no single day"
+    means = f"the text means {_long(answer.meant[0])}" if answer.meant else nothing
     words = Markup("{}, which is {}: {}.").format(_writes(answer), judged, means)
     if answer.chance < SURE:
         words += Markup(" It is unsure: this answer as a whole has a probability of {}.").format(chance(answer.chance))
