@@ -140,6 +140,17 @@ def chance(probability: float) -> str:
     return percent(min(max(probability, 1e-9), 1 - 1e-9))
 
 
+def one_in(nats: float) -> str:
+    """A loss as odds, "one in" so many: 2.5 nats are one in 12, 0.05 one in 1.05."""
+    odds = math.exp(min(nats, 700.0))
+    if odds < 1.1:
+        return f"{odds:.3g}"
+    if odds < 10:
+        return f"{odds:.1f}".removesuffix(".0")
+    step = 10 ** max(math.floor(math.log10(odds)) - 1, 0)
+    return f"{round(odds / step) * step:,}"
+
+
 def _candidate(one: Candidate, colour: str) -> Markup:
     return join(
         (
