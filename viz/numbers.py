@@ -115,7 +115,7 @@ def number(value: float) -> str:
         return "0"
     if value < 0.0005:
         digits, power = f"{value:.0e}".split("e-")
-        return f"{digits}·10⁻{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+        return f"{digits}·10⁻{_raised(int(power))}"
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -141,14 +141,20 @@ def chance(probability: float) -> str:
 
 
 def one_in(nats: float) -> str:
-    """A loss as odds, "one in" so many: 2.5 nats are one in 12, 0.05 one in 1.05."""
-    odds = math.exp(min(nats, 700.0))
+    """A loss as odds, "one in" so many: 2.5 nats are one in 12, 0.05 one in 1.05, 40 one in 10¹⁷."""
+    if nats > 20:
+        return f"10{_raised(round(nats / math.log(10)))}"
+    odds = math.exp(nats)
     if odds < 1.1:
         return f"{odds:.3g}"
     if odds < 10:
         return f"{odds:.1f}".removesuffix(".0")
     step = 10 ** max(math.floor(math.log10(odds)) - 1, 0)
     return f"{round(odds / step) * step:,}"
+
+
+def _raised(power: int) -> str:
+    return str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _candidate(one: Candidate, colour: str) -> Markup:

@@ -102,7 +102,8 @@ def test_the_habit_is_the_largest_of_the_measured_shares(story: Model, head: tup
 @pytest.mark.parametrize(
     ("kind", "masks", "head", "share"),
     [("future", None, (0, 0), 0), ("future", PADDING, (5, 2), 1), ("future", PADDING, (3, 5), 2),
-     ("padding", None, (0, 3), 0), ("padding", CAUSAL, (5, 2), 1), ("padding", CAUSAL, (5, 0), 2), ("padding", CAUSAL, (1, 3), 3)],
+     ("padding", None, (0, 3), 0), ("padding", CAUSAL, (5, 2), 1), ("padding", CAUSAL, (5, 0), 2),
+     ("padding", CAUSAL, (1, 3), 3)],
 )  # fmt: skip
 def test_shares_fall_into_the_choice_that_holds_them(
     story: Model, kind: str, masks: MaskSpec | None, head: tuple[int, int], share: int
