@@ -7,9 +7,12 @@ import streamlit as st
 from model.lessons.lesson import Lesson
 from model.lessons.reading import MOST_BYTES, read
 from model.lessons.shelf import LANGUAGES, Shelved
+from model.lessons.words import words
 from ui.lessons import choices, shelves
 from ui.lessons.choices import say
 from ui.markdown import escaped
+from viz.html import join, tag
+from viz.lessons.prose import card
 
 NAMES = {"en": "English", "zh": "中文"}
 PAGE = "pages/lessons.py"
@@ -53,6 +56,10 @@ def show_list(found: list[Shelved]) -> None:
             st.caption(" · ".join(map(escaped, facts)))
             st.button(say("open"), key=f"open_{one.name}", icon=":material/play_arrow:", on_click=choices.go,
                       args=(1, one.name), shortcut=str(number + 1) if number < 9 else None)  # fmt: skip
+
+    with st.expander(say("words"), icon=":material/dictionary:"):
+        glossary = words(choices.language()).glossary
+        st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary.items()), class_="words"))
 
 
 def _link(number: int, name: str, lesson: Lesson, *, here: bool) -> None:

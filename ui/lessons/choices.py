@@ -10,6 +10,7 @@ from ui import choices
 from ui.link import LONGEST_LINK, Link, Whole
 from viz.lessons import words
 
+INTERFACE = "en"  # of the pages but the lessons, until all of them are translated
 PACKED = r"^[A-Za-z0-9_-]*$"
 
 
@@ -44,6 +45,11 @@ def language() -> str:
 def say(name: str, /, **values: Any) -> str:
     """A sentence of the page in the reader's language, as plain text."""
     return words.text(language(), name, **values)
+
+
+def interface(name: str, /, **values: Any) -> str:
+    """A sentence of a page that has no other language yet."""
+    return words.text(INTERFACE, name, **values)
 
 
 def go(step: int, lesson: str | None = None) -> None:

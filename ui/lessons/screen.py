@@ -105,7 +105,8 @@ def _about_a_query(step: Step) -> bool:
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "overview":
         layer, head = step.head
-        overview.show(now.survey(), layer, head, (), key="lesson_overview")
+        with st.container(key="lesson_heads"):
+            overview.show(now.survey(), layer, head, (), key="lesson_overview")
     elif step.show == "losses":
         _losses(now, beside)
     elif step.show == "tokens":

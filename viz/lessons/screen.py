@@ -38,6 +38,7 @@ STYLE = """
   .st-key-lesson_list a p { font-weight: 400; }
   .st-key-lesson_list .st-key-lesson_here a p { font-weight: 700; }
   .st-key-lesson_list > [data-testid="stElementContainer"] { margin: 0; }
+  .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }
   @media (max-width: 640px) {
@@ -51,14 +52,14 @@ PRESENTED = """
 <style>
   section[data-testid="stSidebar"], [data-testid="stExpandSidebarButton"], [data-testid="stHeader"] { display: none; }
   .block-container { padding: 1.2rem 2.4rem 1rem; }
-  .prose, .verdict { font-size: 1.3rem; line-height: 1.42; }
+  .prose, .verdict { font-size: max(1.15rem, 1.52vw); line-height: 1.42; max-width: none; }
   .block-container h3, .block-container h4 { padding: 0; }
-  .block-container h4 { font-size: 1.6rem; }
-  .st-key-lesson_question p { font-size: 1.3rem; }
-  [class*="st-key-answer_"] button p { font-size: 1.15rem; }
-  ol.tokens li { font-size: 1.3rem; }
-  ol.seen { font-size: 1.6rem; }
-  @media (max-width: 640px) { .block-container { padding: 1rem 1rem 5rem; } .prose, .verdict { font-size: 1.15rem; } }
+  .block-container h4 { font-size: max(1.3rem, 1.9vw); }
+  .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
+  [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
+  ol.tokens li { font-size: max(1.1rem, 1.5vw); }
+  ol.seen { font-size: max(1.2rem, 1.9vw); max-width: none; }
+  @media (max-width: 640px) { .block-container { padding: 1rem 1rem 5rem; } }
 </style>
 """
 
