@@ -6,6 +6,7 @@ import streamlit as st
 
 from model.heads.survey import Survey
 from ui.drawn import drawn
+from ui.heard import heard
 from viz.components import OVERVIEW_HTML, source
 from viz.overview import overview_packet
 
@@ -24,7 +25,7 @@ def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str 
                    measures=found.measures())  # fmt: skip
 
     def picked() -> None:
-        pick = st.session_state[key].get("pick")
+        pick = heard(key).get("pick")
         if pick:
             st.session_state.layer, st.session_state.head = int(pick[0]), int(pick[1])
 

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from viz.formats import SUPERSCRIPT, power_of_ten
 from viz.heatmap import figure
 from viz.html import bar, escaped, join, table, tag
 from viz.palette import NOW, STANDARD
@@ -108,14 +109,13 @@ def loss_figure(
 
 
 def number(value: float) -> str:
-    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1·10⁻⁶, 0; an infinite one is NaN."""
+    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1 × 10⁻⁶, 0; an infinite one is NaN."""
     if not math.isfinite(value):
         return "NaN"
     if value == 0:
         return "0"
     if value < 0.0005:
-        digits, power = f"{value:.0e}".split("e-")
-        return f"{digits}·10⁻{_raised(int(power))}"
+        return power_of_ten(value, 1)
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -143,7 +143,7 @@ def chance(probability: float) -> str:
 def one_in(nats: float) -> str:
     """A loss as odds, "one in" so many: 2.5 nats are one in 12, 0.05 one in 1.05, 40 one in 10¹⁷."""
     if nats > 20:
-        return f"10{_raised(round(nats / math.log(10)))}"
+        return f"10{str(round(nats / math.log(10))).translate(SUPERSCRIPT)}"
     odds = math.exp(nats)
     if odds < 1.1:
         return f"{odds:.3g}"
@@ -151,10 +151,6 @@ def one_in(nats: float) -> str:
         return f"{odds:.1f}".removesuffix(".0")
     step = 10 ** max(math.floor(math.log10(odds)) - 1, 0)
     return f"{round(odds / step) * step:,}"
-
-
-def _raised(power: int) -> str:
-    return str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _candidate(one: Candidate, colour: str) -> Markup:

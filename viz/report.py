@@ -76,7 +76,9 @@ def _numbers(view: ReportView) -> list[str]:
     parts: list[str] = []
     if now.candidates and standard.candidates:
         next_tokens = Markup(next_token_table(now.candidates, standard.candidates, changed=changed))
-        parts += [tag("h2", "The next token"), next_tokens, tag("h2", "Loss of each token, in nats")]
+        parts += [tag("h2", "The next token"), next_tokens]
+    if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has none
+        parts.append(tag("h2", "Loss of each token, in nats"))
         words = loss_words(now.losses, standard.losses, list(view.labels)) if changed else ""
         parts.append(tag("p", Markup(words) if changed else f"The mean is {np.nanmean(now.losses):.2f}."))
         for name, some in (("now", now), ("standard", standard))[: 2 if changed else 1]:

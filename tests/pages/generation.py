@@ -100,9 +100,3 @@ def written_by(model: Model, steps: int, sampling: Sampling = SAMPLING, text: st
         logits = model.run(batch_of(model, path.ids)).logits[0, -1]
         path = path.plus(draw(logits, sampling, len(path.ids)).token)
     return path
-
-
-def number_of(shown: str) -> float:
-    """ "2·10⁻⁶" and "0.21" as numbers."""
-    digits, _, power = shown.partition("·10⁻")
-    return float(digits) * 10.0 ** -(int(power.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) if power else 0)

@@ -21,6 +21,7 @@ from model.heads.atlas_progress import Measure
 from model.heads.atlas_table import measures_table
 from model.heads.atlas_texts import Unit, units_of_sample
 from model.heads.atlas_unit import measure_unit
+from tests.model.huggingface.families import save
 from ui.head_atlas import measuring
 from ui.head_atlas.measuring import Busy, Measuring
 
@@ -174,6 +175,18 @@ def test_the_finder_by_distance_and_by_marked_tokens() -> None:
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
     page.choose(atlas_back=-1)
     assert "no token may look there" in page.words()
+
+
+def test_the_marked_tokens_of_one_model_are_not_those_of_another(tmp_path: Path) -> None:
+    """This tokenizer cuts the same line into fewer tokens, of which the first model's last one is none."""
+    page = HeadAtlas(section="find", text="extraordinarily unbelievable circumstances")
+    marked = page.app.session_state["atlas_queries"]
+    page.app.selectbox(key="model").set_value("another")
+    page.run()
+    page.app.text_input(key="other").set_value(str(save("gpt2", tmp_path / "gpt2")))
+    page.run()
+    assert page.app.session_state["atlas_queries"] < marked
+    assert page.app.get("button_group")[-1].value == page.app.session_state["atlas_keys"] != []
 
 
 def test_an_example_goes_to_explore() -> None:

@@ -15,6 +15,7 @@ import unmask
 from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
+from unmask import shown
 from unmask.notebook import LoadedModel
 from unmask.shown import Predicted
 from viz.numbers import Candidate
@@ -54,7 +55,7 @@ def test_every_number_is_the_traces(story: LoadedModel) -> None:
     assert run.next_token(most=3).candidates[0].label == model.label(int(chances.argmax()))
 
 
-def test_the_difference_of_two_runs(story: LoadedModel) -> None:
+def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     run, lifted = story.run(TEXT), story.run(TEXT, causal=False)
     change = lifted.numpy() - run.numpy()
     difference = lifted.difference(run)
@@ -64,6 +65,9 @@ def test_the_difference_of_two_runs(story: LoadedModel) -> None:
     one = lifted.head(layer, head).difference(run.head(layer, head))
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
     assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
+    assert "Drawn large" not in one.page()
+    monkeypatch.setattr(shown, "MOST_TOKENS", 5)
+    assert "Drawn large are queries 9–13 of 14 and keys 9–13 of 14." in one.page()
     np.testing.assert_allclose(difference.drawn.heads[layer, head].weights, one.numpy(), atol=1e-6)
     assert "nats a token" in difference.page()
     with pytest.raises(ValueError, match="expected two runs on the same tokens"):

@@ -15,6 +15,7 @@ import unmask
 from ui.link import View
 from unmask.__main__ import main
 from unmask.report_request import LONGEST_LINK, NATIVE, link_to
+from unmask.runs import Run
 from viz.explorer import AllHeads
 from viz.heads.every import MOST_CELLS, room_for
 from viz.report import Numbers, ReportView, report_page
@@ -117,3 +118,13 @@ def test_no_report_is_larger_than_8_mb(tokens: int, words: str) -> None:
     assert ("heads are here in full" in page) == bool(words)
     assert words in page
     assert MOST_CELLS == 144 * 128 * 128
+
+
+def test_where_no_token_has_a_loss_no_mean_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of one token, of a model that puts no start before it."""
+    run = unmask.load("story").run("a")
+    monkeypatch.setattr(Run, "losses", np.full(len(run.labels), np.nan, np.float32))
+    page = unmask.report(run).page()
+    assert "The next token" in page
+    assert "The mean is" not in page
+    assert "Loss of each token" not in page

@@ -130,8 +130,9 @@ def _show(export: Export) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = st.selectbox("Head", list(names), format_func=names.__getitem__, key="opened_head", width=140,
                              index=list(names).index((about.layer, about.head)))  # fmt: skip
-        on = [name for name, value in about.masks.items() if value is True]
-        st.markdown(f"{escaped(about.model)} · {len(about.queries)} tokens · masks: {escaped(', '.join(on) or 'none')}")
-    figure = head_figure(export.heads[place], dark=page.is_dark())
+        shown = export.heads[place]
+        blocks = ", ".join(name for name, mask in shown.blocked.items() if mask.any())
+        st.markdown(f"{escaped(about.model)} · {len(about.queries)} tokens · blocked by: {blocks or 'no mask'}")
+    figure = head_figure(shown, dark=page.is_dark())
     with st.container(key="one_opened"):
         st.plotly_chart(figure, key="opened_figure", config=page.CHART, height="stretch")

@@ -46,12 +46,12 @@ STYLE = f"""
   .chance.gone .bar:last-child {{ visibility: hidden; }}
   .chance.gone {{ opacity: .65; }}
   .chance.drawn {{ font-weight: 600; }}
-  .st-key-candidates [data-testid="stHorizontalBlock"] {{ flex-wrap: nowrap; }}
-  .st-key-candidates [data-testid="stColumn"] {{ min-width: 0; }}
+  .st-key-candidates.stVerticalBlock {{ display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.6fr);
+    gap: .25rem 1rem; align-items: center; }}
+  .st-key-candidates > :first-child {{ grid-column: 1 / -1; }}
   .chance.head b {{ width: 8.6rem; flex: none; }}
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
-  .st-key-candidates [data-testid="stVerticalBlock"], .st-key-candidates {{ gap: .25rem; }}
   .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 6em; overflow-y: auto; }}
   @media (max-width: 700px) {{
     .st-key-generation_scene p.sentence, .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 12em; }}
@@ -183,13 +183,11 @@ def _candidates(model: Model, writing: Writing, choice: Choice, place: int | Non
     with st.container(key="candidates"):
         st.html(chances_head("next token" if place is None else f"token {len(path.prompt) + place}"))
         for rank, one in enumerate(shown):
-            button, share = st.columns([1, 1.6], vertical_alignment="center", gap="small")
             drawn = one.token == choice.token
-            with button:
-                st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
-                          type="primary" if drawn else "secondary", on_click=take,
-                          args=(at, one.token, one.before))  # fmt: skip
-            share.html(chance_html(one, drawn=drawn))
+            st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
+                      type="primary" if drawn else "secondary", on_click=take,
+                      args=(at, one.token, one.before))  # fmt: skip
+            st.html(chance_html(one, drawn=drawn))
     filled = "the one drawn" if place is None else "the one in the text"
     click = "click another to take that path instead" if free else "there is no room for another"
     click = "pause to take another" if writing.playing else click

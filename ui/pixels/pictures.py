@@ -11,6 +11,7 @@ from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
+from ui.heard import heard
 from viz.components import PIXELS_HTML, source
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
@@ -77,7 +78,7 @@ def show(packet: dict[str, Any], key: str, picked: Any = None) -> None:
     """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:
-        pick = st.session_state[key].get("pick")
+        pick = heard(key).get("pick")
         if picked and isinstance(pick, int | float):
             picked(int(pick))
 
@@ -88,7 +89,7 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
     """The reader's drawing, to draw on."""
 
     def drawn() -> None:
-        sent = st.session_state[key].get("drawn")
+        sent = heard(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
         levels, number = sent.get("levels"), sent.get("number")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from viz.formats import fixed
 from viz.html import join, tag
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -23,8 +24,8 @@ STYLE = """<style>
 
 def rounded(value: float) -> str:
     """At most two digits after the point, as one writes by hand."""
-    shortest = f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")  # + 0.0: no −0
-    return shortest.replace("-", "−")
+    shown = fixed(value, 2)
+    return shown.rstrip("0").rstrip(".") or "0"
 
 
 def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
