@@ -8,6 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from model.jobs.job import digest
 from model.lessons.lesson import Lesson
 from model.lessons.reading import MOST_BYTES, read
 from model.lessons.shelf import FOLDER, Shelved, shelf
@@ -44,7 +45,7 @@ def opened(found: list[Shelved]) -> Open | None:
     if state.lesson_packed and not state.lesson_own:
         state.lesson_own = unpacked(state.lesson_packed)
     if state.lesson_own:
-        return Open(read(state.lesson_own), f"own {hash(state.lesson_own)}", state.lesson_own)
+        return Open(read(state.lesson_own), f"own {digest(state.lesson_own).hex()}", state.lesson_own)
     if not state.lesson:
         return None
     one = next((one for one in found if one.name == state.lesson), None)

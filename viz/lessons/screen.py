@@ -44,6 +44,7 @@ STYLE = """
   @media (max-width: 640px) {
     .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
       background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
+    [data-testid="stColumn"]:has(.st-key-lesson_nav) { display: contents; }
     .block-container { padding-bottom: 5rem; } }
   @media (prefers-reduced-motion: reduce) { .verdict { animation: none; } }
 </style>
