@@ -22,6 +22,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
     },
     "Learn": {
+        "pages/lessons.py": ("Lessons", ":material/school:"),
         "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
         "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
         "pages/generation.py": ("Generation", ":material/play_arrow:"),
