@@ -6,6 +6,7 @@ from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
 from viz.components import TOKENS_HTML, source
 from viz.heads.tokens import left_out, shown, tokens_packet
+from viz.room import MARGIN, WIDE
 
 _component = st.components.v2.component(
     "unmask_tokens",
@@ -13,6 +14,26 @@ _component = st.components.v2.component(
     css=source("tokens.css"),
     js=source("packet.js", "cells.js", "tokens.js", "streamlit.js"),
 )
+
+_ACROSS, _DOWN = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
+BESIDE = f"""<style>@media (min-width: 1600px) {{
+  [data-testid="stColumn"]:has(.st-key-tokens_beside) {{ position: relative; container-type: inline-size; }}
+  [data-testid="stColumn"]:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) {{ position: static; }}
+  .st-key-tokens_beside {{ /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
+    --side: clamp(15rem, min((100cqw - {_ACROSS}px) / {WIDE}, 100dvh - 195px - {_DOWN}px), 70rem);
+    position: absolute; top: {MARGIN["t"]}px; left: calc(var(--side) + {_ACROSS}px); right: 0; width: auto;
+    max-height: var(--side); overflow-y: auto; }}
+}}
+@media (max-width: 1599.9px) {{ .st-key-said_beside {{ display: none; }} }}</style>"""
+
+
+def show_beside(chosen: Chosen) -> None:
+    """Draw it beside the heatmap where the window is wide enough, else below."""
+    st.html(BESIDE)
+    with st.container(key="said_beside"):
+        st.caption("The tokens stand beside the heatmap.")
+    with st.container(key="tokens_beside"):
+        show(chosen)
 
 
 def show(chosen: Chosen, key: str = "head_tokens") -> None:

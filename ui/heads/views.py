@@ -19,7 +19,8 @@ VIEWS = {
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
-    """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard."""
+    """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
+    does not, the tokens may stand beside the heatmap, in whose column this is called."""
     st.segmented_control("This head as", list(VIEWS), format_func=VIEWS.__getitem__, key="view", required=True,
                          label_visibility="collapsed")  # fmt: skip
     chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.chosen(now))
@@ -27,7 +28,10 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
     if view == "tokens":
         from ui.heads import tokens
 
-        tokens.show(chosen)
+        if chosen.changed or part != (0, len(chosen.view.queries)):
+            tokens.show(chosen)
+        else:
+            tokens.show_beside(chosen)
     elif view == "arcs":
         from ui.heads import arcs
 
