@@ -34,7 +34,7 @@ class Reader:
 
     def __init__(self, socket: ClientConnection, switch: Switch, text: str) -> None:
         self._socket, self._switch, self._query = socket, switch, urlencode({"text": text})
-        self._widget, self._turns = "", 0
+        self._widget, self._part, self._turns = "", "", 0
 
     async def open(self) -> float:
         """Seconds until the page's script has finished."""
@@ -45,9 +45,11 @@ class Reader:
         return took
 
     async def flip(self) -> float:
-        """The switch to its other value: seconds from the click until the script has finished."""
+        """The switch to its other value: seconds from the click until the script has finished, or the part of it that
+        the switch is in (st.fragment)."""
         self._turns += 1
         message, value = self._message(), self._switch.values[self._turns % 2]
+        message.rerun_script.fragment_id = self._part
         state = message.rerun_script.widget_states.widgets.add(id=self._widget)
         if isinstance(value, bool):
             state.bool_value = value
@@ -78,7 +80,7 @@ class Reader:
         if kind == "exception" or (kind == "alert" and element.alert.format == Alert.ERROR):
             raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
         if kind in ("checkbox", "button_group") and getattr(element, kind).id.endswith(f"-{self._switch.key}"):
-            self._widget = getattr(element, kind).id
+            self._widget, self._part = getattr(element, kind).id, delta.fragment_id
 
 
 @asynccontextmanager

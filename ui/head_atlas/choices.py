@@ -104,8 +104,9 @@ def first_line(text: str) -> str:
 
 
 def share(model: Model, text: str) -> None:
-    """Keep the URL true to the page, and offer links. What was marked in another text is no choice any more."""
-    if st.session_state.get("atlas_marked", (first_line(text),))[0] != first_line(text):
+    """Keep the URL true to the page, and offer links. What was marked in other tokens is no choice any more."""
+    here = (model.key, first_line(text))
+    if st.session_state.get("atlas_marked", (here,))[0] != here:
         st.session_state.atlas_looks = st.session_state.atlas_at = None
     source = st.session_state.atlas_source
     controls.share(AtlasLink, model, atlas_source="sample" if source == "file" else source)

@@ -15,6 +15,7 @@ from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
 from ui.head_atlas.choices import first_line
+from ui.markdown import escaped
 from viz.head_atlas.tables import ranked_table
 
 MOST_SHOWN = 10  # heads
@@ -55,7 +56,7 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     st.caption("Heads that look from a token to another: mark both in the first line of the text on the left.")
     places = list(range(len(pieces)))
     labels = _labels(pieces)
-    _mark_first(line, batch.ids[0, : len(pieces)])
+    _mark_first((model.key, line), batch.ids[0, : len(pieces)])
     st.pills("Tokens that look", places, format_func=labels.__getitem__, selection_mode="multi",
              key="atlas_queries", wrap=True, on_change=_keep_marks)  # fmt: skip
     st.pills("Tokens looked at", places, format_func=labels.__getitem__, selection_mode="multi",
@@ -73,14 +74,14 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     _ranked(atlas, weights, "weight there", "atlas_take_marks")
 
 
-def _mark_first(line: str, ids: Tensor) -> None:
-    """Of a text not seen before: what a link marks in it, or its last token, and what followed that token the last
-    time, or the token before."""
+def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
+    """Of a model or text not seen before: what a link marks in it, or its last token, and what followed that the last
+    time, or the token before it."""
     state = st.session_state
-    marked, looks, at = state.get("atlas_marked", (line, None, None))
-    if marked == line and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
+    marked, looks, at = state.get("atlas_marked", (tokens_of, None, None))
+    if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
         return
-    state.atlas_marked = line, state.atlas_looks, state.atlas_at
+    state.atlas_marked = tokens_of, state.atlas_looks, state.atlas_at
     linked = [[place for place in _places(marks) if place < len(ids)] for marks in (state.atlas_looks, state.atlas_at)]
     if all(linked):
         state.atlas_queries, state.atlas_keys = linked
@@ -95,8 +96,8 @@ def _keep_marks() -> None:
     """What the reader marked becomes the choices of the page's link."""
     for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
         st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
-    line, _, _ = st.session_state.atlas_marked
-    st.session_state.atlas_marked = line, st.session_state.atlas_looks, st.session_state.atlas_at
+    tokens_of, _, _ = st.session_state.atlas_marked
+    st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
 
 
 def _places(marks: str | None) -> list[int]:
@@ -117,5 +118,5 @@ def _take(layer: int, head: int) -> None:
 
 def _labels(pieces: Sequence[str]) -> list[str]:
     """With its position where a token comes several times: of pills of one label Streamlit knows the last alone."""
-    shown = [piece.replace("·", " ").strip() or piece for piece in pieces]
+    shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
     return [f"{one} ({place})" if shown.count(one) > 1 else one for place, one in enumerate(shown)]

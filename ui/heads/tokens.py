@@ -2,18 +2,13 @@
 
 import streamlit as st
 
+from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
-from viz.components import TOKENS_HTML, source
 from viz.heads.tokens import left_out, shown, tokens_packet
 from viz.room import MARGIN, WIDE
 
-_component = st.components.v2.component(
-    "unmask_tokens",
-    html=TOKENS_HTML,
-    css=source("tokens.css"),
-    js=source("packet.js", "cells.js", "tokens.js", "streamlit.js"),
-)
+_component = canvas("tokens")
 
 _ACROSS, _DOWN = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
 BESIDE = f"""<style>@media (min-width: 1600px) {{
@@ -27,16 +22,19 @@ BESIDE = f"""<style>@media (min-width: 1600px) {{
 @media (max-width: 1599.9px) {{ .st-key-said_beside {{ display: none; }} }}</style>"""
 
 
-def show_beside(chosen: Chosen) -> None:
-    """Draw it beside the heatmap where the window is wide enough, else below."""
+def show(chosen: Chosen) -> None:
+    """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
+    if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
+        draw(chosen)
+        return
     st.html(BESIDE)
     with st.container(key="said_beside"):
         st.caption("The tokens stand beside the heatmap.")
     with st.container(key="tokens_beside"):
-        show(chosen)
+        draw(chosen)
 
 
-def show(chosen: Chosen, key: str = "head_tokens") -> None:
+def draw(chosen: Chosen, key: str = "head_tokens") -> None:
     """Draw it; what is picked there are the choices "query", "pins" and "towards"."""
     part = shown(chosen.view, chosen.part, chosen.query)
     packet = drawn(
