@@ -30,7 +30,7 @@ with axes:
     x, y = choices.choose_axes()
 masks = replace(model.standard, **picking.lifted(model))
 layer, head = picking.chosen(model)
-choices.share(model)  # before what may end the page
+choices.share(model, text)  # before what may end the page
 with guarded("Measuring every head …"):
     texts_key, read = runs.source(model, chosen, text)
     atlas = runs.find(model, texts_key, read, masks)

@@ -68,7 +68,7 @@ def _take_to_explore(found: list[Example]) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("See one on Explore, with every weight", range(len(with_text)), key="atlas_example",
-                     format_func=lambda place: _named(with_text[place]))  # fmt: skip
+                     format_func=lambda place: f"{place + 1}. {_named(with_text[place])}")  # fmt: skip
         if st.button("Open", icon=":material/grid_view:", key="atlas_open"):
             one = with_text[st.session_state.atlas_example]
             own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
