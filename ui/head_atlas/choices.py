@@ -61,9 +61,9 @@ def choose_source() -> str:
 
 def choose_axes() -> tuple[str, str]:
     """The measures of the scatter."""
-    across, up = st.columns(2)
-    across.selectbox("Across", list(MEASURES), format_func=title, key="atlas_x", help=words(st.session_state.atlas_x))
-    up.selectbox("Up", list(MEASURES), format_func=title, key="atlas_y", help=words(st.session_state.atlas_y))
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox("Across", list(MEASURES), format_func=title, key="atlas_x", help=words(st.session_state.atlas_x))
+        st.selectbox("Up", list(MEASURES), format_func=title, key="atlas_y", help=words(st.session_state.atlas_y))
     return st.session_state.atlas_x, st.session_state.atlas_y
 
 
