@@ -108,7 +108,7 @@ class Front(Part):
     title: str = Field(min_length=1, max_length=80, description="a title of at most 80 characters")
     aim: str = Field(min_length=1, max_length=200, description="what is learned, in one line of at most 200 characters")
     needs: str = Field(default="", max_length=200, description="what one has to know, in one line")
-    minutes: int = Field(ge=1, le=240, description="minutes, a whole number from 1 to 240")
+    minutes: int = Field(ge=1, le=240, description="a whole number from 1 to 240")
     next: str = Field(default="", pattern=NAME + "|^$", description="the name of the next lesson: a-z, 0-9 and _")
     text: Text | None = Field(default=None, description="a text of at most 2,000 characters")
     model: ModelName | None = Field(default=None, description="a model's name")

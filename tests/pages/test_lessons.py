@@ -100,6 +100,9 @@ def test_a_lesson_in_the_link_is_read_and_shown_as_text() -> None:
     assert "<script>alert" not in page.text()
     assert "&lt;script&gt;" in page.text()
     assert page.choices() == ["2", "3", "4"]
+    page.app.query_params.clear()
+    page.app.query_params["lesson"] = "padding"  # as the sidebar's link does
+    assert "#### Rows of one length" in [one.value for one in page.run().app.markdown]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def restore() -> None:
 
 def _first() -> dict[str, Any]:
     linked, state = LessonLink.read().model_dump(), st.session_state
-    return linked | {"lesson_asks": state.get("lesson_asks", True), "lesson_own": state.get("lesson_own", "")}
+    return linked | {"lesson_asks": state.get("lesson_asks", True), "lesson_own": ""}
 
 
 def language() -> str:

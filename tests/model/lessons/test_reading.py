@@ -62,7 +62,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
     ("written", "instead", "line", "said"),
     [
         ("---\ntitle", "title", 1, "expected ---"),
-        ("minutes: 7", "minutes: ten", 4, "minutes, minutes, a whole number from 1 to 240, got 'ten'"),
+        ("minutes: 7", "minutes: ten", 4, "minutes, a whole number from 1 to 240, got 'ten'"),
         ("aim: See a window.\n", "", 2, "aim, what is learned, in one line"),
         ("text: one", "txet: one", 5, "expected one of title, aim, needs, minutes, next, text, model, got 'txet'"),
         ("head: L4 H1", "head: 4", 11, "a head as the pages write it: L4 H0, got '4'"),
