@@ -18,6 +18,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 
 PATIENCE = 120  # seconds that a script may take
+CONTROLS = ("checkbox", "button_group", "text_area")
 
 
 @dataclass(frozen=True)
@@ -34,26 +35,36 @@ class Reader:
 
     def __init__(self, socket: ClientConnection, switch: Switch, text: str) -> None:
         self._socket, self._switch, self._query = socket, switch, urlencode({"text": text})
-        self._widget, self._turns = "", 0
+        self._widgets: dict[str, str] = {}  # key -> id
+        self._turns = 0
 
     async def open(self) -> float:
         """Seconds until the page's script has finished."""
         took = await self._rerun(self._message())
-        if not self._widget:
-            where = self._switch.page or "app.py"
-            raise RuntimeError(f"expected a control with the key {self._switch.key!r} on {where}")
+        self._id(self._switch.key)
         return took
 
     async def flip(self) -> float:
         """The switch to its other value: seconds from the click until the script has finished."""
         self._turns += 1
         message, value = self._message(), self._switch.values[self._turns % 2]
-        state = message.rerun_script.widget_states.widgets.add(id=self._widget)
+        state = message.rerun_script.widget_states.widgets.add(id=self._id(self._switch.key))
         if isinstance(value, bool):
             state.bool_value = value
         else:
             state.string_array_value.data.append(value)
         return await self._rerun(message)
+
+    async def type(self, text: str) -> float:
+        """Another text: seconds until the script has finished."""
+        message = self._message()
+        message.rerun_script.widget_states.widgets.add(id=self._id("text")).string_value = text
+        return await self._rerun(message)
+
+    def _id(self, key: str) -> str:
+        if key not in self._widgets:
+            raise RuntimeError(f"expected a control with the key {key!r} on {self._switch.page or 'app.py'}")
+        return self._widgets[key]
 
     def _message(self) -> BackMsg:
         message = BackMsg()
@@ -77,8 +88,9 @@ class Reader:
         kind = element.WhichOneof("type")
         if kind == "exception" or (kind == "alert" and element.alert.format == Alert.ERROR):
             raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
-        if kind in ("checkbox", "button_group") and getattr(element, kind).id.endswith(f"-{self._switch.key}"):
-            self._widget = getattr(element, kind).id
+        if kind in CONTROLS:
+            identity = getattr(element, kind).id  # $$ID-hash-key
+            self._widgets[identity.split("-", 2)[-1]] = identity
 
 
 @asynccontextmanager
