@@ -83,8 +83,11 @@ def on_this_machine() -> tuple[str, ...]:
     return tuple(entry.name for entry in ENTRIES.values() if entry.repo is None or hub.cached(entry.repo, FILES))
 
 
-def download_size(name: str, settings: Settings | None = None) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises."""
+def download_size(name: str, settings: Settings | None = None, progress: "Progress | None" = None) -> int:
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises.
+
+    progress: of the small files by which that is known; what it raises stops it.
+    """
     entry = _entry(name)
     if entry is not None and entry.repo is None:
         return 0
@@ -95,7 +98,7 @@ def download_size(name: str, settings: Settings | None = None) -> int:
     if entry is None or entry.repo is None:
         from model.huggingface import fetching
 
-        return fetching.download_size(name, settings)
+        return fetching.download_size(name, settings, progress)
     if hub.cached(entry.name, FILES) or hub.cached(entry.repo, FILES):
         return 0
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)

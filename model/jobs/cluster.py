@@ -35,7 +35,7 @@ ENVIRONMENT = {  # the program lies at the same place on every machine
 
 
 class NearTraces(RequestRouter):
-    """The jobs of a run go to one replica, by what each job says of its run (`near`) alone: servers that share a cluster
+    """The jobs of a run go to one replica, by what each says of its run (`near`) alone: servers that share a cluster
     agree without a word, and with another replica more or less nearly all runs stay where they are.
     """
 
@@ -104,7 +104,9 @@ def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> l
     most: replicas; 0 for as many as the cluster has cores.
     """
     if not ray.is_initialized():
-        ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT})
+        os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here: replicas answer readers
+        own = {"include_dashboard": False} if address == "local" else {}
+        ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT}, **own)
     most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)
     scaling = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most, "target_ongoing_requests": 1,
                "upscale_delay_s": 2.0}  # fmt: skip

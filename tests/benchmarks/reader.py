@@ -33,8 +33,8 @@ class Switch:
 class Reader:
     """One visit to a page. Raises RuntimeError where the page shows an error."""
 
-    def __init__(self, socket: ClientConnection, switch: Switch, text: str) -> None:
-        self._socket, self._switch, self._query = socket, switch, urlencode({"text": text})
+    def __init__(self, socket: ClientConnection, switch: Switch, text: str, **link: str) -> None:
+        self._socket, self._switch, self._query = socket, switch, urlencode({"text": text} | link)
         self._widgets: dict[str, str] = {}  # key -> id
         self._turns = 0
 
@@ -94,10 +94,10 @@ class Reader:
 
 
 @asynccontextmanager
-async def visiting(address: str, switch: Switch, text: str) -> AsyncIterator[Reader]:
-    """A reader of the app at http://HOST:PORT, who leaves at the end."""
+async def visiting(address: str, switch: Switch, text: str, **link: str) -> AsyncIterator[Reader]:
+    """A reader of the app at http://HOST:PORT, who leaves at the end. link: what else the page's address asks for."""
     host = address.removeprefix("http://")
     async with connect(
         f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE
     ) as socket:
-        yield Reader(socket, switch, text)
+        yield Reader(socket, switch, text, **link)
