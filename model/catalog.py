@@ -168,10 +168,10 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 
             return adapter.from_folder(name, folder, settings, report)
         checkpoint_files.check_limits(name, folder, settings)
-    return _decoder(name, folder)
+    return _decoder(name, folder, settings.tokens)
 
 
-def _decoder(name: str, folder: Path) -> DecoderModel:
+def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     tokenizer = _tokenizer(folder)
     network = load_transformer(folder)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
@@ -182,7 +182,8 @@ def _decoder(name: str, folder: Path) -> DecoderModel:
     start = tokenizer.token_to_id("<start>")
     pad = tokenizer.token_to_id("<pad>")
     pad = known - 1 if pad is None else pad
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, network.config.context, pad=pad, start=start))
+    most = min(network.config.context, tokens)
+    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start))
 
 
 def _tokenizer(folder: Path) -> Tokenizer:
