@@ -136,7 +136,7 @@ def _plausible(name: str, annotation: Any, chance: random.Random) -> str:
 def show(number: int, page: str) -> AppTest:
     """The page with this input. Raises AssertionError where it shows an exception, or markup that came with it."""
     given, (name, data) = inputs(number, page)
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=900)
     app.switch_page(page)
     for field, value in given.items():
         app.query_params[field] = value
@@ -194,7 +194,7 @@ def main() -> None:
                 show(number, page)
             except Exception as error:  # noqa: BLE001 - all of them are told
                 wrong += 1
-                print(f"{type(error).__name__}: {error}"[:3000], flush=True)
+                print(f"input {number} on {page}: {type(error).__name__}: {error}"[:3000], flush=True)
         if number % 10 == 9:
             print(f"{number + 1 - first} inputs on {len(PAGES)} pages, {wrong} wrong", flush=True)
     print(f"{last - first} inputs on {len(PAGES)} pages, {wrong} wrong")
