@@ -98,6 +98,7 @@ async def visiting(address: str, switch: Switch, text: str, **link: str) -> Asyn
     """A reader of the app at http://HOST:PORT, who leaves at the end. link: what else the page's address asks for."""
     host = address.removeprefix("http://")
     async with connect(
-        f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE
-    ) as socket:
+        f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE,
+        ping_interval=None,  # browsers answer pings and send none
+    ) as socket:  # fmt: skip
         yield Reader(socket, switch, text, **link)
