@@ -33,7 +33,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     overview_place = st.container()
-name = f"L{model.describe().layer_number(attention, layer)} H{head}"
+name = f"{run_view.layer_names(model, attention)[layer]} H{head}"
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 changed = spec != model.standard

@@ -1,8 +1,9 @@
 """Unmask for a class: `streamlit run serve.py`. The app of app.py, with headers for browsers, a log without texts,
-its jobs' home started before the first reader comes, and UNMASK_METRICS_PORT.
+its jobs' home started before the first reader comes, and UNMASK_METRICS_PORT. Its readers are others, UNMASK_SHARED.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
@@ -14,6 +15,7 @@ from model.settings import Settings
 from ui import health, log, results
 from ui.headers import Headers
 
+os.environ.setdefault("UNMASK_SHARED", "true")
 settings = Settings.from_environment()
 
 

@@ -18,6 +18,7 @@ class Settings(BaseModel):
 
     max_weights_gb: float = Field(default=3.0, gt=0)  # the most memory for a model's loaded weights, in 10^9 bytes
     models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
+    shared: bool = False  # whether others than who started it read here; serve.py is
     model_root: Path | None = None  # a folder that every model folder must lie in
     models_in_memory: int = Field(default=2, ge=1)
     results_share: float = Field(default=0.1, gt=0, le=0.9)  # of the container's memory, for pictures' numbers

@@ -10,6 +10,7 @@ from model.heads.ablation import HeadsOff, following, outcome
 from model.jobs.job import ModelRef
 from ui import controls, explain, query, results, run_view
 from ui.ablation import choosing, ranking
+from ui.drawn import drawn
 from ui.guard import guarded
 from viz import ablation
 from viz.loss_words import loss_words
@@ -24,10 +25,7 @@ if model.kind == "encoder" or not model.predicts:
     st.info(explain.NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
     st.stop()
 
-title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
-title.markdown(f"### Heads off\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)}]")
-with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-    spec = controls.switch_masks(model)
+spec = controls.open_masks("Heads off", model, batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
@@ -52,8 +50,7 @@ with guarded("Running it with these heads off …"):
     without = results.ask(*asked_of, off, whole.target)
 pieces = batch.pieces[row]
 asked = ablation.Asked(whole.label, pieces[place], place, follows is not None)
-found = model.describe()
-names = [f"L{found.layer_number(attention, layer)}" for layer in range(layers)]
+names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
     [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
     whole.log_probability, without.log_probability,
@@ -64,12 +61,12 @@ sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 tokens, losses = st.columns([1, 1.4], gap="large")
 with tokens:
     lists = [[Candidate(*one) for one in some.candidates] for some in (without, whole)]
-    st.html(next_token_table(*lists, changed=bool(chosen), names=NAMES))
+    st.html(drawn(next_token_table, *lists, changed=bool(chosen), names=NAMES))
 with losses:
     curves = (without.losses, whole.losses)
     st.caption(f"Loss per token, with {NAMES[0]} and with {NAMES[1]}", help=explain.NATS)
-    st.plotly_chart(loss_figure(*curves, pieces, changed=bool(chosen), names=NAMES), key="loss_figure",
-                    config=page.CHART, alt=explain.loss_alt(*curves))  # fmt: skip
+    figure = drawn(loss_figure, *curves, pieces, changed=bool(chosen), names=NAMES)
+    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
 
 st.markdown("#### Which head does most?")
 st.caption(

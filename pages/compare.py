@@ -9,19 +9,18 @@ page.set_up("A and B")  # first, so that the browser has something to fetch whil
 from ui import controls, explain, query, run_view
 from ui import head as head_picture
 from ui.compare import choosing
+from ui.drawn import drawn
 from ui.guard import guarded
+from ui.markdown import escaped
 from viz import compare
-from viz.head import difference_figure, head_figure, head_range
+from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
 from viz.view import cropped
 
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
-title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
-title.markdown(f"### A and B\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
-with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-    spec = controls.switch_masks(model)
+spec = controls.open_masks("A and B", model, reading.batch, row)
 sentence_place = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), guarded():
@@ -34,7 +33,10 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), gu
     else:
         with st.container(width=240):
             other = choosing.choose_model()
-        b_reading, b_spec = run_view.tokenize(other, text, st.session_state.pad, None), choosing.like(spec, other)
+        b_reading, b_spec = (
+            run_view.tokenize(other, text, st.session_state.pad, None),
+            choosing.like(spec, model, other),
+        )
         b_row = min(row, len(b_reading.rows) - 1)
 attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
 if not attentions:
@@ -55,7 +57,7 @@ with query_place:
 choosing.share(model)
 
 names = choosing.titles(model, other)
-name = f"L{model.describe().layer_number(attention, layer)} H{head}"
+name = a.name(layer, head)
 parts = []
 for side, tokens in ((a, reading.batch), (b, b_reading.batch)):
     own = (tokens.source or tokens) if attention == "encoder" else tokens
@@ -66,27 +68,31 @@ zmax = head_range(*views)
 for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, views, strict=True):
     with column:
         st.markdown(f"#### {title_of}")
-        figure = head_figure(view, dark=page.is_dark(), query=query.picked())
-        figure.update_traces(zmax=zmax, selector={"name": "weights"})
-        head_picture.show(
-            figure, compare.pictured(f"{title_of}, {name}", view), room="one", key=f"head_{key}", above=250
-        )
+        figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
+        alt = drawn(compare.pictured, f"{title_of}, {name}", view)
+        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250)
 left, right = st.columns(2, gap="small")
-sentences = [compare.weights_sentence(name, *views)]
+sentences = [drawn(compare.weights_sentence, name, *views)]
 if shapes[0] != shapes[1]:
     sizes = [f"{layers} layers of {heads} heads" for layers, heads in shapes]
     st.caption(f"A has {sizes[0]}, B {sizes[1]}: what can be chosen is what both have.")
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")
-        figure = difference_figure(views[1], views[0], dark=page.is_dark())
+        figure = drawn(difference_figure, views[1], views[0], dark=page.is_dark())
         head_picture.show(figure, f"B minus A. {sentences[0]}", room="one", key="head_difference")
 with right, guarded("Predicting …"):
-    places = [place, min(place, b_reading.batch.ids.shape[1] - 1)] if attention != "encoder" else [None, None]
-    found = [side.predictions(at) for side, at in zip((a, b), places, strict=True)]
+    places = None if attention == "encoder" else (place, choosing.query_of_b(a, b, place))
+    found = [side.predictions(at) for side, at in zip((a, b), places or (None, None), strict=True)]
     if found[0] is not None and found[1] is not None:
         st.markdown("#### The next token")
         lists = [one.candidates for one in found if one is not None]
-        st.html(next_token_table(*lists, changed=True, names=("A", "B")))
+        st.html(drawn(next_token_table, *lists, changed=True, names=("A", "B")))
+        if places:
+            asked = [
+                f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})"
+                for side, at in zip((a, b), places, strict=True)
+            ]
+            st.caption(f"After {asked[0]} in A, after {asked[1]} in B.")
         sentences.append(compare.prediction_sentence(*lists))
 sentence_place.html(f'<p class="sentence">{" ".join(sentences)}</p>')

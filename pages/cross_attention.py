@@ -45,11 +45,11 @@ changed = spec != model.standard
 drawing.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
     with sentence_place, guarded("Writing …"):
-        st.html(drawing.verdict(model, lines, spec, row))
+        st.html(drawing.verdict(model, lines, spec, parts["decoder"].now))
 drawing.heatmaps(model, parts, ours.choose_shown(changed))
 if isinstance(model, DatesModel):
     with guarded(f"Writing {runs.SAMPLE} held-out dates …"):
-        drawing.what_breaks(model, lines, spec, row)
+        drawing.what_breaks(model, lines, spec, parts["decoder"].standard)
 else:
     drawing.losses(parts["decoder"], changed=changed)
 ours.share(model, text)

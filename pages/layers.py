@@ -13,10 +13,7 @@ from ui.layers import choosing, sections
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
-title, switches = st.columns([1.6, 1], vertical_alignment="bottom")
-title.markdown(f"### Across layers\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
-with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-    spec = controls.switch_masks(model)
+spec = controls.open_masks("Across layers", model, reading.batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     section = choosing.choose_section()
@@ -30,8 +27,7 @@ tokens = reading.batch.source if attention == "encoder" and reading.batch.source
 changed = standard if spec != model.standard else None
 with query_place:
     place = query.choose(now)
-found = model.describe()
-names = [f"L{found.layer_number(attention, layer)}" for layer in range(run_view.shape(model, attention)[0])]
+names = run_view.layer_names(model, attention)
 if section != "lens":
     with over_place:
         over = choosing.choose_over(section)

@@ -9,6 +9,7 @@ page.set_up("Mask Lab")  # first, so that the browser has something to fetch whi
 from model.masks import NATIVE
 from ui import controls, explain, link, notes, query, run_view
 from ui import head as head_picture
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.mask_lab import canvas, compose, effect, sections
 from viz.mask_lab.words import counts, formula
@@ -23,8 +24,7 @@ with where, st.container(horizontal=True, vertical_alignment="bottom", gap="smal
     with st.container(width=190):
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     query_place = st.container(width=150)
-    held = compose.choose_where(run_view.shape(model, attention)[0], layer)
-name = f"L{layer} H{head}"
+    held = compose.choose_where(run_view.layer_names(model, attention), layer)
 title.markdown(f"### Mask Lab\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
 spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
@@ -46,11 +46,11 @@ with right:
     shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
-    alt = sections.alt(name, shown, now_view, standard_view)
+    alt = drawn(sections.alt, now.name(layer, head), shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one", zooms=True)
 with said, guarded("Following what each token can know …"):
     said.html(effect.sentence(now, standard, chosen))
-st.html(formula(mask) + counts(views[0].blocked, mask))
+st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))
 
 sections.show_section(now, standard, layer, head, chosen)

@@ -7,6 +7,7 @@ from ui import page
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, notes
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.padding import choosing, lines, runs, ways
@@ -28,33 +29,29 @@ with guarded():
 with switches:
     choice, causal = choosing.choose(model, own)
 with guarded(f"Running {explain.title_of(model)} …"):
-    by_themselves = runs.alone(model, found.texts, causal)
-    comparison = runs.compare(model, found.texts, choice, causal)
-
-texts = runs.padded_texts(model, found, comparison, by_themselves, own)
-shown = runs.way(model, found.texts, choice, causal, own)
-cells, tolerance = len(texts[0].pieces), by_themselves.tolerance
+    seen = runs.padded(model, found, choice, causal, own)
+texts, shown, cells, tolerance = seen.texts, seen.way, seen.cells, seen.tolerance
 what = "logits" if model.predicts else "last states"
 title.markdown(f"### Padding\u2002:small[{explain.title_of(model)} · {len(texts)} sentences · {cells} cells each]")
-sentence = words.sentence(texts, shown, what)
+sentence = drawn(words.sentence, texts, shown, what)
 sentence_place.html(f'<p class="sentence">{sentence}</p>')
 with noted:
     if found.ours:
         lines.offer_ours(found)
     notes.show([*map(escaped, found.notes), *choosing.notes(model)])
 
-st.html(grid(texts, choice.mask, tolerance, what))
+st.html(drawn(grid, texts, choice.mask, tolerance, what))
 
 left, right = st.columns([1.1, 1], gap="large")
 with left:
     st.markdown("#### Each sentence against itself alone")
-    st.html(texts_table(texts, tolerance))
+    st.html(drawn(texts_table, texts, tolerance))
     if texts[0].alone is not None:
         st.caption(escaped(words.reading(texts, choice.side)))
 with right:
     st.markdown("#### Every way to pad, at once")
     with guarded("Running every other way to pad …"):
-        every = runs.ways(model, found.texts, causal, own)
+        every = runs.ways(model, found, causal, own)
     ways.show(every, shown, len(texts), cells)
     st.caption(
         f"Press a way to see it above. Its number is the largest difference between any sentence's {what} in the batch "
@@ -64,5 +61,5 @@ with right:
 sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown, cells)}</p>')
 
 st.markdown("#### Why")
-st.html(words.listed(words.reasons(every, causal=causal, cells=cells)))
+st.html(words.listed(drawn(words.reasons, every, causal=causal, cells=cells)))
 choosing.share(model)

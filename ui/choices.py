@@ -29,6 +29,13 @@ def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
     state[name], visits[name] = kept, state.visit
 
 
+def keep(name: str) -> None:
+    """Call in a part of a page that runs again alone (st.fragment) and has choices of the copy `name`: restore does not
+    run there."""
+    state = st.session_state
+    state[name] = {key: state.get(key, value) for key, value in state[name].items()}
+
+
 def begin_page(title: str) -> None:
     """Call at the start of every run: notes a page newly come to, and a link that Back or Forward brought.
 

@@ -13,6 +13,7 @@ from model import catalog
 from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
+from model.text import TokenBatch
 from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
@@ -47,10 +48,9 @@ def open_model(*own: Callable[[], None]) -> Model:
         restore()
     with st.sidebar:
         name = choose_model()
-        found = st.empty()
     with st.container():  # its own place, so that what follows keeps its own whatever is said here
         model = models.get_or_keep(name)
-    found.caption(explain.model_found(model))
+    st.sidebar.caption(explain.model_found(model))
     return model
 
 
@@ -158,10 +158,23 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
 
 def switch_masks(model: Model) -> MaskSpec:
     """The switches of the masks that the model can have, in the container that is open."""
-    names = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    names = switches(model)
     for name in names:
         mask_switch(model, name)
     return replace(model.standard, **{name: st.session_state[name] for name in names})
+
+
+def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpec:
+    """The page's title with what is looked at, and beside it the switches of the masks."""
+    left, right = st.columns([1.6, 1], vertical_alignment="bottom")
+    left.markdown(f"### {title}\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)}]")
+    with right, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+        return switch_masks(model)
+
+
+def switches(model: Model) -> list[str]:
+    """The masks that a reader can switch: all models' and the model's own."""
+    return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
 def only(scope: str, layer: int) -> int | None:
@@ -182,14 +195,14 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     for name, count, default in (("layer", layers, first[0]), ("head", heads, first[1])):
         chosen = st.session_state[name]
         st.session_state[name] = min(default if chosen is None else chosen, count - 1)
-    layer, head = st.columns(2)
     found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
     others = found.other_layers()
-    layer.selectbox(
-        "Layer", range(layers), key="layer", format_func=lambda shown: str(found.layer_number(attention, shown)),
-        help=f"Numbered as in the network. {others}" if others else None,
-    )  # fmt: skip
-    head.selectbox("Head", range(heads), key="head")
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox(
+            "Layer", range(layers), key="layer", format_func=lambda shown: str(found.layer_number(attention, shown)),
+            help=f"Numbered as in the network. {others}" if others else None,
+        )  # fmt: skip
+        st.selectbox("Head", range(heads), key="head")
     return st.session_state.layer, st.session_state.head
 
 

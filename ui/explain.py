@@ -15,6 +15,7 @@ from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
+from viz.leaks import mean_share
 from viz.loss_words import loss_words
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
@@ -136,9 +137,9 @@ def lifts_the_causal_mask(now: RunView) -> bool:
 
 
 def leaks(survey: Survey, layer: int, head: int) -> tuple[Leak, Leak]:
-    """One head's shares, and the mean of all heads' shares."""
+    """One head's shares, and the mean of those of all heads that have one."""
     one = Leak(float(survey.future[layer, head]), float(survey.padding[layer, head]))
-    return one, Leak(float(survey.future.mean()), float(survey.padding.mean()))
+    return one, Leak(mean_share(survey.future), mean_share(survey.padding))
 
 
 def model_found(model: Model) -> str:
@@ -190,7 +191,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     """The heatmap for whoever cannot see it: its size, where its weight is, and what is blocked."""
     blocked = view.any_blocked()
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
-    masks = " and ".join(view.blocked) or "no mask"
+    masks = " and ".join(name for name, mask in view.blocked.items() if mask.any()) or "no mask"
     beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
     largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first_key + key} ({view.keys[key]})"
     return (

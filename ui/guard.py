@@ -1,7 +1,7 @@
 """Work that may fail: a spinner while it goes on, a sentence in place of a stack trace when it ends badly."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 
 import streamlit as st
@@ -48,7 +48,16 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
         _words.reset(before)
 
 
-def waiting() -> AbstractContextManager[None]:
-    """The spinner of the guard around, for what takes time alone: a thread and a message each, shown or not."""
+@contextmanager
+def waiting() -> Iterator[None]:
+    """The spinner of the guard around, for what takes time alone: a thread and a message each, shown or not.
+
+    One: what is made for something that is being made waits under the same.
+    """
     words = _words.get()
-    return st.spinner(words, show_time=True) if words else nullcontext()
+    before = _words.set("")
+    try:
+        with st.spinner(words, show_time=True) if words else nullcontext():
+            yield
+    finally:
+        _words.reset(before)

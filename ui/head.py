@@ -8,12 +8,14 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from ui import page
+from ui.heard import heard
 from ui.link import ZOOM
 from viz.components import source
 
 _listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("pick.js"))
 
 OnPick = Callable[[int, int | None], None]
+ABOVE = 195  # pixels over the picture as a page opens
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 
@@ -30,7 +32,7 @@ def show(
     *,
     room: str,
     key: str = "head_figure",
-    above: int = 195,
+    above: int = ABOVE,
     tall: float = 1,
     zooms: bool = False,
     on_pick: OnPick | None = choose_query,
@@ -42,7 +44,8 @@ def show(
     choice "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
     on_pick: what a click on a cell does with the positions of its row and of its column.
     """
-    st.html(f"<style>.st-key-{room}_{key} {{ --above: {above}px; --tall: {tall:.4f}; }}</style>")
+    if (above, tall) != (ABOVE, 1):
+        st.html(f"<style>.st-key-{room}_{key} {{ --above: {above}px; --tall: {tall:.4f}; }}</style>")
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
     listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
@@ -52,8 +55,10 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
     """Hear the clicks on the chart of this key in the container of the name `place`: as show's, or on a bar, which has
     one position and None."""
 
-    def heard() -> None:
-        picked = st.session_state[f"{key}_pick"]
+    ear = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
+
+    def take() -> None:
+        picked = heard(ear)
         places = picked.get("pick")
         if on_pick and isinstance(places, list) and places and all(isinstance(place, int) for place in places):
             on_pick(places[0], places[1] if len(places) > 1 else None)
@@ -63,9 +68,8 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
         elif isinstance(zoom, str) and re.fullmatch(ZOOM, zoom):
             st.session_state.zoom = zoom
 
-    with st.container(key=f"listening_{key}"):
-        heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
-        _listener(data=heed, key=f"{key}_pick", on_pick_change=heard, on_zoom_change=heard)
+    heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
+    _listener(data=heed, key=ear, on_pick_change=take, on_zoom_change=take)
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -126,6 +126,7 @@ class View(TextLink):
     query: Whole | None = None  # the query that is looked at
     key: Whole | None = None  # and the key, of a cell
     view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
+    picture: Literal["head", "every", "arcs", "tokens", "bars"] = "head"  # of Export
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
     heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head
@@ -135,13 +136,22 @@ class View(TextLink):
     brightness: Literal["root", "linear"] = "root"
 
 
-def share(view: Link) -> None:
-    """Keep the URL true to the view, the text only where the link brought it; offer links in a popover."""
+def write(view: Link) -> None:
+    """Keep the URL true to the view, the text only where the link brought it."""
+    bare, whole = _with_and_without(view)
     text = st.session_state[view.TEXT] if view.TEXT else None
-    bare, whole = view.with_text(None), view.with_text(text)
     linked = text is not None and text == st.session_state.get("linked_" + view.TEXT)
     (whole if linked and whole.fits() else bare).write()
-    with st.popover("Link to this view", icon=":material/link:", width="stretch"):
+
+
+def share(view: Link) -> None:
+    """Keep the URL true to the view; offer links in a popover."""
+    write(view)
+    place = st.popover("Link to this view", icon=":material/link:", width="stretch", key="link", on_change="rerun")
+    if not place.open:
+        return
+    bare, whole = _with_and_without(view)
+    with place:
         st.caption("Every choice of this page" + (", without the text." if view.TEXT else "."))
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
@@ -155,3 +165,9 @@ def share(view: Link) -> None:
                 f"A link holds at most {LONGEST_LINK:,} characters; with this text, as links spell it, it would have "
                 f"{length:,}. Shorten the text to share it."
             )
+
+
+def _with_and_without(view: Link) -> tuple[Link, Link]:
+    """Without the text, and with it."""
+    text = st.session_state[view.TEXT] if view.TEXT else None
+    return view.with_text(None), view.with_text(text)

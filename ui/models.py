@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 from time import monotonic
+from urllib.parse import urlsplit
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -19,6 +20,7 @@ from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
 
 
 def loaded() -> LoadedModels:
@@ -32,9 +34,11 @@ def _one_download() -> Lock:
 
 
 def settings() -> Settings:
-    """The operator's; served to other machines without UNMASK_MODELS, only what lies on this one is offered by name."""
+    """The operator's; served to others without UNMASK_MODELS, only what lies on this machine is offered by name."""
     given = Settings.from_environment()
-    return given if given.models or _is_private() else given.model_copy(update={"models": catalog.on_this_machine()})
+    if given.models or not (given.shared or _is_from_elsewhere()):
+        return given
+    return given.model_copy(update={"models": catalog.on_this_machine()})
 
 
 def get(name: str) -> Model:
@@ -171,10 +175,16 @@ def _kept() -> Model:
         return get("story")
 
 
-def _is_private() -> bool:
-    """Whether the server listens to this machine alone."""
-    address = st.get_option("server.address")
+def _is_from_elsewhere() -> bool:
+    """Whether a reader may sit at another machine: the server listens to such, or a proxy has sent this one."""
+    headers = st.context.headers
+    asked_for = urlsplit(f"//{headers.get('Host') or 'localhost'}").hostname  # a proxy's own name, where it says it
+    here = all(map(_is_this_machine, (st.get_option("server.address"), asked_for)))
+    return not here or any(name in headers for name in FORWARDED)
+
+
+def _is_this_machine(address: str | None) -> bool:
     try:
-        return address == "localhost" or (bool(address) and ip_address(address).is_loopback)
-    except ValueError:
+        return address == "localhost" or ip_address(address or "").is_loopback
+    except ValueError:  # a name, or no address: all of the machine's
         return False

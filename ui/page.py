@@ -54,13 +54,13 @@ ROOM = """
 STYLE = """
 <style>
   .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
-  div:has(> .st-key-early), div:has(> [class*="st-key-listening_"]) { display: none; }
+  [class*="st-key-listening_"] { display: none; }
   [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }
-  [class*="st-key-nav_"]::before { font-size: .8rem; font-weight: 600; opacity: .8; padding: 0 .5rem; }
-  [class*="st-key-nav_"] :is(a, .stPageLink) { height: 1.6rem; min-height: 0; margin: 0; padding: 0 .5rem; }
-  [class*="st-key-nav_"] > [data-testid="stElementContainer"] { margin: 0; }
+  .st-key-nav > ::before { display: block; font-size: .8rem; font-weight: 600; opacity: .8; padding: .7rem .5rem 0; }
+  .st-key-nav :is(a, .stPageLink) { height: 1.6rem; min-height: 0; margin: 0; padding: 0 .5rem; }
+  .st-key-nav > [data-testid="stElementContainer"] { margin: 0; }
   [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"] { gap: .7rem; }
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
@@ -112,12 +112,9 @@ def set_up(title: str) -> None:
     choices.begin_page(title)
     st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
     st.html(_style())
-    with st.sidebar:
-        for section, pages in SECTIONS.items():
-            with st.container(key=f"nav_{section.lower()}", gap=None):
-                for path, (label, icon) in pages.items():
-                    st.page_link(path, label=label, icon=icon)
-    with st.container(key="early"):
+    with st.sidebar, st.container(key="nav", gap=None):
+        for path, (label, icon) in PAGES.items():
+            st.page_link(path, label=label, icon=icon)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
 
 
@@ -128,13 +125,23 @@ def _style() -> str:
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
     colours = OPENER_COLOURS | MASK_COLOURS
-    names = " ".join(f'.st-key-nav_{name.lower()}::before {{ content: "{name}"; }}' for name in SECTIONS)
-    swatches = names + " ".join(f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items())
+    swatches = _section_names() + " ".join(
+        f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items()
+    )
     return (
         STYLE.replace("SWITCHES", ", ".join(switches.values()))
         .replace("ROOMS", rooms)
         .replace("</style>", swatches + "</style>")
     )
+
+
+def _section_names() -> str:
+    """CSS: each section's name above the first of its links."""
+    rules, first = [], 1
+    for name, pages in SECTIONS.items():
+        rules.append(f'.st-key-nav > :nth-child({first})::before {{ content: "{name}"; }}')
+        first += len(pages)
+    return " ".join(rules)
 
 
 @cache

@@ -60,6 +60,10 @@ class RunView:
         queries, keys = (list(batch.pieces[self.row]) for batch in (self.run.queries, self.run.keys))
         return HeadView(found.weights, found.scaled, found.blocked, queries, keys)
 
+    def name(self, layer: int, head: int) -> str:
+        """The head's: "L3 H2", the layer numbered as in the network."""
+        return f"{layer_names(self.model, self.run.attention)[layer]} H{head}"
+
     def survey(self) -> Survey:
         """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
         if self.masks == self.run.spec or len(self.masks.layers) != 1:
@@ -86,6 +90,12 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
     found = model.describe()
     heads = found.heads_by_part.get(attention, (found.heads, found.key_value_heads))[0]
     return found.layers[attention], heads
+
+
+def layer_names(model: Model, attention: str) -> list[str]:
+    """ "L0", "L1" … of an attention of the model, numbered as in the network."""
+    found = model.describe()
+    return [f"L{found.layer_number(attention, layer)}" for layer in range(found.layers[attention])]
 
 
 def shape_of(now: RunView) -> tuple[int, int]:

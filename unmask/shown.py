@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from model.files import write
+from viz.explorer import part_words
 from viz.heads import arcs
 from viz.heads.cells import around
 from viz.heads.picture import changed, difference_packet, picture_packet
@@ -130,12 +131,15 @@ class HeadDifference(Live):
 
     def canvas(self) -> Canvas:
         """The heatmap, and its bytes."""
-        part = around(self.view, (0, len(self.view.queries)), self.query, MOST_TOKENS)
-        return Canvas("heatmap", difference_packet(part, name=self.name, query=self.query))
+        return Canvas("heatmap", difference_packet(self._drawn(), name=self.name, query=self.query))
 
     def page(self) -> str:
         """A whole HTML document that needs no network."""
-        return page(repr(self), [self.canvas()])
+        return page(repr(self), [self.canvas(), tag("p", part_words(self.view, self._drawn()))])
+
+    def _drawn(self) -> HeadView:
+        """The query and what stands around it."""
+        return around(self.view, (0, len(self.view.queries)), self.query, MOST_TOKENS)
 
     def __repr__(self) -> str:
         return f"{self.name}: largest change {np.abs(self.view.weights).max(initial=0.0):.4f}"

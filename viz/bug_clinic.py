@@ -4,12 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-import plotly.graph_objects as go
 from markupsafe import Markup
 
+from viz.head import comparison_figure
+from viz.heatmap import Picture
 from viz.html import join, swatch, table, tag
 from viz.numbers import number, percent
+from viz.view import HeadView
 
+TITLES = ("with the bug", "right version", "bug − right")
 BROKEN, HELD = "#D55E00", "#009E73"
 FEATURES = {  # what a measured feature of a heatmap is called, and how its number is written
     "later": ("the share of weight that goes to later tokens is", percent),
@@ -75,11 +78,13 @@ def amount_text(finding: Finding) -> str:
     return f"{'broken' if finding.broken else 'held'}: {number(finding.amount)}"
 
 
-def say_nan(figure: go.Figure) -> None:
-    """In the large picture, rows with nothing to look at hold NaN and not 0: say so there."""
-    for note in figure.layout.annotations:
+def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Picture:
+    """With the bug, right, and the difference. nan: rows with nothing to look at hold NaN with the bug, and not 0."""
+    figure = comparison_figure(wrong, right, dark=dark, titles=TITLES)
+    for note in figure.layout.annotations if nan else ():
         if note.xref == "x":
             note.text = "NaN"
+    return figure
 
 
 def _cells(row: LawRow) -> list[Markup]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import escape
 
+from viz.head import head_figure
+from viz.heatmap import Picture
 from viz.numbers import Candidate, chance, percent
 from viz.view import HeadView
 
@@ -14,6 +16,13 @@ NOTICED = 0.005  # a weight's change that shows in two digits
 def comparable(one: HeadView, other: HeadView) -> bool:
     """Whether a difference can be drawn: as many queries and keys."""
     return one.weights.shape == other.weights.shape
+
+
+def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -> Picture:
+    """A or B, in colours from 0 to zmax, the same for both. query: the position whose row is framed."""
+    figure = head_figure(view, dark=dark, query=query)
+    figure.update_traces(zmax=zmax, selector={"name": "weights"})
+    return figure
 
 
 def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:

@@ -1,8 +1,20 @@
-"""Numbers too small for decimals, in one spelling."""
+"""Numbers with a sign, and those too small for decimals, in one spelling."""
 
 import math
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def fixed(value: float, digits: int) -> str:
+    """So many digits after the point, with a true minus, and none before what rounds to 0: "−1.50", "0.00"."""
+    text = f"{float(value):.{digits}f}"
+    return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """The same with a plus before what is more than 0."""
+    text = fixed(value, digits)
+    return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
 
 
 def power_of_ten(value: float, digits: int = 2) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from viz.formats import power_of_ten
 from viz.heatmap import figure
 from viz.html import bar, escaped, join, table, tag
 from viz.palette import NOW, STANDARD
@@ -108,14 +109,13 @@ def loss_figure(
 
 
 def number(value: float) -> str:
-    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1·10⁻⁶, 0; an infinite one is NaN."""
+    """Three digits, and for tiny values the power of ten: 7.97, 0.125, 4,110, 1 × 10⁻⁶, 0; an infinite one is NaN."""
     if not math.isfinite(value):
         return "NaN"
     if value == 0:
         return "0"
     if value < 0.0005:
-        digits, power = f"{value:.0e}".split("e-")
-        return f"{digits}·10⁻{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+        return power_of_ten(value, 1)
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -20,7 +20,7 @@ class LoadedModels:
         self._most, self._left = most, left
         self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
         self._own: dict[str, Model] = {}
-        self._lock, self._loading = Lock(), Lock()
+        self._lock, self._loading, self._making = Lock(), Lock(), Lock()
         self._loads = Loads()
 
     def find(self, name: str) -> Model | None:
@@ -45,8 +45,8 @@ class LoadedModels:
         return self._loads.get(name, lambda report: self._load(name, settings, report), show)
 
     def own(self, name: str) -> Model:
-        """One of OF_PAGES: small, and there for good. Raises CheckpointError."""
-        with self._loading:
+        """One of OF_PAGES: small, and there for good; waits for no other model's load. Raises CheckpointError."""
+        with self._making:
             if name not in self._own:
                 self._own[name] = OF_PAGES[name]()
             return self._own[name]

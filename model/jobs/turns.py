@@ -35,6 +35,7 @@ class Ticket:
     started: float = 0.0
     losses: int = 0  # hands that were lost over it
     behind: bool = False
+    left: bool = False  # nobody waits for it any longer
 
 
 class Turns:
@@ -68,8 +69,9 @@ class Turns:
     def leave(self, ticket: Ticket) -> None:
         """Give up its place. A job that is being done is done, for nobody."""
         with self._changed:
-            if ticket.answer.cancel():
-                self._remove(ticket)
+            ticket.left = True
+            ticket.answer.cancel()
+            self._remove(ticket)
 
     def next(self, hand: int) -> Ticket | None:
         """Wait for the next job of this hand. None when all is over."""
@@ -91,8 +93,10 @@ class Turns:
                 self._mean += 0.1 * (seconds - self._mean)
 
     def again(self, ticket: Ticket) -> None:
-        """Its hand was lost: it is next, at any hand."""
+        """Its hand was lost: it is next, at any hand, if somebody still waits for it."""
         with self._changed:
+            if ticket.left:
+                return
             ticket.started, ticket.near, ticket.losses = 0.0, (), ticket.losses + 1
             if self._closed:
                 ticket.answer.set_exception(Busy(STOPPED))

@@ -15,6 +15,7 @@ from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
 
 PATIENCE = 120  # seconds that a script may take
@@ -35,20 +36,20 @@ class Reader:
 
     def __init__(self, socket: ClientConnection, switch: Switch, text: str, **link: str) -> None:
         self._socket, self._switch, self._query = socket, switch, urlencode({"text": text} | link)
-        self._widgets: dict[str, str] = {}  # key -> id
+        self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
         self._turns = 0
 
     async def open(self) -> float:
         """Seconds until the page's script has finished."""
         took = await self._rerun(self._message())
-        self._id(self._switch.key)
+        self._set(self._switch.key)
         return took
 
     async def flip(self) -> float:
-        """The switch to its other value: seconds from the click until the script has finished."""
+        """The switch to its other value: seconds from the click until the script has finished, or the part of it that
+        the switch is in (st.fragment)."""
         self._turns += 1
-        message, value = self._message(), self._switch.values[self._turns % 2]
-        state = message.rerun_script.widget_states.widgets.add(id=self._id(self._switch.key))
+        (message, state), value = self._set(self._switch.key), self._switch.values[self._turns % 2]
         if isinstance(value, bool):
             state.bool_value = value
         else:
@@ -57,14 +58,17 @@ class Reader:
 
     async def type(self, text: str) -> float:
         """Another text: seconds until the script has finished."""
-        message = self._message()
-        message.rerun_script.widget_states.widgets.add(id=self._id("text")).string_value = text
+        message, state = self._set("text")
+        state.string_value = text
         return await self._rerun(message)
 
-    def _id(self, key: str) -> str:
-        if key not in self._widgets:
+    def _set(self, key: str) -> tuple[BackMsg, WidgetState]:
+        """What says that a control was set, and where its value goes."""
+        if key not in self._controls:
             raise RuntimeError(f"expected a control with the key {key!r} on {self._switch.page or 'app.py'}")
-        return self._widgets[key]
+        message, (identity, part) = self._message(), self._controls[key]
+        message.rerun_script.fragment_id = part
+        return message, message.rerun_script.widget_states.widgets.add(id=identity)
 
     def _message(self) -> BackMsg:
         message = BackMsg()
@@ -90,7 +94,7 @@ class Reader:
             raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
         if kind in CONTROLS:
             identity = getattr(element, kind).id  # $$ID-hash-key
-            self._widgets[identity.split("-", 2)[-1]] = identity
+            self._controls[identity.split("-", 2)[-1]] = identity, delta.fragment_id
 
 
 @asynccontextmanager

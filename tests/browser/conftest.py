@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, WebSocket
 
 from tests.browser.explore import Explore
 from tests.browser.running import chromium, running
@@ -31,9 +31,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def contexts(browser: Browser) -> dict[str, BrowserContext]:
-    """One for each colour scheme, shared by the tests: the page's own files are fetched and compiled once."""
-    return {scheme: browser.new_context(color_scheme=scheme) for scheme in ("light", "dark")}
+def idle(browser: Browser) -> list[Page]:
+    """Pages that no test uses now. A used one has Streamlit's scripts compiled: it opens in 0.4 of a new one's time."""
+    return [browser.new_context().new_page()]
 
 
 @pytest.fixture
@@ -43,15 +43,14 @@ def watch(server: str) -> "Watch":
 
 
 @pytest.fixture
-def visit(
-    server: str, browser: Browser, contexts: dict[str, BrowserContext], watch: "Watch"
-) -> Iterator[Callable[..., Explore]]:
+def visit(server: str, browser: Browser, idle: list[Page], watch: "Watch") -> Iterator[Callable[..., Explore]]:
     """visit(query="", width=1280, height=900, dark=False, fresh=False, kind=Explore) -> the page, opened anew.
 
     fresh: in a browser that has never been here. After the test: no request may have left this machine, and the browser
     may have met no error.
     """
-    pages: list[Page] = []
+    used: list[Page] = []
+    fresh_ones: list[Page] = []
 
     def open_page(
         query: str = "",
@@ -62,15 +61,21 @@ def visit(
         fresh: bool = False,
         kind: type[Explore] = Explore,
     ) -> Explore:
-        context = browser.new_context() if fresh else contexts["dark" if dark else "light"]
-        pages.append(context.new_page())
-        pages[-1].set_viewport_size({"width": width, "height": height})
-        watch.follow(pages[-1])
-        return kind(pages[-1], f"{server}/{kind.PATH}{query and '?' + query}")
+        page = idle.pop() if idle and not fresh else browser.new_context().new_page()
+        (fresh_ones if fresh else used).append(page)
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        page.set_viewport_size({"width": width, "height": height})
+        watch.follow(page)
+        return kind(page, f"{server}/{kind.PATH}{query and '?' + query}")
 
     yield open_page
-    for page in pages:
-        (page if page.context in contexts.values() else page.context).close()
+    for page in used + fresh_ones:
+        watch.leave(page)
+    for page in fresh_ones:
+        page.context.close()
+    for page in used:
+        page.goto("about:blank")  # its session on the server ends
+        idle.append(page)
     assert not watch.elsewhere
     assert not watch.errors
 
@@ -82,12 +87,25 @@ class Watch:
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
         self._server = server
+        self._heard: dict = {
+            "websocket": self._connects,
+            "pageerror": lambda error: self.errors.append(str(error)),
+            "console": self._hear,
+        }
 
     def follow(self, page: Page) -> None:
-        page.route(lambda url: not self._local(url), self._refuse)
-        page.on("websocket", lambda socket: None if self._local(socket.url) else self.elsewhere.append(socket.url))
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", self._hear)
+        page.route(self._is_elsewhere, self._refuse)
+        for event, heard in self._heard.items():
+            page.on(event, heard)
+
+    def leave(self, page: Page) -> None:
+        page.unroute(self._is_elsewhere)
+        for event, heard in self._heard.items():
+            page.remove_listener(event, heard)
+
+    def _connects(self, socket: WebSocket) -> None:
+        if self._is_elsewhere(socket.url):
+            self.elsewhere.append(socket.url)
 
     def _hear(self, message: ConsoleMessage) -> None:
         # opened at a page of its own address, Streamlit first looks for its server below that address
@@ -95,9 +113,9 @@ class Watch:
         if message.type == "error" and not its_own:
             self.errors.append(message.text)
 
-    def _local(self, url: str) -> bool:
+    def _is_elsewhere(self, url: str) -> bool:
         parts = urlsplit(url)
-        return parts.netloc == self._server or parts.scheme in ("data", "blob", "about")
+        return parts.netloc != self._server and parts.scheme not in ("data", "blob", "about")
 
     def _refuse(self, route: Route) -> None:
         self.elsewhere.append(route.request.url)

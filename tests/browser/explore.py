@@ -13,6 +13,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page
 
 TIMEOUT = 120_000  # ms that a page may take: other tests run beside, and other machines are slower
+POLLING = 100  # ms between two looks at a page's state: at each frame, Chromium did little else
 SOURCE = Path(__file__).parents[2] / "viz" / "components" / "overview.js"
 
 LARGE = "chart => chart._fullData.find(trace => trace.xaxis === 'x' && trace.name !== 'blocked')"  # its picture
@@ -42,7 +43,7 @@ class Explore:
         self.page = page
         page.set_default_timeout(TIMEOUT)
         page.goto(address)
-        page.wait_for_function(self.STATE, timeout=TIMEOUT)
+        page.wait_for_function(self.STATE, timeout=TIMEOUT, polling=POLLING)
         self._state = self._settled()
 
     def after(self, action: Callable[[], Any]) -> "Explore":
@@ -50,7 +51,7 @@ class Explore:
         before = self._state
         action()
         self.page.wait_for_function(
-            f"before => {{ const now = ({self.STATE})(); return now && now !== before; }}", arg=before
+            f"before => {{ const now = ({self.STATE})(); return now && now !== before; }}", arg=before, polling=POLLING
         )
         self._state = self._settled()
         return self
@@ -240,7 +241,7 @@ class Explore:
             if same == 3:
                 return now
             state = now
-            self.page.wait_for_timeout(100)
+            self.page.wait_for_timeout(POLLING)
         raise AssertionError("the page does not come to rest within 10 seconds")
 
 

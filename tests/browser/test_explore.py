@@ -205,7 +205,7 @@ class TestLinks:
         assert address["causal"] == ["false"]
 
         page.page.get_by_role("button", name="Link to this view").click()
-        page.page.get_by_text("http", exact=False).nth(1).wait_for()
+        page.page.locator("code", has_text="http").nth(1).wait_for()
         links = [found for found in page.page.locator("code").all_inner_texts() if found.startswith("http")]
         assert len(links) == 2
         assert [("text" in parse_qs(urlsplit(link).query)) for link in links] == [False, True]

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from model.base import Model
 from model.kv_cache import batch_of
 from model.sampling import Continuation, Sampling, draw
-from tests.viz.packet import read_growing
+from tests.viz.packet import read_cells
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Once upon a time"
@@ -81,7 +81,7 @@ class Page:
     def weights(self) -> np.ndarray:
         """float [Q,K] of the heatmap."""
         (component,) = self.app.get("bidi_component")
-        return read_growing(component.proto.bytes).weights
+        return read_cells(component.proto.bytes)[1]
 
     def table(self) -> list[list[str]]:
         """The cells of the table of differences, the head left out."""
@@ -100,9 +100,3 @@ def written_by(model: Model, steps: int, sampling: Sampling = SAMPLING, text: st
         logits = model.run(batch_of(model, path.ids)).logits[0, -1]
         path = path.plus(draw(logits, sampling, len(path.ids)).token)
     return path
-
-
-def number_of(shown: str) -> float:
-    """ "2·10⁻⁶" and "0.21" as numbers."""
-    digits, _, power = shown.partition("·10⁻")
-    return float(digits) * 10.0 ** -(int(power.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) if power else 0)

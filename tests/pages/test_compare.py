@@ -3,6 +3,7 @@
 python -m pytest tests/pages/test_compare.py
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from model.base import Model
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui.compare.choosing import OTHER_TEXT
+from ui.compare.choosing import OTHER_TEXT, like
 from ui.examples import FIRST
 
 ROOT = Path(__file__).parents[2]
@@ -76,9 +77,13 @@ def test_two_texts(story: Model) -> None:
     assert "“·blew / ·lost” (11)" in page.sentence()
     page.app.text_area(key="b_text").set_value("Once upon a time")
     page.run()
+    assert next(one for one in page.said("caption") if one.startswith("After")).endswith("after “·time” (4) in B.")
+    page.app.selectbox(key="query_row").set_value(2)
+    page.run()
+    assert any("(2) in A, after “·upon” (2) in B" in one for one in page.said("caption"))
     assert "head_difference" not in page.figures()
     assert "different lengths" in page.sentence()
-    assert page.url == {"differs": "text"}  # the link has no text unless it is asked for
+    assert page.url == {"differs": "text", "query": "2"}  # the link has no text unless it is asked for
     page.app.text_area(key="b_text").set_value(" ")
     page.run()
     assert "expected a text for B, got none" in " ".join(page.said("error"))
@@ -113,6 +118,18 @@ def test_an_encoder_beside_a_decoder_predicts_nothing(folders: dict[str, str]) -
     page = Compare(model=folders["bert"], differs="model", b_model=folders["gpt2"], text=TEXT)
     assert page.shown("head_a").shape[0] == page.shown("head_b").shape[0] + 2  # its own marks around the text
     assert not [one for one in page.html() if 'class="numbers next"' in one]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "switched", "causal"),
+    [("bert", "gpt2", {}, True), ("bert", "gpt2", {"causal": True}, True), ("gpt2", "bert", {}, False),
+     ("gpt2", "mistral", {"causal": False}, False), ("bert", "bert", {"causal": True}, True)],
+)  # fmt: skip
+def test_b_s_model_has_the_masks_that_a_switched_and_else_its_own(
+    folders: dict[str, str], one: str, other: str, switched: dict[str, bool], causal: bool
+) -> None:
+    a, b = (catalog.load(folders[name]) for name in (one, other))
+    assert like(replace(a.standard, **switched), a, b) == replace(b.standard, causal=causal)
 
 
 def test_a_model_that_cannot_be_had_is_a_sentence() -> None:

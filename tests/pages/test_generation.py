@@ -16,7 +16,8 @@ from model.kv_cache import batch_of, network_of
 from model.sampling import Sampling, draw
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
-from tests.pages.generation import PROMPT, SAMPLING, Page, number_of, written_by
+from tests.pages.generation import PROMPT, SAMPLING, Page, written_by
+from tests.viz.spelled import number
 from ui.examples import EXAMPLES, FIRST
 from ui.generation.writing import NEXT
 from viz.numbers import percent
@@ -206,7 +207,7 @@ class TestTheCache:
     def test_on_and_off_are_the_same_numbers(self, story: Model, text: str) -> None:
         page = Page(text).press("step", 5)
         count = len(page.path.ids)
-        rows, probabilities, logits, exact = (number_of(cells[1]) for cells in page.table())
+        rows, probabilities, logits, exact = (number(cells[1]) for cells in page.table())
         assert rows <= 1e-5
         assert probabilities <= 1e-5
         assert logits <= 1e-3
@@ -271,7 +272,7 @@ class TestTheCache:
     def test_without_the_causal_mask_old_rows_change(self) -> None:
         page = Page().press("step", 5).section("lift")
         rows = page.table()
-        on, lifted = ([number_of(row[side]) for row in rows] for side in (1, 2))
+        on, lifted = ([number(row[side]) for row in rows] for side in (1, 2))
         assert max(on) <= 2e-5
         weight, first_layer, kept, logit, error = lifted
         assert first_layer <= 1e-5
@@ -316,4 +317,4 @@ class TestOtherModels:
 
     def test_our_own_kind_of_folder_has_a_cache(self, tiny_folder: Path) -> None:
         page = Page("the cat sat", model=str(tiny_folder)).press("step", 2)
-        assert number_of(page.table()[0][1]) <= 1e-5
+        assert number(page.table()[0][1]) <= 1e-5

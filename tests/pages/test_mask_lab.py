@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec, Stroke
+from tests.model.huggingface import more_families
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.examples import FIRST
@@ -265,3 +266,15 @@ def test_what_was_lifted_in_explore_is_lifted_here_and_the_other_way_round() -> 
     page.app.switch_page("pages/mask_lab.py")
     assert page.run()["mask_sliding"] == 4
     assert page["mask_sliding_on"]
+
+
+def test_a_layer_has_the_number_that_it_has_in_the_network(tmp_path: Path) -> None:
+    """Of this one's three layers the middle one alone has attention: its head is L1 H0 wherever it is named."""
+    page = Lab(model=str(save("lfm2", tmp_path / "lfm2", more_families.ALL["lfm2"])))
+    for section in SECTIONS:
+        page.app.button_group(key="section").set_value(section)
+        page.run()
+        said = " ".join([*page.html(), *(one.value for kind in ("caption", "info") for one in page.app.get(kind))])
+        assert "L0" not in said, section
+        assert ("L1" in said) == (section in ("reach", "fill")), section
+        assert ("Layers without attention are not counted" in said) == (section == "reach")

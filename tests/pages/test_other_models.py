@@ -69,6 +69,7 @@ def test_a_source_that_does_not_fit_is_said_to_be_cut(folders: dict[str, str]) -
 def test_a_links_own_text_and_target_are_left_out_together(folders: dict[str, str]) -> None:
     app = opened(model=folders["t5"], text=TEXT)
     app.text_area(key="target").set_value("on a mat")
+    app.session_state["link"] = True
     healthy(app.run())
     without, with_both = (code.value for code in app.code)
     assert "mat" not in without

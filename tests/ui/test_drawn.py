@@ -3,10 +3,12 @@
 python -m pytest tests/ui/test_drawn.py
 """
 
+import weakref
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 
 from model.jobs.kept import Kept
 from ui import results
@@ -55,11 +57,31 @@ def test_a_part_of_an_array_is_that_part_whenever_it_is_cut() -> None:
     assert len(calls) == 4
 
 
+def test_parts_of_a_tensor_are_the_same_whenever_they_are_cut() -> None:
+    kept = torch.tensor([[2.0, 3], [5, 7]])
+    assert [drawn(total, Numbers(kept[row].numpy(), [])) for row in (1, 1, 0)] == ["[]: 12.0", "[]: 12.0", "[]: 5.0"]
+    assert len(calls) == 2
+
+
 def test_every_argument_counts() -> None:
     numbers = Numbers(np.array([2.0]), ["a"])
     variants = (numbers, replace(numbers, names=["b"]), replace(numbers, names=[]))
     found = {drawn(total, one, more) for one in variants for more in (0.0, 1.0)} | {drawn(total, numbers, more=2.0)}
     assert len(found) == 7
+
+
+def test_what_is_drawn_holds_no_array(memory: Kept) -> None:
+    """Nobody would count it: of eight texts that nobody looks at any longer only the pictures are in memory."""
+    left = []
+    for number in range(8):
+        values = np.full(1000, float(number))
+        left.append(weakref.ref(values))
+        drawn(total, Numbers(values[1:], []))
+        calls.clear()
+        del values
+    assert not any(one() is not None for one in left)
+    fresh = [np.full(1000, float(number)) for number in range(8, 16)]  # at least one lies where another has lain
+    assert [drawn(total, Numbers(one[1:], [])) for one in fresh] == [f"[]: {one[1:].sum()}" for one in fresh]
 
 
 def test_no_number_is_the_same_as_no_number() -> None:

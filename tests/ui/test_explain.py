@@ -5,12 +5,15 @@ python -m pytest tests/ui/test_explain.py
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from model import catalog
+from model.heads.survey import Survey
 from model.settings import Settings
 from tests.model.huggingface import families
 from ui import explain
+from viz.view import HeadView
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,20 @@ def test_what_was_found_in_a_model_names_its_heads_once_where_all_attentions_hav
 
 def test_what_was_found_in_our_own_model() -> None:
     assert ", 6 layers, 6 heads, context " in explain.model_found(catalog.load("story"))
+
+
+def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> None:
+    future = np.array([[0.25, np.nan, 0.5]], np.float32)  # the second head's rows look at nothing
+    nothing = np.zeros((1, 3, 0), np.float32)
+    found = Survey(nothing, nothing > 0, future, np.full_like(future, np.nan), nothing)
+    one, every = explain.leaks(found, 0, 2)
+    assert (one.future, every.future) == (0.5, 0.375)
+    assert np.isnan(every.padding)
+
+
+def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
+    weights = np.tril(np.full((2, 2), 0.5, np.float32))
+    view = HeadView(
+        weights, weights, {"causal": weights == 0, "window": np.zeros((2, 2), bool)}, ["a", "b"], ["a", "b"]
+    )
+    assert "25.0 % of the cells are blocked, by causal." in explain.head_alt("L0 H0", view, False)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import pytest
+import streamlit as st
 import torch
 from streamlit.testing.v1 import AppTest
 
@@ -68,9 +69,15 @@ def test_only_what_takes_time_has_a_spinner() -> None:
     assert entered == ["spinner", "spinner"]
 
 
-def test_without_words_there_is_no_spinner_and_words_end_with_their_guard() -> None:
+def test_the_guards_own_words_spin_once_however_deep_the_waiting_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(st, "spinner", lambda words, **_: shown.append(words) or nullcontext())
     with guarded("Running …"):
-        with guarded():
-            assert isinstance(waiting(), nullcontext)
-        assert not isinstance(waiting(), nullcontext)
-    assert isinstance(waiting(), nullcontext)
+        with guarded(), waiting():
+            assert shown == []  # the inner guard has no words
+        with waiting(), waiting():
+            assert shown == ["Running …"]
+        with waiting():
+            assert shown == ["Running …"] * 2
+    with waiting():
+        assert len(shown) == 2

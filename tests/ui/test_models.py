@@ -137,9 +137,27 @@ class TestServedToOthers:
         assert len(answers) == 1
         assert "is not offered here" in answers.pop()
 
+    @pytest.mark.parametrize(
+        ("shared", "headers"),
+        [
+            ("true", {}),
+            ("", {"Host": "unmask.example.org"}),
+            ("", {"Host": "127.0.0.1:8501", "X-Forwarded-For": "203.0.113.7"}),
+        ],
+    )
+    def test_so_they_are_behind_a_proxy_of_the_same_machine(
+        self, shared: str, headers: dict[str, str], tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(type(st.context), "headers", headers)
+        monkeypatch.setenv("UNMASK_SHARED", shared)
+        (error,) = opened(str(tiny_folder)).error
+        assert "is not offered here" in error.value
+
     @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+    @pytest.mark.parametrize("host", ["127.0.0.1:8501", "localhost:80", "[::1]:8501"])
     def test_to_this_machine_alone_they_are_on(
-        self, address: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+        self, address: str, host: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(st, "get_option", lambda _: address)
+        monkeypatch.setattr(type(st.context), "headers", {"Host": host})
         assert opened(str(tiny_folder)).markdown[-1].value == str(tiny_folder)

@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 import unmask
+from model.masks import NATIVE
+from ui import link as pages
 from ui.link import View
 from unmask.__main__ import main
-from unmask.report_request import LONGEST_LINK, NATIVE, link_to
+from unmask.report_request import LONGEST_LINK, link_to
+from unmask.runs import Run
 from viz.explorer import AllHeads
 from viz.heads.every import MOST_CELLS, room_for
 from viz.report import Numbers, ReportView, report_page
@@ -53,6 +56,7 @@ def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     assert (view.model, view.layer, view.head, view.causal, view.text) == ("story", 2, 5, False, TEXT)
     assert view.padding is None  # as it was trained
     assert {"causal", "padding", "window", "chunk"} == set(NATIVE) <= set(View.model_fields)
+    assert LONGEST_LINK == pages.LONGEST_LINK
 
 
 def test_there_is_no_link_that_says_something_else() -> None:
@@ -104,8 +108,8 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     small = random.random((layers, heads, 64, 64), np.float32)
     drawn = AllHeads(small, np.zeros((layers, 64, 64), bool), views, [(0, 0)], tokens - 1)
     shares = np.zeros((layers, heads), np.float32)
-    numbers = Numbers([], np.zeros(0, np.float32), shares, shares)
-    return report_page(ReportView("noise", [], " ".join(labels), labels, drawn, numbers, None))
+    words = "noise", "random", "self", tokens, "none", "unmask"
+    return report_page(ReportView(*words, " ".join(labels), labels, drawn, Numbers(shares, shares)))
 
 
 @pytest.mark.parametrize(
@@ -117,3 +121,13 @@ def test_no_report_is_larger_than_8_mb(tokens: int, words: str) -> None:
     assert ("heads are here in full" in page) == bool(words)
     assert words in page
     assert MOST_CELLS == 144 * 128 * 128
+
+
+def test_where_no_token_has_a_loss_no_mean_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of one token, of a model that puts no start before it."""
+    run = unmask.load("story").run("a")
+    monkeypatch.setattr(Run, "losses", np.full(len(run.labels), np.nan, np.float32))
+    page = unmask.report(run).page()
+    assert "The next token" in page
+    assert "The mean is" not in page
+    assert "Loss of each token" not in page

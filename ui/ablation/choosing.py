@@ -11,7 +11,7 @@ from model.base import Model
 from model.heads.ablation import Head, HeadsOff, Way
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
-from ui import choices, controls, link
+from ui import choices, controls, link, run_view
 
 WAYS = {"zero": "zero", "mean": "mean of the text", "mask": "another mask"}
 IN_WORDS = {
@@ -56,10 +56,10 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     chosen = [first] if written is None else read(written)
     st.session_state.heads_chosen = [one for one in chosen if one[0] < layers and one[1] < heads]
     offered = [(layer, head) for layer in range(layers) for head in range(heads)]
-    numbers = model.describe()
+    names = run_view.layer_names(model, attention)
     st.multiselect(
         "Heads off", offered, key="heads_chosen", on_change=_take, placeholder="none", max_selections=MOST_OFF,
-        format_func=lambda one: f"L{numbers.layer_number(attention, one[0])} H{one[1]}",
+        format_func=lambda one: f"{names[one[0]]} H{one[1]}",
     )  # fmt: skip
     return tuple(st.session_state.heads_chosen)
 

@@ -9,15 +9,15 @@ from model.bug_clinic.bug import Bug
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.modules import part_at
 from ui import explain, page
+from ui.drawn import drawn
 from ui.head import show as show_figure
 from ui.run_view import RunView, shape_of
-from viz.bug_clinic import say_nan
-from viz.head import comparison_figure, head_figure, head_range
+from viz.bug_clinic import bug_figure
+from viz.head import head_figure, head_range
 from viz.room import WIDE
 from viz.view import HeadView
 
 ABOVE = 270  # pixels of what stands over the picture
-TITLES = ("with the bug", "right version", "bug − right")
 
 
 def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, head: int) -> HeadView:
@@ -42,7 +42,7 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
 
 def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, on: bool) -> None:
     """The head with the bug where it is on, and right; and how to read them."""
-    right = view(now, None, found.right, layer, head)
+    right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, found.right, layer, head))
     if not found.is_seen() or found.wrong is None:
         draw_alone(right, "the right version")
         say_key([right])
@@ -51,7 +51,8 @@ def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, o
         draw(None, right)
         say_key([right])
         return
-    wrong, nan = view(now, bug, found.wrong, layer, head), found.has_nan()
+    stages, nan = found.wrong, found.has_nan()
+    wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
     parts = shape_of(now)[1] if bug.key == "view" else 0
     draw(wrong, right, nan=nan)
     say_key([wrong] if parts else [wrong, right], nan=nan, parts=parts)
@@ -73,35 +74,34 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
     """
     dark = page.is_dark()
     if wrong is None:
-        figure, alt = head_figure(right, dark=dark, wide=WIDE), f"Heatmap of the right version: {_size(right)}."
+        figure, alt = drawn(head_figure, right, dark=dark, wide=WIDE), f"Heatmap of the right version: {_size(right)}."
     elif wrong.queries != right.queries:  # rows that mean something else cannot be compared cell by cell
         draw_alone(wrong)
         return
     else:
-        figure = comparison_figure(wrong, right, dark=dark, titles=TITLES)
+        figure = drawn(bug_figure, wrong, right, dark=dark, nan=nan)
         most = float(np.abs(wrong.weights - right.weights).max())
         alt = f"Heatmaps with the bug, right, and their difference: {_size(right)}; a weight changes by {most:.2f}."
-        if nan:
-            say_nan(figure)
     show_figure(figure, alt, room="pair", above=ABOVE, on_pick=None)
 
 
 def draw_alone(shown: HeadView, what: str = "a bug") -> None:
     """A heatmap beside which no other will stand."""
     alt = f"Heatmap of {what}: {_size(shown)}. The largest weight is {shown.weights.max():.2f}."
-    show_figure(head_figure(shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
+    show_figure(drawn(head_figure, shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
 
 
 def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None:
     """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
-    st.html(explain.key(shown, head_range(*shown)))
+    said = [drawn(explain.key, shown, head_range(*shown))]
     if nan:
-        st.html('<p class="key">With the bug, a row with nothing to look at holds NaN.</p>')
+        said.append('<p class="key">With the bug, a row with nothing to look at holds NaN.</p>')
     if parts:
-        st.html(
+        said.append(
             f'<p class="key">“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each '
             "head.</p>"
         )
+    st.html("".join(said))
 
 
 def _size(view: HeadView) -> str:

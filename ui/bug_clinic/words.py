@@ -13,6 +13,7 @@ from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import stretch
 from model.bug_clinic.rerun import other_layer
 from ui import results
+from ui.drawn import drawn
 from ui.explain import title_of
 from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
@@ -47,11 +48,15 @@ def table(bug: Bug, found: Examination) -> Markup:
     for key, law in LAWS.items():
         wrong, right = (Finding(one.amount, one.broken, law.of, one.error) for one in found.verdicts[key])
         rows.append(LawRow(law.words, wrong, right, law.needs, key == bug.law))
-    return law_table(rows)
+    return drawn(law_table, rows)
 
 
 def effects(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> list[str]:
-    """What the bug does here, in sentences."""
+    """What the bug does here, in sentences; remembered."""
+    return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, found, layer, head))
+
+
+def _effects(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> list[str]:
     if found.wrong is None:
         return []
     said = [_on_the_output(now, bug, found, layer), *_on_this_head(now, bug, found, head)]

@@ -8,8 +8,9 @@ import streamlit as st
 from model import catalog
 from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
-from ui import choices, controls, link, models, run_view
+from ui import choices, controls, link, models, query, run_view
 from ui.explain import title_of
+from ui.run_view import RunView
 
 DIFFERS = {"masks": "other masks", "text": "another text", "model": "another model"}
 OTHER_TEXT = "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, and Peter blew his silver"
@@ -78,7 +79,7 @@ def choose_text(model: Model) -> TokenizedText:
 
 def choose_masks(model: Model) -> MaskSpec:
     """B's masks: the model's standard ones, but for those that are switched."""
-    names = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
+    names = controls.switches(model)
     switched = set(st.session_state.b_off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
     for name in names:
@@ -88,11 +89,21 @@ def choose_masks(model: Model) -> MaskSpec:
     return replace(model.standard, **chosen)
 
 
-def like(spec: MaskSpec, model: Model) -> MaskSpec:
-    """A's masks for B's model: those that A lifted are lifted, all else is as B was trained."""
-    standard = MaskSpec(causal=model.standard.causal)
-    lifted: dict[str, Any] = {name: False for name in NATIVE if not getattr(spec, name)}
-    return replace(standard, **lifted)
+def like(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
+    """A's masks for B's model: those that A switched are as in A, all else is as B was trained."""
+    switched: dict[str, Any] = {
+        name: on for name in NATIVE if (on := getattr(spec, name)) != getattr(one.standard, name)
+    }
+    return replace(other.standard, **switched)
+
+
+def query_of_b(a: RunView, b: RunView, place: int) -> int:
+    """The token of B whose next one is predicted: its last until the reader picks one of A, then that of the same
+    number, or the nearest that there is. place: A's."""
+    ours, theirs = (side.run.queries.real(side.row) for side in (a, b))
+    if query.picked() is None:
+        return theirs.stop - 1
+    return min(max(theirs.start + place - ours.start, theirs.start), theirs.stop - 1)
 
 
 def titles(one: Model, other: Model) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from ui.cross_attention.lines import Lines
 from ui.cross_attention.runs import Part
 from ui.drawn import drawn
 from ui.markdown import escaped
+from ui.run_view import RunView
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip
 from viz.cross_attention.words import RULES, Answer, Breaks, breaks_table, breaks_words, judgement, step_words
 from viz.cross_attention.words import verdict as verdict_html
@@ -55,25 +56,27 @@ def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
     return found
 
 
-def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> str:
+def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, now: RunView) -> str:
     """What is written for the row, whether it is right, and how sure the model is."""
+    return verdict_html(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
+
+
+def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer:
     standard = runs.written(model, lines, model.standard)
     text, wrote = lines.reading.rows[row], standard.texts[row]
     chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
     least = int(np.argmin(chances))
     lifted = "" if spec == model.standard else _name_of(spec)
     now = runs.written(model, lines, spec).texts[row]
-    return verdict_html(
-        Answer(
-            meant=written_dates.read(text),
-            wrote=wrote,
-            day=written_dates.read_iso(wrote),
-            least=chances[least],
-            at=f"{wrote[least : least + 1] or 'the end'} (character {least + 1})",
-            lifted=lifted,
-            now=now,
-            now_day=written_dates.read_iso(now),
-        )
+    return Answer(
+        meant=written_dates.read(text),
+        wrote=wrote,
+        day=written_dates.read_iso(wrote),
+        least=chances[least],
+        at=f"{wrote[least : least + 1] or 'the end'} (character {least + 1})",
+        lifted=lifted,
+        now=now,
+        now_day=written_dates.read_iso(now),
     )
 
 
@@ -89,19 +92,21 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
         step = ours.choose_step(standard.outputs)
     with layer_head:
         layer, head = ours.choose_head(model, "cross")
-    strip.html(written_strip(standard.outputs, now.probabilities, standard.probabilities if changed else None, step))
-    found = runs.alignment(part.now, runs.view(part.now, layer, head), now, step)
-    st.html(step_words(found))
+    others = standard.probabilities if changed else None
+    strip.html(drawn(written_strip, standard.outputs, now.probabilities, others, step))
+    found = runs.alignment(part.now, layer, head, now, step)
+    st.html(drawn(step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
-        st.plotly_chart(alignment_figure(found), key="alignment", config=page.CHART, alt=alignment_alt(found))
+        figure = drawn(alignment_figure, found)
+        st.plotly_chart(figure, key="alignment", config=page.CHART, alt=drawn(alignment_alt, found))
         st.caption(
             f"Above, the chosen step's row over the source. Below, lines as opaque as the weight is large, the "
             f"{LINES_A_STEP} heaviest of each step, the chosen step's in red."
         )
     position = standard.queries.start + step
     some = (runs.candidates(part.now, position), runs.candidates(part.standard, position))
-    table.html(next_token_table(*some, changed=changed))
+    table.html(drawn(next_token_table, *some, changed=changed))
 
 
 def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
@@ -113,19 +118,24 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
             _heatmap(model, parts, part, shown)
 
 
-def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> None:
+def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, standard: RunView) -> None:
     """Every choice of masks, measured."""
     st.markdown("#### What breaks when a mask is lifted")
+    rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
+    st.html(drawn(breaks_table, rows, _name_of(spec), runs.SAMPLE) + drawn(breaks_words, *rows[:3]))
+    with st.expander("What the model reads, and the rules where people disagree"):
+        shapes = len(written_dates.TEMPLATES) + len(written_dates.NUMERIC)
+        st.markdown(RULES.format(shapes=shapes, held_out=written_dates.HELD_OUT_DAYS))
+
+
+def _breaks(model: DatesModel, lines: Lines, row: int) -> list[Breaks]:
+    """Of every choice of masks."""
     meant, rows = written_dates.read(lines.reading.rows[row]), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
         judged = judgement(meant, wrote, written_dates.read_iso(wrote))
         rows.append(Breaks(name, wrote, judged, found.exact, found.characters, found.probability))
-    st.html(breaks_table(rows, _name_of(spec), runs.SAMPLE))
-    st.html(breaks_words(*rows[:3]))
-    with st.expander("What the model reads, and the rules where people disagree"):
-        shapes = len(written_dates.TEMPLATES) + len(written_dates.NUMERIC)
-        st.markdown(RULES.format(shapes=shapes, held_out=written_dates.HELD_OUT_DAYS))
+    return rows
 
 
 def losses(part: Part, *, changed: bool) -> None:
@@ -134,9 +144,9 @@ def losses(part: Part, *, changed: bool) -> None:
     if now is None or standard is None:
         return
     curves = (now.losses, standard.losses)
-    st.caption(explain.loss_caption(*curves, changed=changed))
-    figure = loss_figure(*curves, part.now.run.batch.pieces[part.now.row], changed=changed)
-    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+    st.caption(drawn(explain.loss_caption, *curves, changed=changed))
+    figure = drawn(loss_figure, *curves, part.now.run.batch.pieces[part.now.row], changed=changed)
+    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
 
 
 def _name_of(spec: MaskSpec) -> str:

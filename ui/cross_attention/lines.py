@@ -177,10 +177,10 @@ def choose_head(model: Model, part: str) -> tuple[int, int | None]:
     offered = [MEAN, *range(heads)]
     if st.session_state[head_key] not in offered:
         st.session_state[head_key] = MEAN
-    left, right = st.columns(2)
-    left.selectbox("Layer", range(layers), key=layer_key)
     name: Callable[[Any], str] = lambda head: "mean of heads" if head == MEAN else str(head)  # noqa: E731
-    right.selectbox("Head", offered, key=head_key, format_func=name)
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox("Layer", range(layers), key=layer_key)
+        st.selectbox("Head", offered, key=head_key, format_func=name)
     return chosen_head(part)
 
 

@@ -14,7 +14,6 @@ from model.predictions import logits_at, predictions
 from model.text import TokenBatch
 from ui import results, run_view
 from ui.cross_attention.lines import PARTS, Lines
-from ui.drawn import drawn
 from ui.run_view import RunView
 from viz.cross_attention.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
@@ -38,9 +37,16 @@ def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]
 
 
 def view(found: RunView, layer: int, head: int | None) -> HeadView:
-    """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name."""
+    """A head to draw, or the mean of the layer's heads; padding by its sign, which takes less room than its name.
+
+    Remembered, as all that is made here of answers.
+    """
+    return found.kept(("signed head", layer, head), lambda: _view(found, layer, head))
+
+
+def _view(found: RunView, layer: int, head: int | None) -> HeadView:
     if head is None:
-        one = drawn(_mean, [found.head(layer, number) for number in range(run_view.shape_of(found)[1])])
+        one = _mean([found.head(layer, number) for number in range(run_view.shape_of(found)[1])])
     else:
         one = found.head(layer, head)
     queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
@@ -69,6 +75,10 @@ def steps(found: RunView, standard: RunView) -> Steps:
 
     The last output is what would come next under the standard masks.
     """
+    return found.kept("steps", lambda: _steps(found, standard))
+
+
+def _steps(found: RunView, standard: RunView) -> Steps:
     batch, row = found.run.batch, found.row
     here = batch.real(row)
     written = slice(here.start + 1, here.stop)
@@ -86,13 +96,22 @@ def logits_after(found: RunView, position: int) -> torch.Tensor:
 
 def candidates(found: RunView, position: int) -> list[Candidate]:
     """The likeliest tokens after a position of the target."""
-    top = logits_after(found, position).softmax(-1).topk(CANDIDATES)
+    return found.kept(("candidates", position), lambda: _candidates(found, position))
+
+
+def _candidates(found: RunView, position: int) -> list[Candidate]:
+    chances = logits_after(found, position).softmax(-1)
+    top = chances.topk(min(CANDIDATES, len(chances)))
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [Candidate(found.model.label(token), chance) for token, chance in pairs]
 
 
-def alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Alignment:
-    """The cross-attention of each step."""
+def alignment(found: RunView, layer: int, head: int | None, some: Steps, step: int) -> Alignment:
+    """The cross-attention of each step, which a head does, or the mean of the layer's heads."""
+    return found.kept(("alignment", layer, head, step), lambda: _alignment(found, view(found, layer, head), some, step))
+
+
+def _alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Alignment:
     keep_source = found.run.keys.keep[found.row].numpy()
     rows = some.queries
     return Alignment(

@@ -6,8 +6,10 @@ from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
 from ui import page
+from ui.drawn import drawn
 from ui.generation.compared import compared, compared_exactly
 from ui.generation.writing import Writing
+from ui.guard import guarded
 from viz.generation.cache import MOST_KEYS, CachedRow, cached_row_figure, differences_table
 from viz.numbers import number
 
@@ -27,7 +29,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     """The newest row by a cached step and by a full run, and all their differences."""
     ids = writing.path.ids
     start = max(min(len(writing.path.prompt), len(ids) - 1), len(ids) - MOST_COMPARED)
-    with st.spinner("Running both ways …", show_time=True):
+    with guarded("Running both ways …"):
         found = compared(model, ids, start)
         exact = compared_exactly(model, ids, start)
     count, size = len(ids), f"{found.cache_bytes / 1e6:,.2f} MB"
@@ -66,7 +68,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     with row:
         keys = [model.label(token) for token in ids]
         rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
-        figure = cached_row_figure(CachedRow(*rows, found.allowed[0].numpy(), keys))
+        figure = drawn(cached_row_figure, CachedRow(*rows, found.allowed[0].numpy(), keys))
         alt = (
             f"The mask of the cached step, {open_cells} of {count} cells open, and under it the newest row of "
             f"L{layer} H{head} by the cached step and by the full run: at most {number(float(found.rows.max()))} apart."

@@ -4,14 +4,13 @@ import streamlit as st
 
 from model.base import Model
 from model.sampling import MOST_WRITTEN, Choice, Continuation, Sampling
-from ui import explain, models, page
+from ui import explain, models
+from ui.canvas import canvas
 from ui.generation import writing as generation
 from ui.generation.run import advance, choice_of, look_at
 from ui.generation.writing import NEXT, SECONDS, Writing, take
 from ui.guard import guarded
 from ui.markdown import escaped
-from viz.components import GROWING_HTML, source
-from viz.generation.growing import growing_packet
 from viz.generation.writing import (
     Chance,
     Scene,
@@ -22,6 +21,7 @@ from viz.generation.writing import (
     settings,
     text_html,
 )
+from viz.heads.picture import growing_packet
 from viz.numbers import TOP
 from viz.palette import MARK
 from viz.signs import signs
@@ -46,12 +46,12 @@ STYLE = f"""
   .chance.gone .bar:last-child {{ visibility: hidden; }}
   .chance.gone {{ opacity: .65; }}
   .chance.drawn {{ font-weight: 600; }}
-  .st-key-candidates [data-testid="stHorizontalBlock"] {{ flex-wrap: nowrap; }}
-  .st-key-candidates [data-testid="stColumn"] {{ min-width: 0; }}
+  .st-key-candidates.stVerticalBlock {{ display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.6fr);
+    gap: .25rem 1rem; align-items: center; }}
+  .st-key-candidates > :first-child {{ grid-column: 1 / -1; }}
   .chance.head b {{ width: 8.6rem; flex: none; }}
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
-  .st-key-candidates [data-testid="stVerticalBlock"], .st-key-candidates {{ gap: .25rem; }}
   .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 6em; overflow-y: auto; }}
   @media (max-width: 700px) {{
     .st-key-generation_scene p.sentence, .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 12em; }}
@@ -59,12 +59,7 @@ STYLE = f"""
 </style>
 """
 
-_growing = st.components.v2.component(
-    "unmask_growing",
-    html=GROWING_HTML,
-    css=source("growing.css"),
-    js=source("packet.js", "growing.js", "streamlit.js"),
-)
+_growing = canvas("heatmap")
 
 
 def show(model: Model, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
@@ -183,13 +178,11 @@ def _candidates(model: Model, writing: Writing, choice: Choice, place: int | Non
     with st.container(key="candidates"):
         st.html(chances_head("next token" if place is None else f"token {len(path.prompt) + place}"))
         for rank, one in enumerate(shown):
-            button, share = st.columns([1, 1.6], vertical_alignment="center", gap="small")
             drawn = one.token == choice.token
-            with button:
-                st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
-                          type="primary" if drawn else "secondary", on_click=take,
-                          args=(at, one.token, one.before))  # fmt: skip
-            share.html(chance_html(one, drawn=drawn))
+            st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
+                      type="primary" if drawn else "secondary", on_click=take,
+                      args=(at, one.token, one.before))  # fmt: skip
+            st.html(chance_html(one, drawn=drawn))
     filled = "the one drawn" if place is None else "the one in the text"
     click = "click another to take that path instead" if free else "there is no room for another"
     click = "pause to take another" if writing.playing else click
@@ -203,7 +196,7 @@ def _heatmap(view: HeadView, row: int, name: str) -> str:
     last = begin, min(begin + MOST_ROWS, length)
     shown = cropped(view, last, last)
     alt = explain.head_alt(name, shown, False)
-    _growing(data=growing_packet(shown, row - begin, alt, dark=page.is_dark()), key="head_figure")
+    _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
     part = f"shows positions {begin} to {end - 1} of {length} and " if end - begin < length else ""
     hatched = " Hatched: blocked by a mask." if shown.any_blocked().any() else ""

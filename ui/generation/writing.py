@@ -129,21 +129,21 @@ def begin(model: Model, text: str) -> list[str]:
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     """How a token is drawn, and whether the cache is on; off for a model that has none here."""
     state = st.session_state
-    temperature, top_k, top_p, number, cache = st.columns([1.2, 0.8, 1.2, 0.8, 1], vertical_alignment="bottom")
-    temperature.slider("Temperature", 0.0, 2.0, step=0.05, key="temperature",
-                       help="Logits are divided by it: below 1 the likely get likelier. 0: the likeliest.")  # fmt: skip
-    top_k.number_input("Top-k", 0, MOST_K, step=1, key="top_k",
-                       help="Only so many likeliest tokens are left. 0: all. After the temperature.")  # fmt: skip
-    top_p.slider("Top-p", 0.05, 1.0, step=0.01, key="top_p",
-                 help="Only the fewest likeliest tokens with this share are left. 1: all. After top-k.")  # fmt: skip
-    number.number_input("Seed", 0, MOST_SEED, step=1, key="seed",
+    ours = kv_cache.network_of(model) is not None
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.slider("Temperature", 0.0, 2.0, step=0.05, key="temperature",
+                  help="Logits are divided by it: below 1 the likely get likelier. 0: the likeliest.")  # fmt: skip
+        st.number_input("Top-k", 0, MOST_K, step=1, key="top_k",
+                        help="Only so many likeliest tokens are left. 0: all. After the temperature.")  # fmt: skip
+        st.slider("Top-p", 0.05, 1.0, step=0.01, key="top_p",
+                  help="Only the fewest likeliest tokens with this share are left. 1: all. After top-k.")  # fmt: skip
+        st.number_input("Seed", 0, MOST_SEED, step=1, key="seed",
                         help="The random number of each position comes of the seed and the position alone: the same "
                         "steps write the same text.")  # fmt: skip
-    ours = kv_cache.network_of(model) is not None
-    if ours:
-        cache.toggle("Key-value cache", key="cache",
-                     help="On: a step computes the newest row alone, against the keys and values of the rows before. "
-                     "Off: a step computes every row again.")  # fmt: skip
+        if ours:
+            st.toggle("Key-value cache", key="cache",
+                      help="On: a step computes the newest row alone, against the keys and values of the rows before. "
+                      "Off: a step computes every row again.")  # fmt: skip
     sampling = Sampling(float(state.temperature), int(state.top_k), float(state.top_p), int(state.seed))
     return sampling, ours and state.cache
 

@@ -12,6 +12,7 @@ from model.heads.finder import weight_there
 from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
+from ui.markdown import escaped
 from viz.head_atlas.tables import ranked_table
 
 MOST_SHOWN = 10  # heads
@@ -51,11 +52,12 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         pieces = batch.pieces[0][:MOST_MARKED]
     st.caption("Heads that look from a token to another: mark both in the first line of the text on the left.")
     places = list(range(len(pieces)))
-    _mark_first(line, batch.ids[0, : len(pieces)])
-    st.pills("Tokens that look", places, format_func=lambda place: _shown(pieces[place]), selection_mode="multi",
-             key="atlas_queries", wrap=True)  # fmt: skip
-    st.pills("Tokens looked at", places, format_func=lambda place: _shown(pieces[place]), selection_mode="multi",
-             key="atlas_keys", wrap=True)  # fmt: skip
+    _mark_first((model.key, line), batch.ids[0, : len(pieces)])
+    labels = [escaped(_shown(piece)) for piece in pieces]
+    st.pills("Tokens that look", places, format_func=labels.__getitem__, selection_mode="multi", key="atlas_queries",
+             wrap=True)  # fmt: skip
+    st.pills("Tokens looked at", places, format_func=labels.__getitem__, selection_mode="multi", key="atlas_keys",
+             wrap=True)  # fmt: skip
     queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
     if not queries or not keys:
         st.info("Mark at least one token that looks and one that is looked at.")
@@ -69,14 +71,14 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     _ranked(atlas, weights, "weight there", "atlas_take_marks")
 
 
-def _mark_first(line: str, ids: Tensor) -> None:
-    """Of a text not seen before: its last token, and what followed that token the last time, or the token before."""
-    if st.session_state.get("atlas_marked") == line and "atlas_queries" in st.session_state:
+def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
+    """Of a model or text not seen before: the last token, and what followed it the last time, or the token before."""
+    if st.session_state.get("atlas_marked") == tokens_of and "atlas_queries" in st.session_state:
         return
     last = len(ids) - 1
     follower = int(measures.followers(ids)[last])
     key = follower if follower > 0 else max(last - 1, 0)
-    st.session_state.update(atlas_marked=line, atlas_queries=[last], atlas_keys=[key])
+    st.session_state.update(atlas_marked=tokens_of, atlas_queries=[last], atlas_keys=[key])
 
 
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:

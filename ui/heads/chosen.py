@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from ui import results
+from ui.heard import heard
 from ui.link import PINS
 from ui.run_view import RunView
 from viz.view import HeadView
@@ -58,8 +59,8 @@ def pins() -> list[int]:
 def hearing(key: str) -> Callable[[], None]:
     """A callback: what the component under this key sent becomes the choices of the same names, if it makes sense."""
 
-    def heard() -> None:
-        sent = st.session_state.get(key) or {}  # gone where another page was chosen meanwhile
+    def take() -> None:
+        sent = heard(key)
         if isinstance(sent.get("query"), int):
             st.session_state.query = sent["query"]
         if isinstance(sent.get("pins"), str):
@@ -67,4 +68,4 @@ def hearing(key: str) -> Callable[[], None]:
         if sent.get("towards") in ("at", "by"):
             st.session_state.towards = sent["towards"]
 
-    return heard
+    return take

@@ -1,5 +1,7 @@
 """The chosen head in one row of views, one at a time: the others are neither computed nor sent."""
 
+from importlib import import_module
+
 import streamlit as st
 
 from ui import query
@@ -8,7 +10,7 @@ from ui.run_view import RunView
 from viz.heads.colours import Colours
 from viz.view import HeadView
 
-VIEWS = {
+VIEWS = {  # each a module beside this one, imported when it is chosen, with show(chosen)
     "tokens": "Tokens",
     "arcs": "Arcs",
     "bars": "Bars",
@@ -23,31 +25,7 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
     st.segmented_control("This head as", list(VIEWS), format_func=VIEWS.__getitem__, key="view", required=True,
                          label_visibility="collapsed")  # fmt: skip
     chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.chosen(now))
-    view = st.session_state.view
-    if view == "tokens":
-        from ui.heads import tokens
-
-        tokens.show(chosen)
-    elif view == "arcs":
-        from ui.heads import arcs
-
-        arcs.show(chosen)
-    elif view == "bars":
-        from ui.heads import bars
-
-        bars.show(chosen)
-    elif view == "carried":
-        from ui.heads import carried
-
-        carried.show(chosen)
-    elif view == "why":
-        from ui.heads import why
-
-        why.show(chosen)
-    elif view == "numbers":
-        from ui.heads import numbers
-
-        numbers.show(chosen)
+    import_module(f".{st.session_state.view}", __package__).show(chosen)
 
 
 def colours() -> Colours:

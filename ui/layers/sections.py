@@ -1,6 +1,7 @@
 """The page's three pictures: the logit lens, one token layer by layer, and all tokens at one layer."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,6 +14,7 @@ from model.jobs.job import ModelRef
 from model.text import TokenBatch
 from ui import explain, page, query, results
 from ui import head as head_picture
+from ui.drawn import drawn
 from ui.layers.choosing import OVER, Over
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -62,19 +64,19 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
     found = _lens(chosen, now, begin, end)
     other = None if standard is None else _lens(chosen, standard, begin, end)
     if (begin, end) != (real.start, real.stop):
-        st.caption(f"Shown are positions {begin} to {end - 1} of {real.stop - real.start}, those around the query.")
+        count, where = real.stop - real.start, f"positions {begin} to {end - 1}"
+        st.caption(f"Shown are {end - begin} of {count} tokens, those around the query: {where}.")
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
-    left.html(lens_table(found, chosen.pieces, chosen.query, other))
-    left.html(key(compared=other is not None))
+    left.html(drawn(lens_table, found, chosen.pieces, chosen.query, other) + key(compared=other is not None))
     if inside:
         right.markdown(f"#### After “{escaped(chosen.pieces[chosen.query])}”, layer by layer")
-        right.html(candidates_table(found, chosen.query - begin))
+        right.html(drawn(candidates_table, found, chosen.query - begin))
     st.caption(LENS)
     if not inside:
         return "The query is padding: choose another."
-    return words.lens_sentence(found, chosen.query - begin, chosen.pieces[chosen.query], other)
+    return drawn(words.lens_sentence, found, chosen.query - begin, chosen.pieces[chosen.query], other)
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
@@ -87,13 +89,16 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
 
 def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, standard: RunView | None) -> str:
     """Layers by keys; gives the sentence."""
-    view = _token(chosen, over, names, now)
-    other = None if standard is None else _token(chosen, over, names, standard)
+    what = ("token", over, chosen.query)
+    view, *others = [
+        of.kept(what, partial(_token, chosen, over, names, of)) for of in (now, standard) if of is not None
+    ]
+    other = others[0] if others else None
     real = chosen.batch.real(chosen.row)
     if now.masks.padding and (standard is None or standard.masks.padding):
         view = view.cropped(real.start, real.stop)
         other = None if other is None else other.cropped(real.start, real.stop)
-    figure = token_figure(view, other, dark=page.is_dark())
+    figure = drawn(token_figure, view, other, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
     st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
     alone = ATTENTION_ALONE if over in ("rollout", "flow") else ""
@@ -105,7 +110,11 @@ def show_all(
     chosen: Chosen, over: Over, layer: int, name: str, part: tuple[int, int], now: RunView, standard: RunView | None
 ) -> str:
     """Queries by keys at one layer; gives the sentence, which is about the query."""
-    views = [_map(chosen, over, layer, one) for one in (now, standard) if one is not None]
+    views = [
+        one.kept(("map", over, layer), partial(_map, chosen, over, layer, one))
+        for one in (now, standard)
+        if one is not None
+    ]
     picture, below = st.container(), st.container()
     with below:
         keep = chosen.batch.keep[chosen.row].numpy()
@@ -114,12 +123,7 @@ def show_all(
     shown = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     framed = query.picked()
-    figure = (
-        comparison_figure(*shown, dark=dark, query=framed)
-        if len(shown) > 1
-        else head_figure(shown[0], dark=dark, wide=WIDE, query=framed)
-    )
-    _say(figure, UNITS[over])
+    figure = drawn(_map_figure, shown, UNITS[over], dark=dark, query=framed)
     with picture:
         alt = f"{OVER[over].capitalize()} in {name}, {len(shown[0].queries)} queries by {len(shown[0].keys)} keys."
         head_picture.show(figure, alt, room="pair", zooms=True)
@@ -161,6 +165,17 @@ def _of_query(view: HeadView, chosen: Chosen, over: Over, name: str) -> TokenVie
     here = slice(chosen.query, chosen.query + 1)
     masks = {mask: cells[here] for mask, cells in view.blocked.items()}
     return TokenView(view.weights[here], masks, [name], chosen.pieces, UNITS[over])
+
+
+def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:
+    """One, or two and their difference."""
+    figure = (
+        comparison_figure(*views, dark=dark, query=query)
+        if len(views) > 1
+        else head_figure(views[0], dark=dark, wide=WIDE, query=query)
+    )
+    _say(figure, unit)
+    return figure
 
 
 def _say(figure: go.Figure, unit: str) -> None:

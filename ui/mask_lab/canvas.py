@@ -4,18 +4,15 @@ import streamlit as st
 
 from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
+from ui.canvas import canvas
+from ui.drawn import drawn
+from ui.heard import heard
 from ui.mask_lab import compose
 from ui.run_view import RunView
-from viz.components import MASK_HTML, VIEWS, source
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.view import MOST_CELLS
 
-_component = st.components.v2.component(
-    "unmask_mask",
-    html=MASK_HTML,
-    css=source("mask.css"),
-    js=source(*VIEWS["mask"], "streamlit.js"),
-)
+_component = canvas("mask")
 
 
 def masks_of(now: RunView, layer: int, head: int) -> MaskView:
@@ -40,8 +37,14 @@ def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: 
 
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
-    packet = canvas_packet(
-        view, rows=rows, columns=columns, epoch=compose.epoch(), number=compose.number(), most=MOST_STROKES
+    packet = drawn(
+        canvas_packet,
+        view,
+        rows=rows,
+        columns=columns,
+        epoch=compose.epoch(),
+        number=compose.number(),
+        most=MOST_STROKES,
     )
     with st.container(key=f"one_{key}"):
         _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
@@ -49,7 +52,7 @@ def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: 
 
 def take(key: str, text: str) -> None:
     """What the component under this key sent goes to compose's drawing; anything that is no drawing changes nothing."""
-    drawing = (st.session_state.get(key) or {}).get("drawn")  # gone where another page was chosen meanwhile
+    drawing = heard(key).get("drawn")
     if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
         return  # of a drawing that the page has replaced since
     try:

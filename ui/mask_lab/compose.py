@@ -44,7 +44,6 @@ ROWS = (
 )  # fmt: skip
 MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
-WIDTHS = (0.9, 1.2, 1.1, 1.1)  # of the columns that the switches stand in
 DRAWN = "What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
 ALL_KEYS = (
@@ -111,25 +110,22 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
-    native = [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
-    with st.container(gap="xsmall"):
-        places = iter([place for _ in range(4) for place in st.columns(WIDTHS, gap="small")])
-    for name in native:
-        with next(places):
+    native = controls.switches(model)
+    with st.grid(4, min_column_width=160, gap=("xxsmall", "small"), vertical_alignment="center"):
+        for name in native:
             _choose_native(model, name)
-    chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
-    chosen["padding_queries"] = chosen["padding"] and st.session_state.mask_padding_queries
-    for row in ROWS:
-        with next(places):
+        chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
+        chosen["padding_queries"] = chosen["padding"] and st.session_state.mask_padding_queries
+        for row in ROWS:
             chosen[row.field] = _choose_row(row)
-    with next(places):
         chosen["drawn"] = _choose_drawn()
     restart = bool(chosen["documents"]) and st.session_state.mask_restart
     return replace(model.standard, **chosen, positions="documents" if restart else "counted")
 
 
-def choose_where(layers: int, layer: int) -> str:
-    """Where the composed masks hold; of some layers, in the one shown until others are chosen."""
+def choose_where(names: list[str], layer: int) -> str:
+    """Where the composed masks hold; of some layers, in the one shown until others are chosen. names: of all layers."""
+    layers = len(names)
     gone = [one for one in st.session_state.mask_layers if one >= layers]
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
@@ -141,7 +137,7 @@ def choose_where(layers: int, layer: int) -> str:
     if st.session_state.mask_where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]
         st.multiselect("Layers", range(layers), key="mask_layers", placeholder="Choose layers",
-                       label_visibility="collapsed")  # fmt: skip
+                       format_func=names.__getitem__, label_visibility="collapsed")  # fmt: skip
     return st.session_state.mask_where
 
 
@@ -211,17 +207,19 @@ def for_link(spec: MaskSpec) -> str | None:
 
 
 def _choose_native(model: Model, name: str) -> None:
+    if name != "padding":
+        controls.mask_switch(model, name)
+        return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         controls.mask_switch(model, name)
-        if name == "padding" and st.session_state.padding:
+        if st.session_state.padding:
             st.checkbox("queries too", key="mask_padding_queries", width="content",
                         help="Padding looks at nobody either: its rows have nothing to attend to.")  # fmt: skip
 
 
 def _choose_drawn() -> tuple[Stroke, ...]:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.toggle("Drawn", key="mask_drawn_on", help=DRAWN, width="content", on_change=_show_anew,
-                  disabled=not st.session_state.mask_drawn)  # fmt: skip
+    st.toggle("Drawn", key="mask_drawn_on", help=DRAWN, width="content", on_change=_show_anew,
+              disabled=not st.session_state.mask_drawn)  # fmt: skip
     return st.session_state.mask_drawn if st.session_state.mask_drawn_on else ()
 
 

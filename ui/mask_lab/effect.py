@@ -1,11 +1,13 @@
 """What the composed masks do to a run: the sentence above the pictures, and the section that shows its numbers."""
 
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
 from model.heads.reach import Look, answers_known, ways_to
 from ui import explain, page, query
+from ui.drawn import drawn
 from ui.run_view import Predictions, RunView
 from viz.mask_lab.effect import (
     MOST_ANSWERS,
@@ -13,11 +15,11 @@ from viz.mask_lab.effect import (
     after_query,
     answers_table,
     effect,
-    mark_query,
+    losses_figure,
     no_predictions,
     standard_masks,
 )
-from viz.numbers import loss_figure, next_token_table
+from viz.numbers import next_token_table
 
 
 def sentence(now: RunView, standard: RunView, chosen: int) -> str:
@@ -38,19 +40,22 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     changed = now.masks != standard.masks
     curves = (predictions.losses, others.losses)
     left, right = st.columns(2, gap="medium")
-    left.html(after_query(found, changed=changed))
-    left.html(next_token_table(predictions.candidates, others.candidates, changed=changed))
+    follows = drawn(next_token_table, predictions.candidates, others.candidates, changed=changed)
+    left.html(after_query(found, changed=changed) + follows)
     with right:
-        st.caption(explain.loss_caption(*curves, changed=changed))
-        figure = loss_figure(*curves, found.pieces, changed=changed)
-        mark_query(figure, found)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=explain.loss_alt(*curves))
+        st.caption(drawn(explain.loss_caption, *curves, changed=changed))
+        figure = drawn(losses_figure, found, changed=changed)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
     if found.known:
-        st.html(answers_table(found))
+        st.html(drawn(answers_table, found))
 
 
 def effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
-    """None for a model that predicts no next token."""
+    """None for a model that predicts no next token; remembered."""
+    return now.kept(("effect", chosen), lambda: _effect_of(now, standard, chosen))
+
+
+def _effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
     predictions, others = _predictions(now, standard, chosen)
     if predictions is None or others is None:
         return None
@@ -78,10 +83,13 @@ def _known(view: RunView) -> list[int]:
 
 
 def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[Look, ...]]:
-    """How the answers of some of them get out."""
+    """How the answers of some of them get out, layers numbered as in the network."""
     if not tokens:
         return {}
-    return _of_the_predicted_text(view).ask(ways_to, tuple(tokens))
+    text = _of_the_predicted_text(view)
+    number = partial(view.model.describe().layer_number, text.run.attention)
+    found = text.ask(ways_to, tuple(tokens))
+    return {token: tuple(replace(look, layer=number(look.layer)) for look in looks) for token, looks in found.items()}
 
 
 def _of_the_predicted_text(view: RunView) -> RunView:

@@ -25,15 +25,15 @@ def show(now: RunView, layer: int, head: int) -> None:
         measured: OnAHead = now.ask(on_a_head, layer, head)
         found = measured.comparison
     st.html(fills_sentence(found))
-    st.html(fills_table(found) + f'<p class="key">{_about(measured, layer, head)}</p>')
+    st.html(fills_table(found) + f'<p class="key">{_about(measured, now.name(layer, head))}</p>')
     st.html(order_sentence(found) + order_table(found))
     with st.expander("Why"):
         st.markdown(HOW)
 
 
-def _about(measured: OnAHead, layer: int, head: int) -> str:
+def _about(measured: OnAHead, name: str) -> str:
     found = measured.comparison
-    parts = [f"The scores are those of L{layer} H{head} on this text; {_blocked(found)}."]
+    parts = [f"The scores are those of {name} on this text; {_blocked(found)}."]
     parts.append(
         "No row is blocked as a whole, so a copy of the last one is, for the demonstration."
         if found.empty_row is None

@@ -5,7 +5,7 @@ import streamlit as st
 from model.heads.reach import shown_reach
 from ui import head as head_picture
 from ui import page
-from ui.run_view import RunView
+from ui.run_view import RunView, layer_names
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 
 HOW = """
@@ -42,6 +42,7 @@ def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
         blocked=found.blocked,
         tokens=list(now.run.keys.pieces[now.row]),
         query=chosen,
+        names=layer_names(now.model, now.run.attention),
     )
 
 
@@ -51,6 +52,8 @@ def _key(now: RunView, view: ReachView) -> str:
         parts.append("Grey: never.")
     if now.masks.heads:
         parts.append("The heads' masks differ: a cell of a layer is open when at least one head may look.")
+    if now.model.describe().other_layers():
+        parts.append("Layers without attention are not counted, whatever they pass on.")
     if len(view.tokens) > MOST_CELLS:
         step = -(-len(view.tokens) // MOST_CELLS)
         parts.append(f"Each cell shows the soonest of {step} × {step} pairs of tokens.")
@@ -64,5 +67,5 @@ def _alt(view: ReachView) -> str:
         f"Reach of {len(view.tokens)} tokens through {len(view.window)} layers. Information needs 1 to {most} layers "
         f"from key to query; {never:,} of {view.first.size:,} pairs are never connected. Query {view.query} "
         f"({view.tokens[view.query]}) knows of {', '.join(map(str, view.seen[:, view.query].tolist()))} tokens after "
-        f"1, 2, … layers. Beside it the masks of layer {view.layer} alone."
+        f"1, 2, … layers. Beside it the masks of {view.names[view.layer]} alone."
     )

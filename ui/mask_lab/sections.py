@@ -10,7 +10,7 @@ from ui import explain, page
 from ui.drawn import drawn
 from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
-from ui.run_view import RunView
+from ui.run_view import RunView, layer_names
 from viz.head import difference_figure, head_figure
 from viz.view import HeadView
 
@@ -50,9 +50,10 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
     """What a reader may not expect of the masks as they are."""
     found = []
     if spec.layers and layer not in spec.layers:
-        chosen = ", ".join(f"L{one}" for one in spec.layers)
+        names = layer_names(now.model, now.run.attention)
+        chosen = ", ".join(names[one] for one in spec.layers)
         found.append(
-            f"These masks hold in {chosen}. L{layer}, which is shown, is under the standard masks, and a drawing "
+            f"These masks hold in {chosen}. {names[layer]}, which is shown, is under the standard masks, and a drawing "
             "changes nothing in it."
         )
     keys = now.run.keys

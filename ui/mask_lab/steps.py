@@ -16,7 +16,7 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     """Five steps for all queries, and all numbers of the one that the reader picks."""
     view, row = _views(now, layer, head, chosen)
     st.html(steps_sentence(row))
-    alt = _alt(view, row, f"L{layer} H{head}")
+    alt = _alt(view, row, now.name(layer, head))
     st.plotly_chart(steps_figure(view, dark=page.is_dark()), key="steps_figure", config=page.CHART, alt=alt)
     st.html(f'<p class="key">{_key(view)}</p>')
     numbers, values = st.columns([1.7, 1], gap="medium")

@@ -6,8 +6,9 @@ import streamlit as st
 
 from model import padding
 from model.base import Model
+from model.jobs.job import digest
 from model.text import rows_of
-from ui import explain
+from ui import explain, results
 
 OURS = ("Once upon a time", "The king said to his")  # of different lengths, so that one of them is always padded
 
@@ -27,6 +28,11 @@ class Lines:
 
 def lines(model: Model, text: str) -> Lines:
     """The reader's lines, and two of the page's own where those need no padding. Raises what encode raises."""
+    key = ("padding lines", model.key, digest((text, model.name)))
+    return results.shared().get(key, lambda: _lines(model, text))
+
+
+def _lines(model: Model, text: str) -> Lines:
     rows, _ = rows_of(text, len(text))
     texts = padding.fitting(model, rows)
     ours = () if _need_padding(model, texts) else OURS

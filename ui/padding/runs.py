@@ -1,16 +1,35 @@
 """What the page measures, remembered between reruns, as its pictures take it."""
 
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from model import padding
 from model.base import Model
-from model.jobs.job import ModelRef, Run
+from model.jobs.job import ModelRef, Run, digest
 from model.padding import CHOICES, Alone, Choice, Comparison, Guess
 from ui import results
 from ui.padding.lines import Lines
 from viz.numbers import Candidate
 from viz.padding.grid import PaddedText
 from viz.padding.tables import Way
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The batch under one way to pad. tolerance: the largest difference of a logit that is rounding."""
+
+    texts: list[PaddedText]
+    way: Way
+    tolerance: float
+
+    @property
+    def cells(self) -> int:
+        """Of a row."""
+        return len(self.texts[0].pieces)
 
 
 def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
@@ -19,37 +38,59 @@ def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     return not results.shared().get(key, lambda: ask(texts[-1]))  # of a model: another text would say the same
 
 
-def alone(model: Model, texts: tuple[str, ...], causal: bool) -> Alone:
-    """Each text by itself, remembered."""
-    return results.ask(padding.alone, ModelRef.of(model), *_runs(model, texts, causal))
+def padded(model: Model, found: Lines, choice: Choice, causal: bool, own: bool) -> Padded:
+    """The texts as one batch padded by choice, beside each alone. own: the model takes no position ids but its own."""
+
+    def make() -> Padded:
+        runs = _runs(model, found.texts, causal)
+        alone, comparison = _alone(model, runs), _compared(model, found.texts, choice, causal, runs)
+        texts = _padded_texts(model, found, comparison, alone, own)
+        return Padded(texts, _way(model, choice, alone, comparison, own), alone.tolerance)
+
+    return _kept(("padded", choice, own), model, found, causal, make)
 
 
-def compare(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool) -> Comparison:
-    """The texts as one padded batch beside each alone, remembered."""
-    return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *_runs(model, texts, causal))
-
-
-def ways(model: Model, texts: tuple[str, ...], causal: bool, own: bool) -> list[Way]:
+def ways(model: Model, found: Lines, causal: bool, own: bool) -> list[Way]:
     """All ways to pad; those with other position ids are left out for a model that works out its own."""
-    offered = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
-    return [way(model, texts, choice, causal, own) for choice in offered]
+
+    def make() -> list[Way]:
+        runs = _runs(model, found.texts, causal)
+        alone = _alone(model, runs)
+        offered = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
+        compared = {choice: _compared(model, found.texts, choice, causal, runs) for choice in offered}
+        return [_way(model, choice, alone, comparison, own) for choice, comparison in compared.items()]
+
+    return _kept(("ways", own), model, found, causal, make)
 
 
-def way(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool, own: bool) -> Way:
-    """One of them."""
-    by_themselves, found = alone(model, texts, causal), compare(model, texts, choice, causal)
+def _kept(what: Hashable, model: Model, found: Lines, causal: bool, make: Callable[[], Made]) -> Made:
+    return results.shared().get((what, model.key, digest((found.texts, found.ours)), causal), make)
+
+
+def _runs(model: Model, texts: tuple[str, ...], causal: bool) -> list[Run]:
+    """Of each text by itself."""
+    return [Run(ModelRef.of(model), model.encode([text]), padding.spec_alone(causal)) for text in texts]
+
+
+def _alone(model: Model, runs: list[Run]) -> Alone:
+    return results.ask(padding.alone, ModelRef.of(model), *runs)
+
+
+def _compared(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool, runs: list[Run]) -> Comparison:
+    return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *runs)
+
+
+def _way(model: Model, choice: Choice, alone: Alone, found: Comparison, own: bool) -> Way:
     apart = max(found.largest())
     others = None
     if padding.predicts_next(model):
-        pairs = zip(found.guesses, by_themselves.guesses, strict=True)
+        pairs = zip(found.guesses, alone.guesses, strict=True)
         others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
     positions = "own" if own else choice.positions
-    return Way(choice.side, choice.mask, positions, apart, others, apart <= by_themselves.tolerance)
+    return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
 
 
-def padded_texts(
-    model: Model, found: Lines, comparison: Comparison, by_themselves: Alone, own: bool
-) -> list[PaddedText]:
+def _padded_texts(model: Model, found: Lines, comparison: Comparison, alone: Alone, own: bool) -> list[PaddedText]:
     """The rows of the batch as there is to draw of them."""
     batch, first_of_ours = comparison.batch, len(found.texts) - found.ours
     return [
@@ -60,17 +101,12 @@ def padded_texts(
             keep=tuple(batch.keep[row].tolist()),
             positions=() if own else tuple(comparison.positions[row].tolist()),
             apart=tuple(comparison.apart[row].tolist()),
-            alone=_candidate(model, by_themselves.guesses[row]),
+            alone=_candidate(model, alone.guesses[row]),
             padded=_candidate(model, comparison.guesses[row]),
             at_end=_candidate(model, comparison.at_end[row]),
         )
         for row in range(len(found.texts))
     ]
-
-
-def _runs(model: Model, texts: tuple[str, ...], causal: bool) -> list[Run]:
-    """Of each text by itself."""
-    return [Run(ModelRef.of(model), model.encode([text]), padding.spec_alone(causal)) for text in texts]
 
 
 def _candidate(model: Model, guess: Guess | None) -> Candidate | None:

@@ -68,15 +68,15 @@ def choose_part() -> str:
 
 def choose_digit(count_of: Any) -> tuple[int, int]:
     """A class, and which of its real digits, from 1. count_of(class): how many there are; None: a seed instead."""
-    first, second = st.columns(2)
-    first.selectbox("Digit", range(10), key="pixels_digit", on_change=_tell_its_own)
-    digit = st.session_state.pixels_digit
-    if count_of is None:
-        second.number_input("Seed", 0, 9999, key="pixels_seed")
-        return digit, int(st.session_state.pixels_seed)
-    count = count_of(digit)
-    st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
-    second.selectbox("Which", range(1, count + 1), key="pixels_nth", help="Test digits: the model never saw them.")
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox("Digit", range(10), key="pixels_digit", on_change=_tell_its_own)
+        digit = st.session_state.pixels_digit
+        if count_of is None:
+            st.number_input("Seed", 0, 9999, key="pixels_seed")
+            return digit, int(st.session_state.pixels_seed)
+        count = count_of(digit)
+        st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
+        st.selectbox("Which", range(1, count + 1), key="pixels_nth", help="Test digits: the model never saw them.")
     return digit, st.session_state.pixels_nth
 
 
@@ -84,9 +84,9 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
     """The layer and head shown large, and from where it looks."""
     state = st.session_state
     state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
-    layer, head = st.columns(2)
-    layer.selectbox("Layer", range(layers), key="pixels_layer")
-    head.selectbox("Head", range(heads), key="pixels_head")
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox("Layer", range(layers), key="pixels_layer")
+        st.selectbox("Head", range(heads), key="pixels_head")
     st.selectbox("Who looks", LOOKERS, format_func=LOOKERS.__getitem__, key="pixels_looker",
                  help="A pixel is written by the step before it: from there the model has seen everything but it.",
                  )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -91,7 +92,10 @@ def run_pair(
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
-    now, standard = (_seen(one, levels, told, pixel, query) for one in both)
+    now, standard = (
+        one.kept(("pixels", state.pixels_layer, pixel, query), partial(_seen, one, levels, told, pixel, query))
+        for one in both
+    )
     return now, standard
 
 
@@ -108,13 +112,13 @@ def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head
     name, zmax = f"L{layer} H{head}", largest(now.view, standard.view)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        pictures.show(heads_packet(now.view, layer, head, zmax), "pixels_heads", picked_head)
+        pictures.show(drawn(heads_packet, now.view, layer, head, zmax), "pixels_heads", picked_head)
         if changed:
             st.caption(f"**{name}** under the standard masks, the same colours")
-            pictures.show(head_packet(standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
+            pictures.show(drawn(head_packet, standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
         st.caption(f"**{name}**: where it looks")
-        pictures.show(head_packet(now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
+        pictures.show(drawn(head_packet, now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:
         st.html(_levels(now, standard, changed))

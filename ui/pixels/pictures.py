@@ -11,15 +11,11 @@ from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
-from viz.components import PIXELS_HTML, source
+from ui.canvas import canvas
+from ui.heard import heard
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
-_component = st.components.v2.component(
-    "unmask_pixels",
-    html=PIXELS_HTML,
-    css=source("pixels.css"),
-    js=source("packet.js", "pixels.js", "streamlit.js"),
-)
+_component = canvas("pixels")
 
 
 def the_model() -> DigitsModel:
@@ -73,11 +69,11 @@ def replace_drawing(levels: np.ndarray) -> None:
     state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
 
 
-def show(packet: dict[str, Any], key: str, picked: Any = None) -> None:
+def show(packet: bytes, key: str, picked: Any = None) -> None:
     """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:
-        pick = st.session_state[key].get("pick")
+        pick = heard(key).get("pick")
         if picked and isinstance(pick, int | float):
             picked(int(pick))
 
@@ -88,7 +84,7 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
     """The reader's drawing, to draw on."""
 
     def drawn() -> None:
-        sent = st.session_state[key].get("drawn")
+        sent = heard(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
         levels, number = sent.get("levels"), sent.get("number")

@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, Outcome, Pair
-from ui import choices, controls
-from ui.link import Link, Whole, at_most, share
-from ui.why_causal import live_training
+from ui import choices, controls, link
+from ui.link import Link, Whole, at_most
+from ui.why_causal import live_training, runs
 from viz.numbers import percent
 
 FIRST_TEXT = (
@@ -21,6 +21,7 @@ FIRST_TEXT = (
 TRAINED = {False: "trained without the mask", True: "trained with it"}
 RUN = {False: "run without", True: "run with the mask"}
 WRITING = {"drawn": "drawn at random", "likeliest": "the likeliest"}
+COPY = "kept_why_causal"  # of the page's choices (ui/choices.py)
 REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
 Head = Annotated[  # layer and head, "0.3" in the URL
     tuple[int, int],
@@ -49,7 +50,7 @@ class WhyCausalLink(Link):
 
 def restore() -> None:
     """Put every choice where its widget finds it."""
-    choices.restore("kept_why_causal", _first)
+    choices.restore(COPY, _first)
 
 
 def _first() -> dict[str, Any]:
@@ -59,22 +60,48 @@ def _first() -> dict[str, Any]:
     return dict(linked) | {"why_text": text, "live_text": state.get("live_text", live_training.fables())}
 
 
-def share_choices(first: dict[str, Any]) -> None:
-    """Keep the URL true to the page, and offer links. first: choices that the page makes itself, left out of them."""
-    state = st.session_state
-    own = dict.fromkeys(name for name, value in first.items() if state[name] == value)
+def keep() -> None:
+    """Call where a section begins, which may run alone."""
+    choices.keep(COPY)
+
+
+def share() -> None:
+    """Offer links, where there is no text to choose anything of."""
     with st.sidebar:
-        share(WhyCausalLink.of_choices(**own))
+        link.share(WhyCausalLink.of_choices(**dict.fromkeys(("why_head", "why_place", "why_token"))))
 
 
-def first_choices(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> dict[str, Any]:
-    """What the page chooses itself: the head that copies most, a token in the last third, and another in its place."""
-    last, place = batch.ids.shape[1] - 1, st.session_state.why_place
-    first_place = max(round(0.7 * last), 1)
-    place = min(max(first_place if place is None else place, 1), last)
-    token = _another_token(found, int(batch.ids[0, place]))
-    best = twins.best_head(outcomes[Combination(st.session_state.why_trained, False)].copies)
-    return {"why_head": best, "why_place": first_place, "why_token": token}
+def share_choices(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> None:
+    """Keep the URL true to the page, and offer links."""
+    with st.sidebar:
+        link.share(_link(found, batch, outcomes))
+
+
+def write(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> None:
+    """Call where a section ends, which may run alone: keep the URL true to it."""
+    link.write(_link(found, batch, outcomes))
+
+
+def _link(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> WhyCausalLink:
+    """What the page chooses itself is left out: the head that copies most, a token in the last third, another in its
+    place."""
+    state = st.session_state
+    own = {
+        "why_head": twins.best_head(outcomes[Combination(state.why_trained, False)].copies),
+        "why_place": _first_place(batch),
+        "why_token": _another_token(found, int(batch.ids[0, _place(batch)])),
+    }
+    return WhyCausalLink.of_choices(**dict.fromkeys(name for name, value in own.items() if state[name] == value))
+
+
+def _first_place(batch: TokenBatch) -> int:
+    return max(round(0.7 * (batch.ids.shape[1] - 1)), 1)
+
+
+def _place(batch: TokenBatch) -> int:
+    """Of the token that changes."""
+    chosen = st.session_state.why_place
+    return min(max(_first_place(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
 
 
 def choose_text() -> str:
@@ -122,13 +149,12 @@ def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple
     return st.session_state.why_head
 
 
-def choose_change(found: Pair, batch: TokenBatch, first: dict[str, Any]) -> tuple[bool, int, int]:
+def choose_change(found: Pair, batch: TokenBatch) -> tuple[bool, int, int]:
     """Which model, which token of the text (from 1), and the id that it becomes."""
     state, last, model = st.session_state, batch.ids.shape[1] - 1, found.models[True]
-    place = first["why_place"] if state.why_place is None else state.why_place
-    state.why_place = min(max(place, 1), last)
+    state.why_place = _place(batch)
     if state.why_token not in found.words():
-        state.why_token = first["why_token"]
+        state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.segmented_control("Model", [True, False], format_func=TRAINED.__getitem__, key="why_proof", required=True,
                              width="content")  # fmt: skip
@@ -139,9 +165,15 @@ def choose_change(found: Pair, batch: TokenBatch, first: dict[str, Any]) -> tupl
 
 
 def _another_token(found: Pair, token: int) -> int:
+    return next(number for number in [*_replacements(), *found.words()] if number != token)
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def _replacements() -> list[int]:
+    """Those of REPLACEMENTS that the twins know."""
+    found = runs.pair()
     labels = {found.models[True].label(number): number for number in found.words()}
-    known = [labels[label] for label in REPLACEMENTS if label in labels]
-    return next(number for number in [*known, *found.words()] if number != token)
+    return [labels[label] for label in REPLACEMENTS if label in labels]
 
 
 def _another_text() -> None:

@@ -169,7 +169,7 @@ def proof_alt(changes: dict[bool, Change]) -> str:
 
 
 def amount(difference: float) -> str:
-    """0 -> "exactly 0"; 3.2e-6 -> "3·10⁻⁶"; 7.312 -> "7.31"."""
+    """0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
     return "exactly 0" if difference == 0 else number(difference)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from markupsafe import Markup
 
 from model.heads.parts import Carried, DirectEffect
+from viz.formats import signed
 from viz.heads.cells import weight_text
 from viz.html import bar, join, table, tag
 from viz.numbers import percent
@@ -72,12 +73,6 @@ def effect_table(found: DirectEffect) -> str:
         for up, down in zip(found.up, found.down, strict=True)
     ]
     return table([head, *rows])
-
-
-def signed(value: float, digits: int = 3) -> str:
-    """With its sign, a true minus, and none for what rounds to 0."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if not text.strip("+-0.") else text.replace("-", "−")
 
 
 def _row(

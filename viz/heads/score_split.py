@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 
 from model.heads.parts import ScoreSplit
-from viz.heads.carried import signed
+from viz.formats import signed
 from viz.heatmap import Picture, figure
 from viz.html import bar, join, table, tag
 from viz.palette import NOW, STANDARD, diverging

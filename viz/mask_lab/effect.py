@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.numbers import Candidate, chance
+from viz.numbers import Candidate, chance, loss_figure
 from viz.palette import MARK
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -92,11 +92,13 @@ def after_query(found: Effect, *, changed: bool) -> Markup:
     return Markup('<p class="key">{}.</p>').format(words)
 
 
-def mark_query(figure: go.Figure, found: Effect) -> None:
-    """A line in the chart of losses at the token that the query predicts; none where nothing follows it."""
+def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
+    """Every token's loss, with a line at the token that the query predicts; none where nothing follows it."""
+    drawn = loss_figure(found.now, found.standard, found.pieces, changed=changed)
     if found.query + 1 < len(found.now):
-        figure.add_shape(type="line", x0=found.query + 1, x1=found.query + 1, yref="paper", y0=0, y1=1,
-                         layer="below", line={"color": MARK, "width": 1.5, "dash": "dot"})  # fmt: skip
+        drawn.add_shape(type="line", x0=found.query + 1, x1=found.query + 1, yref="paper", y0=0, y1=1,
+                        layer="below", line={"color": MARK, "width": 1.5, "dash": "dot"})  # fmt: skip
+    return drawn
 
 
 def _sentence(words: str) -> Markup:

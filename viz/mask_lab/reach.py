@@ -1,5 +1,6 @@
 """Reach: after how many layers a token can know of another, beside what one layer lets it look at."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class ReachView:
     first: int [T,T], after how many layers, 1 to L, the query can know of the key; 0 = never.
     window, seen: int [L,T], how many keys a query may look at in each layer alone, and can know of after it.
     layer, blocked: one layer, and for each mask that is on in it bool [T,T], True = no head may look, for this mask.
-    tokens: a label for each position. query: the picked one.
+    tokens: a label for each position. query: the picked one. names: of all layers.
     """
 
     first: np.ndarray
@@ -35,6 +36,7 @@ class ReachView:
     blocked: dict[str, np.ndarray]
     tokens: list[str]
     query: int
+    names: Sequence[str]
 
 
 def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
@@ -46,7 +48,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     right = axes(mask, "2", tokens=False)
     right["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
     right["yaxis2"]["matches"] = "y"
-    alone = f"layer L{view.layer} alone: what a token may look at"
+    alone = f"layer {view.names[view.layer]} alone: what a token may look at"
     stacked = f"stacked: after how many of {_layers(len(view.window))} it can know of it"
     layout = {
         "margin": MARGIN | {"autoexpand": False},
@@ -80,7 +82,7 @@ def reach_sentence(view: ReachView) -> str:
     who = f"<b>{escape(view.tokens[view.query])}</b> (position {view.query})"
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     leak = f" {ahead} of them {'comes' if ahead == 1 else 'come'} later in the text." if ahead else ""
-    begin = f"In layer L{view.layer}, {who} may look at {_tokens(alone)}"
+    begin = f"In layer {view.names[view.layer]}, {who} may look at {_tokens(alone)}"
     return f'<p class="sentence">{begin}; {_stacked(view, alone, seen)}{leak}</p>'
 
 
@@ -113,7 +115,7 @@ def _table_row(view: ReachView, begin: int, end: int) -> str:
     back = view.query - int(np.flatnonzero(known).min())
     seen = int(view.seen[begin, view.query])
     after = _layers(begin + 1) if begin == end else f"{begin + 1} to {_layers(end + 1)}"
-    where = f"L{begin}" if begin == end else f"L{begin} to L{end}"
+    where = " to ".join(dict.fromkeys((view.names[begin], view.names[end])))
     bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
     farthest = f"{back} back: {escape(view.tokens[view.query - back])}" if back > 0 else "–"
     return (

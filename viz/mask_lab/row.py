@@ -7,9 +7,10 @@ import plotly.graph_objects as go
 from markupsafe import escape
 
 from model.heads.row_steps import RowSteps
-from viz.formats import power_of_ten
+from viz.formats import fixed, power_of_ten
 from viz.html import escaped
 from viz.palette import MASK_COLOURS, NOW, STANDARD
+from viz.signs import shortened
 
 MOST_KEYS = 48  # rows of the table
 MOST_VALUES = 12  # keys whose values are drawn
@@ -29,9 +30,7 @@ def steps_table(row: RowSteps) -> str:
         rest = _sum_row(words, span, row.exp[left].sum(), row.weights[left].sum())
     sink = row.sink_exp / row.total if row.total else 0.0
     if row.sink is not None:
-        rest += _sum_row(
-            f"the head's sink, a score of {_number(row.sink, 4)} that no key has", span, row.sink_exp, sink
-        )
+        rest += _sum_row(f"the head's sink, a score of {fixed(row.sink, 4)} that no key has", span, row.sink_exp, sink)
     total = _sum_row("<b>sum</b>", span, row.total, row.weights.sum() + sink)
     return f'<table class="numbers steps">{_table_head(row)}{body}{rest}{total}</table>'
 
@@ -98,7 +97,7 @@ def steps_sentence(row: RowSteps) -> str:
     heavy = int(row.weights.argmax())
     words = (
         f"{who} looks most at <b>{escape(row.keys[heavy])}</b> (position {heavy}), with a weight of "
-        f"{row.weights[heavy]:.3f}: its score {_number(row.score[heavy], 2)} is the largest that is left. "
+        f"{row.weights[heavy]:.3f}: its score {fixed(row.score[heavy], 2)} is the largest that is left. "
     )
     wrote = (
         f"The mask wrote −∞ into {blocked:,} of {len(row.raw):,} cells" if blocked else "The mask wrote nothing here"
@@ -108,7 +107,7 @@ def steps_sentence(row: RowSteps) -> str:
         other = int(hidden.argmax())
         wrote += (
             f"; without it <b>{escape(row.keys[other])}</b> (position {other}) would lead "
-            f"with {_number(row.score[other], 2)}"
+            f"with {fixed(row.score[other], 2)}"
         )
     return f'<p class="sentence">{words}{wrote}.</p>'
 
@@ -118,7 +117,7 @@ def _table_head(row: RowSteps) -> str:
     if row.arithmetic.softcap is not None:
         columns.append(f"capped at ±{row.arithmetic.softcap:g}")
     columns += ["bias", "score"] if row.bias is not None else []
-    top = "max" if np.isneginf(row.top) else _number(row.top, 4)
+    top = "max" if np.isneginf(row.top) else fixed(row.top, 4)
     numbers = "".join(f'<th class="number">{column}</th>' for column in columns)
     return (
         f"<tr><th>key</th>{numbers}<th>the mask wrote</th>"
@@ -127,11 +126,11 @@ def _table_head(row: RowSteps) -> str:
 
 
 def _key_row(row: RowSteps, place: int) -> str:
-    numbers = [_number(row.raw[place], 3), _number(row.scaled[place], 4)]
+    numbers = [fixed(row.raw[place], 3), fixed(row.scaled[place], 4)]
     if row.arithmetic.softcap is not None:
-        numbers.append(_number(row.capped[place], 4))
+        numbers.append(fixed(row.capped[place], 4))
     if row.bias is not None:
-        numbers += [_number(row.bias[place], 4), _number(row.score[place], 4)]
+        numbers += [fixed(row.bias[place], 4), fixed(row.score[place], 4)]
     cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
     bar = f'<div class="bar" style="width:{100 * row.weights[place]:.1f}%;background:{NOW}"></div>'
     return (
@@ -156,12 +155,6 @@ def _sum_row(words: str, span: int, exp: float, weight: float) -> str:
     )
 
 
-def _number(value: float, digits: int) -> str:
-    """With a true minus, and no "-0.000"."""
-    text = f"{float(value):.{digits}f}"
-    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "−")
-
-
 def _share(value: float) -> str:
     """Six digits; "0" only for exactly 0; what six digits would show as 0 as a power of ten."""
     if value == 0:
@@ -172,9 +165,8 @@ def _share(value: float) -> str:
 
 
 def _label(place: int, key: str, weight: float) -> str:
-    short = key if len(key) <= 12 else key[:11] + "…"
     share = f"{weight:.3f}" if weight >= 0.0005 else "&lt; 0.001"
-    return f"{place}: {escaped(short)} · {share}"
+    return f"{place}: {escaped(shortened(key, 12))} · {share}"
 
 
 def _add_bars(figure: go.Figure, values: np.ndarray, axis: str, colour: str, opacity: float, words: str) -> None:

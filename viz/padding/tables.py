@@ -97,8 +97,6 @@ def _candidate(one: Candidate | None, expected: Candidate) -> str:
 
 
 WAYS = """
-  .st-key-ways [data-testid="stHorizontalBlock"] { flex-wrap: nowrap; }
-  .st-key-ways [data-testid="stColumn"] { min-width: 0 !important; }
   .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
   .st-key-ways button p { color: inherit; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }

@@ -17,6 +17,7 @@ from transformers import LlamaConfig
 from model import catalog
 from model.errors import CheckpointError, Stopped
 from model.jobs.loads import Loads
+from model.jobs.models import OF_PAGES, LoadedModels
 from model.settings import Settings
 from tests.model.huggingface import families
 
@@ -50,6 +51,21 @@ def until(event: Event) -> Callable[[str], None]:
             raise Left
 
     return show
+
+
+def test_a_page_s_own_model_waits_for_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels would stand still for minutes, without a word, while another reader's model is loaded."""
+    begun, may_end = Event(), Event()
+    monkeypatch.setattr(catalog, "load", lambda *_, **__: begun.set() or may_end.wait(LONG) or 1 / 0)
+    monkeypatch.setitem(OF_PAGES, "digits", lambda: "its own")
+    models = LoadedModels(1)
+    with ThreadPoolExecutor(2) as readers:
+        readers.submit(models.load, "x", Settings())
+        assert begun.wait(LONG)
+        try:
+            assert readers.submit(models.own, "digits").result(LONG / 4) == "its own"
+        finally:
+            may_end.set()
 
 
 def test_a_second_reader_waits_for_the_same_load_and_is_told_the_same() -> None:

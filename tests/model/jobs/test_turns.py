@@ -87,6 +87,18 @@ class TestTurns:
         assert ticket.losses == 1
         assert order(queue, 4) == "ABCA"
 
+    @pytest.mark.parametrize("leaves_first", [True, False])
+    def test_a_job_whose_hand_was_lost_is_not_done_again_for_nobody(self, leaves_first: bool) -> None:
+        queue = turns()
+        enter(queue, "A")
+        ticket = queue.next(0)
+        assert ticket
+        for step in (queue.leave, queue.again) if leaves_first else (queue.again, queue.leave):
+            step(ticket)
+        assert queue.waiting() == 0
+        enter(queue, "B")
+        assert order(queue, 1) == "B"
+
     def test_a_full_queue_says_so_with_the_wait(self) -> None:
         queue = turns(hands=2, most_waiting=3)
         for _ in range(200):

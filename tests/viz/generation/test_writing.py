@@ -185,5 +185,5 @@ def test_old_rows_are_bars_of_their_changes() -> None:
 
 def test_a_table_of_differences_leaves_out_what_is_not_to_be_had() -> None:
     page = differences_table(("what", "on <b>"), [("rows", [2e-6]), ("logits", [float("nan")])])
-    assert re.findall('<td class="number">(.*?)</td>', page) == ["2·10⁻⁶", "–"]
+    assert re.findall('<td class="number">(.*?)</td>', page) == ["2\u202f×\u202f10⁻⁶", "–"]
     assert "on &lt;b&gt;" in page

@@ -14,10 +14,11 @@ from model.heads.parts import Carried, DirectEffect, ScoreSplit
 from tests.pages.explore import array
 from tests.viz.heads.test_tokens import read
 from tests.viz.views import causal, padded, view_of
+from viz.formats import signed
 from viz.head import head_figure
 from viz.heads.arcs import COLOURS, arcs_packet
 from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
-from viz.heads.carried import MOST_KEYS, carried_table, effect_table, signed, why_they_differ
+from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
 from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
 from viz.heads.numbers import numbers_table
 from viz.heads.score_split import MOST_PAIRS, largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
@@ -139,8 +140,8 @@ def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
     table = numbers_table(view)
     assert table.iloc[0, 1] == "causal"
     assert table.iloc[0, 0] == "padding"
-    both = view_of((3, 3), causal=causal(3), padding=padded(3, 2, "right"))
-    assert numbers_table(both).iloc[0, 2] == "causal, padding"
+    every = view_of((3, 3), causal=causal(3), padding=padded(3, 2, "right"), sliding=causal(3))
+    assert numbers_table(every).iloc[0, 2] == "causal and padding and sliding"
     assert list(table.columns) == [f"{place}: k{place}" for place in range(5)]
 
 

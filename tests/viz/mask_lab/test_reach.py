@@ -26,7 +26,8 @@ def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> Re
     seen = np.stack([((first > 0) & (first <= n)).sum(1) for n in range(1, layers + 1)])
     window = np.stack([((back >= 0) & (back < size)).sum(1)] * layers)
     blocked = {"causal": back < 0, "sliding": np.abs(back) >= size}
-    return ReachView(first.astype(np.int16), window, seen, 2, blocked, [f"t{place}" for place in range(tokens)], query)
+    labels, names = [f"t{place}" for place in range(tokens)], [f"L{layer}" for layer in range(layers)]
+    return ReachView(first.astype(np.int16), window, seen, 2, blocked, labels, query, names)
 
 
 def trace_of(figure: go.Figure, name: str) -> Any:
@@ -54,7 +55,13 @@ class TestFigure:
 
     def test_where_everything_is_reached_nothing_is_never(self) -> None:
         view = ReachView(
-            *(np.ones(shape, int) for shape in [(3, 3), (2, 3)]), np.full((2, 3), 3), 0, {}, list("abc"), 1
+            *(np.ones(shape, int) for shape in [(3, 3), (2, 3)]),
+            np.full((2, 3), 3),
+            0,
+            {},
+            list("abc"),
+            1,
+            ["L0", "L1"],
         )
         figure = reach_figure(view, dark=False)
         assert [trace.name for trace in figure.data] == ["may look", "reach"]
@@ -111,7 +118,9 @@ class TestFigure:
         assert 4 < len(trace.colorbar.tickvals) <= 12
 
     def test_tokens_that_look_like_markup_are_escaped(self) -> None:
-        view = ReachView(np.eye(2, dtype=int), np.ones((1, 2), int), np.ones((1, 2), int), 0, {}, ["<s>", "<b>"], 1)
+        view = ReachView(
+            np.eye(2, dtype=int), np.ones((1, 2), int), np.ones((1, 2), int), 0, {}, ["<s>", "<b>"], 1, ["L0"]
+        )
         assert list(reach_figure(view, dark=False).layout.xaxis.ticktext) == ["&lt;s&gt;", "&lt;b&gt;"]
         assert "&lt;b&gt;" in reach_sentence(view)
         assert "<s>" not in reach_table(view)
@@ -163,9 +172,11 @@ class TestSentence:
 
     def test_it_counts_what_comes_later_in_the_text(self) -> None:
         first = np.ones((4, 4), int)
-        view = ReachView(first, np.full((1, 4), 4), np.full((1, 4), 4), 0, {}, list("abcd"), 1)
+        view = ReachView(first, np.full((1, 4), 4), np.full((1, 4), 4), 0, {}, list("abcd"), 1, ["L0"])
         assert "2 of them come later" in reach_sentence(view)
-        view = ReachView(np.where(causal(4), 0, first), np.ones((1, 4)), np.ones((1, 4), int), 0, {}, list("abcd"), 1)
+        view = ReachView(
+            np.where(causal(4), 0, first), np.ones((1, 4)), np.ones((1, 4), int), 0, {}, list("abcd"), 1, ["L0"]
+        )
         assert "later" not in reach_sentence(view)
 
     def test_a_narrow_layer_among_wide_ones_is_not_said_to_be_all_that_there_is(self) -> None:
