@@ -64,6 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         environment = {
             "PYTHONPATH": str(folder), "HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
             "HF_HOME": str(folder), "HF_HUB_OFFLINE": "0", "UNMASK_WORKERS": "1", "UNMASK_METRICS_PORT": str(metrics),
+            "UNMASK_SHARED": "false",
             "STREAMLIT_SERVER_WEBSOCKET_PING_INTERVAL": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "1",
         }  # fmt: skip
         with running("serve.py", folder / "log", **environment) as address:
