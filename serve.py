@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 import streamlit as st
 from starlette.middleware import Middleware
 
+from model import machine
 from model.settings import Settings
 from ui import health, log, results
 from ui.headers import Headers
@@ -22,6 +23,7 @@ settings = Settings.from_environment()
 async def started(_: st.App) -> AsyncIterator[None]:
     """From before the first reader until after the last."""
     log.without_words()
+    machine.allow_many_files()
     home = results.home()
     try:
         with health.told(settings, asyncio.get_running_loop()) if settings.metrics_port else nullcontext():

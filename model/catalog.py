@@ -83,8 +83,11 @@ def on_this_machine() -> tuple[str, ...]:
     return tuple(entry.name for entry in ENTRIES.values() if entry.repo is None or hub.cached(entry.repo, FILES))
 
 
-def download_size(name: str, settings: Settings | None = None) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises."""
+def download_size(name: str, settings: Settings | None = None, progress: "Progress | None" = None) -> int:
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises.
+
+    progress: of the small files by which that is known; what it raises stops it.
+    """
     entry = _entry(name)
     if entry is not None and entry.repo is None:
         return 0
@@ -95,7 +98,7 @@ def download_size(name: str, settings: Settings | None = None) -> int:
     if entry is None or entry.repo is None:
         from model.huggingface import fetching
 
-        return fetching.download_size(name, settings)
+        return fetching.download_size(name, settings, progress)
     if hub.cached(entry.name, FILES) or hub.cached(entry.repo, FILES):
         return 0
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
@@ -165,10 +168,10 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 
             return adapter.from_folder(name, folder, settings, report)
         checkpoint_files.check_limits(name, folder, settings)
-    return _decoder(name, folder)
+    return _decoder(name, folder, settings.tokens)
 
 
-def _decoder(name: str, folder: Path) -> DecoderModel:
+def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     tokenizer = _tokenizer(folder)
     network = load_transformer(folder)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
@@ -179,7 +182,8 @@ def _decoder(name: str, folder: Path) -> DecoderModel:
     start = tokenizer.token_to_id("<start>")
     pad = tokenizer.token_to_id("<pad>")
     pad = known - 1 if pad is None else pad
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, network.config.context, pad=pad, start=start))
+    most = min(network.config.context, tokens)
+    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start))
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

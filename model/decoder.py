@@ -23,7 +23,7 @@ class DecoderModel(Model):
             name,
             num_layers=config.layers,
             num_heads=config.heads,
-            context=config.context,
+            context=config.context if tokenizer is None else tokenizer.context,
             bytes_per_token=4 * config.width * (3 * config.layers + 1),  # q, k, v of every layer, last states, float32
             key=key,
         )

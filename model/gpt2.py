@@ -11,10 +11,11 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from model.errors import CheckpointError
+from model.files import write
 from model.transformer import Transformer, TransformerConfig
 
 AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
@@ -114,7 +115,7 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
         if _transposed(theirs):
             tensor = tensor.T
         tensors[theirs] = tensor.to(dtype).contiguous()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
     config = model.config
     fields = {
         "architectures": ["GPT2LMHeadModel"],
@@ -130,7 +131,7 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
             tie_word_embeddings=config.tied,
         ).model_dump(),
     }
-    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    write(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
 
 
 def _names(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:

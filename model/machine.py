@@ -1,10 +1,15 @@
-"""What this process may use of its machine: cores and memory, as affinity and control groups allow."""
+"""What this process may use of its machine: cores and memory, as affinity, control groups and `ulimit` allow."""
 
 import os
 from functools import cache
 from pathlib import Path
 
 import psutil
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -21,17 +26,31 @@ def cores() -> int:
 
 @cache
 def memory_bytes() -> int:
-    """The memory this process may ever have: its control group's limit, or the machine's."""
+    """The memory this process may ever have: its control group's limit, its own (`ulimit -d`), or the machine's."""
     limits = [psutil.virtual_memory().total]
     limits += [int(text) for text in (_read("memory.max"), _read("memory/memory.limit_in_bytes")) if text.isdecimal()]
-    return min(limits)
+    return min(limits + _of_data())
 
 
 def free_bytes() -> int:
     """The memory that is free for it now, within the same limits."""
     free = psutil.virtual_memory().available
     limit, used = _read("memory.max"), _read("memory.current")
-    return min(free, max(int(limit) - int(used), 0)) if limit.isdecimal() and used.isdecimal() else free
+    room = [max(int(limit) - int(used), 0)] if limit.isdecimal() and used.isdecimal() else []
+    return min([free, *room, *(max(most - psutil.Process().memory_info().data, 0) for most in _of_data())])
+
+
+def allow_many_files() -> None:
+    """As many open at once as this process may ask for: each reader of a server takes four, and shells allow 1,024."""
+    if resource:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _of_data() -> list[int]:
+    """The limit on what it takes for itself, files' pages and libraries aside; none where there is none."""
+    most = resource.getrlimit(resource.RLIMIT_DATA)[0] if resource else -1
+    return [most] if most >= 0 else []
 
 
 def _read(name: str) -> str:

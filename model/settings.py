@@ -26,7 +26,9 @@ class Settings(BaseModel):
     traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of it, for the runs that those are made of
     workers: int = Field(default=0, ge=0)  # processes that do the jobs; 0 = the server's own
     ray: str = ""  # the Ray cluster whose replicas do the jobs, as ray.init takes it: "auto", or an address
+    characters: int = Field(default=100_000, ge=100)  # of a text: those that are read
     rows: int = Field(default=16, ge=2)  # of a text: lines that are read
+    tokens: int = Field(default=4096, ge=16)  # of a row, where the model reads as many
     background_jobs: int = Field(default=2, ge=1)  # trainings and checks at a time
     waiting_jobs: int = Field(default=100, ge=1)  # of all readers, before the next one is asked to come back
     waiting_jobs_a_reader: int = Field(default=8, ge=1)

@@ -12,6 +12,7 @@ import streamlit as st
 from model import catalog
 from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
+from model.settings import Settings
 from model.text import TokenBatch
 from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
@@ -105,7 +106,15 @@ def choose_text() -> str:
     st.text_area("Text, one sequence a line", key="text", height=140, on_change=_show_all_positions)
     st.selectbox("Examples", EXAMPLES, index=None, key="example", placeholder="Examples", label_visibility="collapsed",
                  on_change=_take_example)  # fmt: skip
-    return st.session_state.text
+    return read(st.session_state.text)
+
+
+def read(text: str) -> str:
+    """What this server reads of a text; under its box stands where that is not all of it."""
+    most = Settings.from_environment().characters
+    if len(text) > most:
+        st.caption(f":material/info: {len(text):,} characters; this server reads the first {most:,} at the most.")
+    return text[:most]
 
 
 def choose_row(rows: list[str]) -> int:
@@ -123,7 +132,7 @@ def choose_target(model: Model) -> list[str] | None:
     if model.kind != "encoder-decoder":
         return None
     st.text_area("Target text, one a line", key="target", height=80, placeholder="left empty, the model writes it")
-    return [line for line in st.session_state.target.splitlines() if line.strip()] or None
+    return [line for line in read(st.session_state.target).splitlines() if line.strip()] or None
 
 
 def choose_attention(offered: Sequence[str]) -> str:

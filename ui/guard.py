@@ -11,7 +11,9 @@ from ui.markdown import escaped
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
 NO_MEMORY = "There was not enough memory for this. Try a shorter text, fewer lines or a smaller model"
-ALLOCATOR = ("can't allocate memory", "not enough memory", "out of memory")  # what torch's RuntimeErrors then say
+ALLOCATOR = (  # what torch's RuntimeErrors then say
+    "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",
+)  # fmt: skip
 
 _words: ContextVar[str] = ContextVar("_words", default="")
 

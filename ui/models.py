@@ -146,7 +146,8 @@ def _download_size(name: str) -> int:
     """Asked of the hub once for each name that this reader chooses."""
     asked, size = st.session_state.get("download_size", ("", 0))
     if asked != name or not size:
-        size = catalog.download_size(name, settings())
+        with st.spinner(f"Asking the hub for {escaped(name)} …", show_time=True):
+            size = catalog.download_size(name, settings(), lambda *_: results.still_wanted())
         st.session_state.download_size = name, size
     return size
 

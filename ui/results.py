@@ -41,12 +41,12 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     takes too long. Where the reader has asked for something else meanwhile, Streamlit leaves the script here.
     """
     job = Job(function, arguments, options)
-    return shared().get(job.key, lambda: home().ask(job, reader(), _leave), _leave)
+    return shared().get(job.key, lambda: home().ask(job, reader(), still_wanted), still_wanted)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
     """As ask, and not remembered: what is another every time, a measured time above all."""
-    return home().ask(Job(function, arguments), reader(), _leave)
+    return home().ask(Job(function, arguments), reader(), still_wanted)
 
 
 def reader() -> str:
@@ -55,7 +55,9 @@ def reader() -> str:
     return "" if context is None else context.session_id
 
 
-def _leave() -> None:
-    """Every look into the session's state is a place where Streamlit ends a script that is not wanted any longer."""
+def still_wanted() -> None:
+    """Called now and then by what takes long: every look into the session's state is a place where Streamlit ends a
+    script that is not wanted any longer.
+    """
     if get_script_run_ctx() is not None:
         st.session_state.get("model")

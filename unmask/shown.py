@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from model.files import write
 from viz.explorer import part_words
 from viz.heads import arcs
 from viz.heads.cells import around
@@ -34,7 +35,7 @@ class Shown(ABC):
 
     def save(self, path: str | Path) -> Path:
         """The page as a file."""
-        Path(path).write_text(self.page(), encoding="utf-8")
+        write(Path(path), self.page().encode())
         return Path(path)
 
     def _repr_html_(self) -> str:

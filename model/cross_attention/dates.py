@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as as_safetensors
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
@@ -21,6 +22,7 @@ from model.base import CHECKPOINTS, Description, Model, once
 from model.blocks import Heads
 from model.cross_attention.written_dates import CHARACTERS
 from model.errors import CheckpointError
+from model.files import write
 from model.masks import MASK_NAMES, MaskContext, MaskSpec
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
@@ -229,10 +231,10 @@ def save(network: EncoderDecoder, folder: Path, dtype: torch.dtype = torch.float
     """Write config.json, model.safetensors and tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.to(dtype).contiguous() for name, tensor in network.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write(folder / "model.safetensors", as_safetensors(tensors, metadata={"format": "pt"}))
     fields = {"model_type": MODEL_TYPE, **asdict(network.config)}
-    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    new_tokenizer().save(str(folder / "tokenizer.json"))
+    write(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
+    write(folder / "tokenizer.json", new_tokenizer().to_str(pretty=True).encode())
 
 
 def new_tokenizer() -> Tokenizer:

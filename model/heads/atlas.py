@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from model import catalog
-from model.heads.atlas_progress import Progress, about, begun, load, made_of, measured, save, write
+from model.files import write
+from model.heads.atlas_progress import Progress, about, begun, load, made_of, measured, save
 from model.heads.atlas_result import Atlas
 from model.heads.atlas_table import as_parquet, examples_path, examples_table, heads_table
 from model.heads.atlas_texts import Unit, units_of_files, units_of_random

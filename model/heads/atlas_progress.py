@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model.base import Model
+from model.files import write
 from model.heads.atlas_result import Atlas, atlas_of
 from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import Unit
@@ -82,10 +83,3 @@ def load(path: Path, settings: dict[str, object]) -> Progress:
             f"{path} is of an atlas with other settings ({', '.join(differing)}): delete it, or write with -o elsewhere"
         )
     return progress
-
-
-def write(path: Path, data: bytes) -> None:
-    """At once or not at all."""
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(data)
-    beside.replace(path)

@@ -39,7 +39,6 @@ from model.trace import Attention, Trace
 from model.transformer import positions_under
 
 LEAST_CONTEXT = 512  # allowed whatever a run keeps
-MOST_POSITIONS = 4096  # one head's stages are several squares of this size
 MOST_WRITTEN = 40  # tokens of a target that the model writes itself
 
 
@@ -60,12 +59,13 @@ class HuggingFaceModel(Model):
         tokenizers: tuple[Tokenizer, Tokenizer],
         *,
         head: Head,
+        tokens: int,
     ) -> None:
-        """tokenizers: of the texts, and of an encoder-decoder's targets."""
+        """tokenizers: of the texts, and of an encoder-decoder's targets. tokens: the most that a row may have."""
         shown = "decoder" if isinstance(stacks, TwoStacks) else "self"
         layers = [place for place, site in enumerate(findings.sites) if site.part == shown]
         heads, shared = findings.heads[layers[0]]
-        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), MOST_POSITIONS)
+        most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
         super().__init__(
             name,
             num_layers=len(layers),
@@ -311,7 +311,7 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, report)
-    return _examined(name, network, tokenizers, head, report)
+    return _examined(name, network, tokenizers, head, settings.tokens, report)
 
 
 def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
@@ -330,7 +330,7 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     own = Tokenizer.from_str(backend.to_str())  # its settings are changed
     shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
     shared.set_attn_implementation("eager")
-    return _examined(name, shared, (own, own), head)
+    return _examined(name, shared, (own, own), head, Settings().tokens)
 
 
 def _examined(
@@ -338,6 +338,7 @@ def _examined(
     network: PreTrainedModel,
     tokenizers: tuple[Tokenizer, Tokenizer],
     head: Head,
+    tokens: int,
     report: Report = lambda _: None,
 ) -> HuggingFaceModel:
     """The network as a model of ours, once it is shown that its attention comes through. Raises CheckpointError."""
@@ -346,7 +347,7 @@ def _examined(
         check_vocabulary(name, network, tokenizers[0])
         stacks = stacks_of(network)
         findings = examine(stacks, report)
-        return HuggingFaceModel(name, stacks, findings, tokenizers, head=head)
+        return HuggingFaceModel(name, stacks, findings, tokenizers, head=head, tokens=tokens)
     except NotSupported as error:
         raise refusal(name, model_type, str(error)) from None
     except (CheckpointError, Stopped):

@@ -31,13 +31,13 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     return _cached(name) or hub.download(name, tuple(_judged(name, settings, progress)), progress)
 
 
-def download_size(name: str, settings: Settings) -> int:
+def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
     """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises: a model that
-    cannot be used is not asked for, and its config.json and tokenizer are fetched to know."""
+    cannot be used is not asked for, and its config.json and tokenizer are fetched to know, with progress."""
     if checkpoint_files.is_path(name):
         checkpoint_files.allowed_folder(name, settings)
         return 0
-    return 0 if _cached(name) else sum(_judged(name, settings).values())
+    return 0 if _cached(name) else sum(_judged(name, settings, progress).values())
 
 
 def _cached(name: str) -> Path | None:

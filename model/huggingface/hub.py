@@ -1,13 +1,17 @@
 """Files of a Hugging Face repository: the cache first, without any network; then a download that shows its progress.
 
 No request carries the token of whoever runs this program: what a reader asks for must be public.
-The hub's own client waits 25 seconds and more when there is no network, so one short request asks first.
+The hub's own client waits 25 seconds and more when there is no network, so one short request asks first; and for ever
+for a server that sends a byte now and then, so whoever waits for a download does so beside it.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
 from typing import TypeVar
 
 from httpx2 import HTTPError  # the hub client's own requests end in these
@@ -22,9 +26,12 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from model.errors import NotAvailable, first_line
+from model.errors import NotAvailable, Stopped, first_line
 
 REACH_SECONDS = 1.5
+PATIENCE = 30.0  # seconds in which something must arrive of a download
+LOOK_SECONDS = 0.2  # how often who waits for one may leave
+constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes that count as something: its own 10 MB may take longer
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
@@ -58,15 +65,18 @@ def listing(repo: str, inside: str = "") -> dict[str, int]:
 def download(repo: str, files: tuple[str, ...], progress: Progress | None = None) -> Path:
     """The folder with these files, from the cache or the hub.
 
-    progress is called as bytes arrive; what it raises stops the download. Raises NotAvailable within two seconds when
-    the hub cannot be reached, or has no such repository or file.
+    progress is called as bytes arrive, and now and then while none do; what it raises stops the download. Raises
+    NotAvailable within two seconds when the hub cannot be reached, or has no such repository or file; within PATIENCE
+    when nothing arrives any more.
     """
     folder = cached(repo, files)
     if folder is not None:
         return folder
     _reach(repo, files[0], lambda: get_hf_file_metadata(hf_hub_url(repo, files[0]), timeout=REACH_SECONDS, token=False))
     try:
-        paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, progress), token=False) for name in files]
+        return _waited_for(repo, files, progress or (lambda *_: None))
+    except NotAvailable:
+        raise
     except RemoteEntryNotFoundError as error:
         raise NotAvailable(
             f"{repo} has no {', '.join(files)} that this program can read ({first_line(error)})."
@@ -75,7 +85,46 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
         raise NotAvailable(
             f"The download of {repo} broke off ({first_line(error)}). Try again: files that arrived whole are kept."
         ) from None
-    return Path(paths[-1]).parent
+
+
+def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
+    """The folder with these files. The download is in a thread, which goes on after each report when it is told to."""
+    reports: SimpleQueue[tuple[str, int, int] | None] = SimpleQueue()
+    go_on: SimpleQueue[bool] = SimpleQueue()
+    arrived: Future[Path] = Future()
+
+    def report(*far: str | int) -> None:
+        reports.put(far)  # type: ignore[arg-type]
+        if not go_on.get():
+            raise Stopped
+
+    def fetch() -> None:
+        try:
+            paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, report), token=False) for name in files]
+            arrived.set_result(Path(paths[-1]).parent)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for who waits
+            arrived.set_exception(error)
+        reports.put(None)
+
+    Thread(target=fetch, daemon=True).start()
+    far, moved = (files[0], 0, 0), monotonic()
+    try:
+        while not arrived.done():
+            try:
+                far, moved = reports.get(timeout=LOOK_SECONDS) or far, monotonic()
+            except Empty:
+                progress(*far)
+            else:
+                progress(*far)
+                go_on.put(True)
+            if monotonic() - moved > PATIENCE:
+                raise NotAvailable(
+                    f"The download of {repo} was stopped: nothing has come from the hub for {PATIENCE:g} seconds. "
+                    "Try again: files that arrived whole are kept."
+                )
+        return arrived.result()
+    finally:
+        go_on.put(False)
 
 
 def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
@@ -109,7 +158,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _reporter(name: str, progress: Progress | None) -> type[tqdm]:
+def _reporter(name: str, progress: Callable[..., None]) -> type[tqdm]:
     class Reporter(tqdm):
         def __init__(self, *args: object, **options: object) -> None:
             options["disable"] = False
@@ -119,8 +168,7 @@ def _reporter(name: str, progress: Progress | None) -> type[tqdm]:
 
         def update(self, n: float | None = 1) -> bool | None:
             shown = super().update(n)
-            if progress is not None:
-                progress(name, int(self.n), int(self.total or 0))
+            progress(name, int(self.n), int(self.total or 0))
             return shown
 
     return Reporter

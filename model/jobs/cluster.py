@@ -1,8 +1,8 @@
 """Ray Serve as hands: replicas on any number of machines, each an engine in a process of its own.
 
-Ray starts replicas as there is need of them and replaces those that are lost; it sends a job to where the
-trace is that it takes (model multiplexing). Jobs are not batched: other sizes of a matrix product round
-otherwise, and the numbers shall be the same to the bit wherever they are computed.
+Ray starts replicas as there is need of them and replaces those that are lost; a job goes to the replica that
+has the trace which it takes, unless that one is busy. Jobs are not batched: other sizes of a matrix product
+round otherwise, and the numbers shall be the same to the bit wherever they are computed.
 """
 
 import os
@@ -17,8 +17,10 @@ import ray
 import torch
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
 from model.jobs.engine import Engine
 from model.jobs.home import SPARE, HandLost, TooSlow
@@ -27,13 +29,31 @@ from model.jobs.worker import answered, told
 
 ROOT = Path(__file__).parents[2]
 NAME = "unmask"
-GROUPS = 32  # of runs: Ray remembers which replica has a group, for which of many runs it would be told too often
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # the program lies at the same place on every machine
+ENVIRONMENT = {  # the program lies at the same place on every machine
+    "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+}  # fmt: skip
+
+
+class NearTraces(RequestRouter):
+    """The jobs of a run go to one replica, by what each says of its run (`near`) alone: servers that share a cluster
+    agree without a word, and with another replica more or less nearly all runs stay where they are.
+    """
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """The one whose hash with the run is the largest (rendezvous hashing); where it is busy, any that is free."""
+        near = pending_request.kwargs["near"] if pending_request else ""
+        if not near:
+            return [candidate_replicas]
+        first = max(candidate_replicas, key=lambda one: crc32(f"{near} {one.replica_id.unique_id}".encode()))
+        return [[first], [one for one in candidate_replicas if one is not first]]
 
 
 @serve.deployment(
-    max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=5, graceful_shutdown_timeout_s=2
-)
+    max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=5, graceful_shutdown_timeout_s=2,
+    request_router_config=RequestRouterConfig(request_router_class=NearTraces),
+)  # fmt: skip
 class Replica:
     """One engine, one thread of torch, one job at a time."""
 
@@ -41,10 +61,11 @@ class Replica:
         torch.set_num_threads(1)
         self._engine = Engine(models_in_memory, trace_bytes)
 
-    async def do(self, job: bytes, seconds: float) -> bytes:
-        """What a job comes to, for worker.told. One that is over its time ends the replica; Ray starts another."""
-        if serve.get_multiplexed_model_id():
-            await self.has(serve.get_multiplexed_model_id())
+    async def do(self, job: bytes, seconds: float, *, near: str) -> bytes:
+        """What a job comes to, for worker.told. One that is over its time ends the replica; Ray starts another.
+
+        near: of its run; read by NearTraces.
+        """
         timer = Timer(seconds + SPARE, os._exit, (1,))
         timer.start()
         try:
@@ -52,11 +73,6 @@ class Replica:
             return await to_thread(answered, self._engine, found)  # so that Ray can see that the replica lives
         finally:
             timer.cancel()
-
-    @serve.multiplexed(max_num_models_per_replica=GROUPS)
-    async def has(self, group: str) -> str:
-        """Tells Ray that the traces of this group of runs are here from now on; the engine keeps them."""
-        return group
 
 
 class RayHand:
@@ -70,12 +86,9 @@ class RayHand:
 
     def do(self, job: Job, seconds: float) -> Any:
         """The answer. Raises what the job raises; TooSlow; HandLost."""
-        replicas = self._replicas
-        if job.near:
-            group = crc32(repr(job.near[0]).encode()) % GROUPS
-            replicas = replicas.options(multiplexed_model_id=str(group))
+        message, near = pickle.dumps(job, pickle.HIGHEST_PROTOCOL), repr(job.near[0]) if job.near else ""
         try:
-            answer = replicas.do.remote(pickle.dumps(job, pickle.HIGHEST_PROTOCOL), seconds).result(timeout_s=seconds)
+            answer = self._replicas.do.remote(message, seconds, near=near).result(timeout_s=seconds)
         except TimeoutError:
             raise TooSlow(seconds) from None
         except (RayError, RayServeException):
@@ -91,7 +104,9 @@ def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> l
     most: replicas; 0 for as many as the cluster has cores.
     """
     if not ray.is_initialized():
-        ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT})
+        os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here: replicas answer readers
+        own = {"include_dashboard": False} if address == "local" else {}
+        ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT}, **own)
     most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)
     scaling = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most, "target_ongoing_requests": 1,
                "upscale_delay_s": 2.0}  # fmt: skip

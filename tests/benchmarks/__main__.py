@@ -1,9 +1,10 @@
 """The numbers to hold, as ratios in one run, in a Markdown table.
 
-    python -m tests.benchmarks [NAME ...] [--page PAGE]     all of them, or those named
+    python -m tests.benchmarks [NAME ...] [--page PAGE] [--minutes N] [--workers N]
 
-A new measurement is one function in one file that returns its ratios, and one line in MEASUREMENTS. Those of OF_A_PAGE
-take the name of a page: Explore unless --page says otherwise.
+Those named, or all but OF_A_CROWD, which take minutes to an hour each. A new measurement is one function in one file
+that returns its ratios, and one line in MEASUREMENTS. Those of OF_A_PAGE take the name of a page: Explore unless --page
+says otherwise.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
+from tests.benchmarks.crowd import class_of_sixty, hour_of_thirty, two_hundred_idle
 from tests.benchmarks.forward import traced_forward
 from tests.benchmarks.jobs import jobs_elsewhere
 from tests.benchmarks.lab import drawn_cell
@@ -39,25 +41,35 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "bertviz": beside_bertviz,
 }
 OF_A_PAGE: dict[str, Callable[[str], list[Ratio]]] = {"readers": readers}
+OF_A_CROWD: dict[str, Callable[[float | None, int], list[Ratio]]] = {
+    "class": class_of_sixty,
+    "hour": hour_of_thirty,
+    "idle": two_hundred_idle,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure the numbers to hold.")
-    every = (*MEASUREMENTS, *OF_A_PAGE)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)}; all of them by default")
+    every = (*MEASUREMENTS, *OF_A_PAGE, *OF_A_CROWD)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)}")
     parser.add_argument("--page", choices=(*SWITCHES, "all"), default="explore", help="whose readers")
+    parser.add_argument("--minutes", type=float, help=f"of {', '.join(OF_A_CROWD)}; their own by default")
+    parser.add_argument("--workers", type=int, default=2, help="of the crowds' server; 0: its own threads")
     given = parser.parse_args()
     unknown = set(given.names) - set(every)
     if unknown:
         parser.error(f"expected names of {', '.join(every)}, got {', '.join(sorted(unknown))}")
     described = machine()
-    ratios = [pair for name in given.names or every for pair in measure(name, given.page)]
+    names = given.names or (*MEASUREMENTS, *OF_A_PAGE)
+    ratios = [pair for name in names for pair in measure(name, given.page, given.minutes, given.workers)]
     print(table(ratios))
     print(f"\n`by`: the arguments of `python -m tests.benchmarks`. {described}")
 
 
-def measure(name: str, page: str) -> list[tuple[str, Ratio]]:
+def measure(name: str, page: str, minutes: float | None, workers: int) -> list[tuple[str, Ratio]]:
     """The ratios of one measurement, each with the arguments it is measured by."""
+    if name in OF_A_CROWD:
+        return [(f"{name} --workers {workers}", ratio) for ratio in OF_A_CROWD[name](minutes, workers)]
     if name in MEASUREMENTS:
         return [(name, ratio) for ratio in MEASUREMENTS[name]()]
     pages = SWITCHES if page == "all" else (page,)

@@ -16,9 +16,11 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
 from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
 
 PATIENCE = 300  # seconds that a script may take
+CONTROLS = ("checkbox", "button_group", "text_area")
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,16 @@ class Switch:
 class Reader:
     """One visit to a page. Raises RuntimeError where the page shows an error."""
 
-    def __init__(self, socket: ClientConnection, switch: Switch, text: str) -> None:
-        self._socket, self._switch, self._query = socket, switch, urlencode({"text": text})
-        self._widget, self._part, self._turns = "", "", 0
+    def __init__(self, socket: ClientConnection, switch: Switch, text: str, **link: str) -> None:
+        self._socket, self._switch, self._query = socket, switch, urlencode({"text": text} | link)
+        self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
+        self._turns = 0
         self._began, self._pictured = 0.0, 0.0
 
     async def open(self) -> float:
         """Seconds until the page's script has finished."""
         took = await self._rerun(self._message())
-        if not self._widget:
-            where = self._switch.page or "app.py"
-            raise RuntimeError(f"expected a control with the key {self._switch.key!r} on {where}")
+        self._set(self._switch.key)
         return took
 
     async def first_picture(self) -> float:
@@ -57,14 +58,26 @@ class Reader:
         """The switch to its other value: seconds from the click until the script has finished, or the part of it that
         the switch is in (st.fragment)."""
         self._turns += 1
-        message, value = self._message(), self._switch.values[self._turns % 2]
-        message.rerun_script.fragment_id = self._part
-        state = message.rerun_script.widget_states.widgets.add(id=self._widget)
+        (message, state), value = self._set(self._switch.key), self._switch.values[self._turns % 2]
         if isinstance(value, bool):
             state.bool_value = value
         else:
             state.string_array_value.data.append(value)
         return await self._rerun(message)
+
+    async def type(self, text: str) -> float:
+        """Another text: seconds until the script has finished."""
+        message, state = self._set("text")
+        state.string_value = text
+        return await self._rerun(message)
+
+    def _set(self, key: str) -> tuple[BackMsg, WidgetState]:
+        """What says that a control was set, and where its value goes."""
+        if key not in self._controls:
+            raise RuntimeError(f"expected a control with the key {key!r} on {self._switch.page or 'app.py'}")
+        message, (identity, part) = self._message(), self._controls[key]
+        message.rerun_script.fragment_id = part
+        return message, message.rerun_script.widget_states.widgets.add(id=identity)
 
     def _message(self) -> BackMsg:
         message = BackMsg()
@@ -90,8 +103,9 @@ class Reader:
             raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
         if not self._pictured and _is_picture(element):
             self._pictured = time.perf_counter()
-        if kind in ("checkbox", "button_group") and getattr(element, kind).id.endswith(f"-{self._switch.key}"):
-            self._widget, self._part = getattr(element, kind).id, delta.fragment_id
+        if kind in CONTROLS:
+            identity = getattr(element, kind).id  # $$ID-hash-key
+            self._controls[identity.split("-", 2)[-1]] = identity, delta.fragment_id
 
 
 def _is_picture(element: Element) -> bool:
@@ -102,10 +116,11 @@ def _is_picture(element: Element) -> bool:
 
 
 @asynccontextmanager
-async def visiting(address: str, switch: Switch, text: str) -> AsyncIterator[Reader]:
-    """A reader of the app at http://HOST:PORT, who leaves at the end."""
+async def visiting(address: str, switch: Switch, text: str, **link: str) -> AsyncIterator[Reader]:
+    """A reader of the app at http://HOST:PORT, who leaves at the end. link: what else the page's address asks for."""
     host = address.removeprefix("http://")
     async with connect(
-        f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE
-    ) as socket:
-        yield Reader(socket, switch, text)
+        f"ws://{host}/_stcore/stream", subprotocols=["streamlit"], origin=address, max_size=None, open_timeout=PATIENCE,
+        ping_interval=None,  # browsers answer pings and send none
+    ) as socket:  # fmt: skip
+        yield Reader(socket, switch, text, **link)

@@ -43,6 +43,15 @@ def test_memory(container: Path) -> None:
     assert machine.memory_bytes() == 1_500_000_000
 
 
+def test_memory_of_a_process_that_was_given_little(container: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1_500_000_000, -1))
+    assert machine.memory_bytes() == 1_500_000_000
+    taken = psutil.Process().memory_info().data
+    assert machine.free_bytes() == pytest.approx(1_500_000_000 - taken, abs=10**8)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1, -1))
+    assert machine.free_bytes() == 0
+
+
 def test_free_memory_is_what_the_container_has_left(container: Path) -> None:
     (container / "memory.max").write_text("1500000\n")
     (container / "memory.current").write_text("1100000\n")

@@ -23,6 +23,7 @@ from ui.guard import NO_MEMORY, guarded, problem_in, waiting
         (MemoryError(), NO_MEMORY),
         (torch.OutOfMemoryError("CUDA out of memory"), NO_MEMORY),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), NO_MEMORY),
+        (RuntimeError("unable to mmap 1400 bytes from file <model>: Cannot allocate memory (12)"), NO_MEMORY),
         (RuntimeError("shapes differ"), None),
         (KeyError("x"), None),
     ],

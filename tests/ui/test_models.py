@@ -94,7 +94,7 @@ class TestDownloads:
             progress("model.safetensors", 5_000_000, 10_000_000)
             raise OSError("the test has no files")
 
-        monkeypatch.setattr(catalog, "download_size", lambda name, _: MEGABYTES * 10**6 if name == "gpt2" else 0)
+        monkeypatch.setattr(catalog, "download_size", lambda name, *_: MEGABYTES * 10**6 if name == "gpt2" else 0)
         monkeypatch.setattr(catalog, "fetch", fetch)
         return fetched
 

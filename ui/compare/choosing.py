@@ -71,7 +71,7 @@ def choose_model() -> Model:
 def choose_text(model: Model) -> TokenizedText:
     """B's text, one row. Raises ValueError for none."""
     st.text_area("B's text", key="b_text", height=68)
-    line = next((line for line in st.session_state.b_text.splitlines() if line.strip()), "")
+    line = next((line for line in controls.read(st.session_state.b_text).splitlines() if line.strip()), "")
     if not line:
         raise ValueError("expected a text for B, got none")
     return run_view.tokenize(model, line, "left", None)

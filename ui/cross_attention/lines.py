@@ -123,7 +123,7 @@ def choose_texts(model: Model) -> tuple[str, list[str] | None]:
     st.text_area("A date in English, one a line", key="date_text", height=100)
     st.selectbox("Examples", EXAMPLES, index=None, key="date_example", placeholder="Examples",
                  label_visibility="collapsed", on_change=_take_example)  # fmt: skip
-    return st.session_state.date_text, None
+    return controls.read(st.session_state.date_text), None
 
 
 def choose_beside(model: Model, text: str) -> str | None:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, Outcome, Pair
-from ui import choices, link
+from ui import choices, controls, link
 from ui.link import Link, Whole, at_most
 from ui.why_causal import live_training, runs
 from viz.numbers import percent
@@ -107,7 +107,7 @@ def _place(batch: TokenBatch) -> int:
 def choose_text() -> str:
     """The text that all but the live training is about."""
     st.text_area("Text", key="why_text", height=180, on_change=_another_text)
-    return st.session_state.why_text
+    return controls.read(st.session_state.why_text)
 
 
 def choose_writing() -> int | None:

@@ -44,7 +44,8 @@ class FakeHub:
 
     requests: what was asked, "METHOD path". tokens: the Authorization headers that came with them. gated: repositories
     that want a login. status: answer everything with it.
-    breaks_after: no more than so many bytes of any file arrive, then the connection is closed.
+    breaks_after: no more than so many bytes of any file arrive, then the connection is closed. pause: seconds from one
+    byte of a file to the next.
     """
 
     def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -54,6 +55,8 @@ class FakeHub:
         self.gated: set[str] = set()
         self.status: int | None = None
         self.breaks_after: int | None = None
+        self.pause = 0.0
+        self.closed = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._open = True
 
@@ -67,6 +70,7 @@ class FakeHub:
     def close(self) -> None:
         if self._open:
             self._open = False
+            self.closed.set()
             self._server.shutdown()
             self._server.server_close()
             close_session()  # a connection kept alive would still be answered
@@ -124,7 +128,11 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if hub.breaks_after is not None and len(content) > hub.breaks_after:
                 self.close_connection = True
                 content = content[: hub.breaks_after]
-            self.wfile.write(content[begin:])
+            for number in range(begin, len(content)) if hub.pause else ():
+                self.wfile.write(content[number : number + 1])
+                if hub.closed.wait(hub.pause):
+                    return
+            self.wfile.write(b"" if hub.pause else content[begin:])
 
         def refuse(self, status: int, code: str) -> None:
             self.send_response(status)

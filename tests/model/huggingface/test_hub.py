@@ -118,6 +118,26 @@ class TestDownload:
         assert (folder / "model.safetensors").read_bytes() == CONTENT["model.safetensors"]
         assert set(reported) == {"model.safetensors"}
 
+    @pytest.mark.parametrize("pause", [pytest.param(60.0, id="a byte and no more"), pytest.param(0.01, id="a trickle")])
+    def test_a_hub_that_answers_and_then_sends_next_to_nothing_is_left_by_who_stops_and_given_up_by_who_waits(
+        self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch, pause: float
+    ) -> None:
+        fake.pause = pause
+
+        class StopError(Exception):
+            """As of a reader who presses Stop."""
+
+        def stop(*_: object) -> None:
+            raise StopError
+
+        monkeypatch.setattr(hub, "PATIENCE", 60.0)
+        with pytest.raises(StopError):
+            hub.download("some/model", FILES[1:], stop)
+        monkeypatch.setattr(hub, "PATIENCE", 0.5)
+        for _ in range(2):  # what the first try left behind keeps nobody from the next
+            with pytest.raises(NotAvailable, match=r"^The download of some/model was stopped: nothing .* for 0\.5 sec"):
+                hub.download("some/model", FILES[1:])
+
     def test_a_hub_that_goes_away_between_two_files(self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
         with pytest.raises(NotAvailable, match="broke off"):

@@ -1,0 +1,243 @@
+"""Many readers at once of the app as README starts it for a class: sixty of them, an hour of thirty, 200 who only look.
+
+    python -m tests.benchmarks class hour idle --minutes 10     instead of 10, 60 and 5
+
+Everybody looks at what is there for some ten seconds, then flips a mask, or every fourth time types another text. Who
+stays for an hour leaves after some minutes and comes again, on another page. What the server remembers is bounded so
+that readers fill it in ten minutes: what grows after that is no cache.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median, quantiles
+from time import monotonic
+from urllib.request import urlopen
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from model import machine
+from tests.benchmarks.page import WORDS
+from tests.benchmarks.reader import Switch, visiting
+from tests.benchmarks.report import Ratio
+from tests.browser.running import free_port, running
+
+ANSWERS, TRACES = 40 * 10**6, 60 * 10**6  # bytes that the server and its workers may remember
+THINKING, TEXT_EVERY, COMING = 10.0, 4, 20.0  # seconds a look; of so many actions one is a text; seconds to arrive in
+STAY = 300.0  # seconds of a visit, of who stays for an hour
+WARM_UP = 600.0  # seconds until caches are full
+SAMPLE = 10.0  # seconds between two looks at the server's memory
+P95_BAR, FLAT_BAR, IDLE_BAR, BESIDE_BAR = 1.5, 5, 400, 1.5  # s, % from the median, MB (2 a reader), and ÷ alone
+EXPLORE = Switch("", "causal")
+PAGES = (
+    EXPLORE,
+    Switch("mask_lab", "causal"),
+    Switch("padding", "causal"),
+    Switch("bug_clinic", "bug_on"),
+    Switch("generation", "cache"),
+)
+
+
+@dataclass
+class Told:
+    """What readers saw: seconds of each flip and each new text; sentences of errors; (seconds since the start, MB).
+
+    processor: seconds of it that all this took.
+    """
+
+    flips: list[float] = field(default_factory=list)
+    texts: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    processor: float = 0.0
+
+    @property
+    def actions(self) -> list[float]:
+        return self.flips + self.texts
+
+
+@dataclass(frozen=True)
+class Server:
+    address: str
+    metrics: int
+
+    def memory(self) -> float:
+        """MB of it and its workers, what they share counted once."""
+        return self._metric("unmask_memory_bytes") / 1e6
+
+    def seconds_of_processor(self) -> float:
+        """That it and its workers have used; we started it."""
+        port = self.address.rpartition(":")[2]
+        server = next(child for child in psutil.Process().children() if port in child.cmdline())
+        return sum(sum(process.cpu_times()[:2]) for process in (server, *server.children(recursive=True)))
+
+    def _metric(self, name: str) -> float:
+        with urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=60) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        return sum(sample.value for family in families if family.name == name for sample in family.samples)
+
+
+def class_of_sixty(minutes: float | None, workers: int) -> list[Ratio]:
+    """Sixty readers on Explore."""
+    told = asyncio.run(_crowd(60, 60 * (minutes or 10), workers, pages=(EXPLORE,), stay=float("inf")))
+    what = f"60 readers, {minutes or 10:g} minutes, {workers} workers"
+    return [
+        Ratio(f"{what}: p95 of a flip or a new text, s", _p95(told.actions), P95_BAR, _words(told)),
+        Ratio(f"{what}: errors", len(told.errors), 0, "; ".join(sorted(set(told.errors))) or "none"),
+    ]
+
+
+def hour_of_thirty(minutes: float | None, workers: int) -> list[Ratio]:
+    """Thirty readers on five pages."""
+    told = asyncio.run(_crowd(30, 60 * (minutes or 60), workers, pages=PAGES, stay=STAY))
+    what = f"30 readers, {minutes or 60:g} minutes, {workers} workers"
+    later = _by_minute([one for one in told.memory if one[0] > WARM_UP] or told.memory)
+    middle = median(later)
+    off = max(abs(one / middle - 1) for one in later)
+    megabytes = f"{min(later):.0f} to {max(later):.0f} MB, median {middle:.0f}, by the minute; at first {later[0]:.0f}, at last {later[-1]:.0f}"  # noqa: E501
+    return [
+        Ratio(f"{what}: memory after the first ten off its median, %", 100 * off, FLAT_BAR, megabytes),
+        Ratio(f"{what}: p95 of a flip or a new text, s", _p95(told.actions), P95_BAR, _words(told)),
+        Ratio(f"{what}: errors", len(told.errors), 0, "; ".join(sorted(set(told.errors))) or "none"),
+    ]
+
+
+def two_hundred_idle(minutes: float | None, workers: int) -> list[Ratio]:
+    """200 readers who opened Explore and look at it; one more flips."""
+    return asyncio.run(_idle(200, 60 * (minutes or 5), workers))
+
+
+@contextmanager
+def served(workers: int) -> Iterator[Server]:
+    """The app for a class."""
+    metrics, memory = free_port(), machine.memory_bytes()
+    environment = {
+        "UNMASK_WORKERS": workers, "UNMASK_MODELS": "story,dates", "UNMASK_METRICS_PORT": metrics,
+        "UNMASK_RESULTS_SHARE": ANSWERS / memory, "UNMASK_TRACES_SHARE": TRACES / memory,
+    }  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running("serve.py", Path(folder, "log"), **{name: str(value) for name, value in environment.items()}) as app,
+    ):
+        yield Server(app, metrics)
+
+
+async def _crowd(readers: int, seconds: float, workers: int, *, pages: tuple[Switch, ...], stay: float) -> Told:
+    told = Told()
+    with served(workers) as server:
+        end, used = monotonic() + seconds, server.seconds_of_processor()
+        async with _watched(server, told):
+            await asyncio.gather(*(_read(server, number, told, end, pages, stay) for number in range(readers)))
+        told.processor = server.seconds_of_processor() - used
+    return told
+
+
+async def _read(server: Server, number: int, told: Told, end: float, pages: tuple[Switch, ...], stay: float) -> None:
+    """One reader, who comes again until the end."""
+    chance = random.Random(number)
+    await asyncio.sleep(COMING * chance.random())
+    while monotonic() < end:
+        leaves = min(end, monotonic() + stay * chance.uniform(0.5, 1.5))
+        try:
+            async with visiting(server.address, chance.choice(pages), _text(chance)) as reader:
+                await reader.open()
+                while monotonic() < leaves:
+                    await asyncio.sleep(THINKING * chance.uniform(0.5, 1.5))
+                    if chance.randrange(TEXT_EVERY):
+                        told.flips.append(await reader.flip())
+                    else:
+                        told.texts.append(await reader.type(_text(chance)))
+        except Exception as error:  # noqa: BLE001 - whatever a reader may not see
+            told.errors.append(f"{type(error).__name__}: {error}"[:300])
+            await asyncio.sleep(THINKING)
+
+
+async def _idle(readers: int, seconds: float, workers: int) -> list[Ratio]:
+    chance, over = random.Random(0), asyncio.Event()
+    with served(workers) as server:
+        before, alone = await _flips(server)
+        there = asyncio.Barrier(readers + 1)
+
+        async def look(number: int) -> None:
+            await asyncio.sleep(number * COMING / 20)
+            async with visiting(server.address, EXPLORE, _text(chance)) as reader:
+                await reader.open()
+                await there.wait()
+                await over.wait()
+
+        looking = asyncio.gather(*map(look, range(readers)))
+        arrived = asyncio.ensure_future(there.wait())
+        await asyncio.wait([looking, arrived], return_when=asyncio.FIRST_COMPLETED)  # looking: where one fails
+        began, used = monotonic(), server.seconds_of_processor()
+        await asyncio.sleep(seconds)
+        busy = (server.seconds_of_processor() - used) / (monotonic() - began)
+        memory, beside = await _flips(server)
+        over.set()
+        await looking
+    what = f"{readers} connected and idle"
+    megabytes = f"{before:.0f} MB with one reader, {memory:.0f} MB with {readers}; {100 * busy:.1f} % of a core"
+    flips = f"{1000 * beside:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {IDLE_FLIPS}"
+    return [
+        Ratio(f"{what}: memory, MB", memory - before, IDLE_BAR, megabytes),
+        Ratio(f"{what}: one more reader's flip ÷ alone", beside / alone, BESIDE_BAR, flips),
+    ]
+
+
+IDLE_FLIPS = 20
+
+
+async def _flips(server: Server) -> tuple[float, float]:
+    """MB, and the median of a reader's flips."""
+    async with visiting(server.address, EXPLORE, _text(random.Random(1))) as reader:
+        await reader.open()
+        took = [await reader.flip() for _ in range(IDLE_FLIPS)]
+        return await asyncio.to_thread(server.memory), median(took)
+
+
+@asynccontextmanager
+async def _watched(server: Server, told: Told) -> AsyncIterator[None]:
+    """Its memory, now and then."""
+    began = monotonic()
+
+    async def look() -> None:
+        while True:
+            with suppress(OSError):
+                told.memory.append((monotonic() - began, await asyncio.to_thread(server.memory)))
+            await asyncio.sleep(SAMPLE)
+
+    looking = asyncio.ensure_future(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+
+
+def _by_minute(samples: list[tuple[float, float]]) -> list[float]:
+    minutes: dict[int, list[float]] = {}
+    for seconds, megabytes in samples:
+        minutes.setdefault(int(seconds // 60), []).append(megabytes)
+    return [fmean(some) for some in minutes.values()]
+
+
+def _p95(seconds: list[float]) -> float:
+    return quantiles(seconds, n=20)[-1]
+
+
+def _words(told: Told) -> str:
+    flips, texts = told.flips, told.texts
+    return (
+        f"{len(flips)} flips, median {median(flips):.2f} s, p95 {_p95(flips):.2f} s; "
+        f"{len(texts)} new texts, {median(texts):.2f} s and {_p95(texts):.2f} s; "
+        f"{1000 * told.processor / len(told.actions):.0f} ms of a core each"
+    )
+
+
+def _text(chance: random.Random) -> str:
+    """Of one line or two."""
+    lines = (" ".join(chance.choices(WORDS.split(), k=chance.randint(8, 40))) for _ in range(chance.choice((1, 1, 2))))
+    return "\n".join(lines)

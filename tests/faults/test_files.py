@@ -1,0 +1,131 @@
+"""A disk that is full, and kill -9, while a checkpoint, an atlas or a report is written: nothing half-written is read.
+
+python -m pytest tests/faults/test_files.py
+
+The disk is full by way of /dev/full, which takes no byte: the link to it lies where a file is written before it gets
+its name. Stopping a process at any moment leaves on the disk what killing it there would.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import unmask
+from model.cross_attention import dates
+from model.gpt2 import save_transformer
+from model.heads import atlas, atlas_progress
+from model.heads.atlas_progress import begun
+from model.transformer import Transformer
+from tests.conftest import TINY
+from unmask.__main__ import main as unmask_command
+
+WORDS = "the cat sat on the mat"
+
+
+def checkpoint(folder: Path, seed: int) -> None:
+    torch.manual_seed(seed)
+    save_transformer(Transformer(TINY), folder)
+
+
+def dates_checkpoint(folder: Path, seed: int) -> None:
+    network = dates.load().network
+    next(network.parameters()).data.fill_(seed)
+    dates.save(network, folder)
+
+
+def state(folder: Path, seed: int) -> None:
+    progress = begun(unmask.load("story").model, 16)
+    progress.next_unit[0] = seed
+    atlas_progress.save(folder / "atlas.parquet.part", {}, progress)
+
+
+def report(folder: Path, seed: int) -> None:
+    unmask.report(unmask.load("story").run(f"{WORDS} {seed}")).save(folder / "report.html")
+
+
+WRITTEN: dict[str, Callable[[Path, int], None]] = {
+    "model.safetensors": checkpoint,
+    "config.json": checkpoint,
+    "tokenizer.json": dates_checkpoint,
+    "atlas.parquet.part": state,
+    "report.html": report,
+}
+
+
+def fill_the_disk(path: Path) -> Path:
+    """For whoever writes this file next."""
+    beside = path.with_name(path.name + ".tmp")
+    beside.symlink_to("/dev/full")
+    return beside
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_was_there_before_a_full_disk_is_still_there_and_nothing_else(tmp_path: Path, name: str) -> None:
+    WRITTEN[name](tmp_path, 3)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    fill_the_disk(tmp_path / name)
+    with pytest.raises(OSError, match=rf"{name} was not written \(No space left on device\)"):
+        WRITTEN[name](tmp_path, 5)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert after.keys() == before.keys()
+    assert after[name] == before[name]
+
+
+def test_the_command_that_makes_an_atlas_says_so_and_goes_on_once_there_is_room(
+    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text(f"{WORDS}\n" * 3)
+    out = tmp_path / "atlas.parquet"
+    command = [str(tiny_folder), str(tmp_path / "texts.txt"), "-o", str(out)]
+    fill_the_disk(out)
+    assert atlas.main(command) == 2
+    assert "atlas.parquet was not written (No space left on device)" in capsys.readouterr().err
+    assert not out.exists()
+    assert atlas.main(command) == 0
+    assert out.read_bytes().endswith(b"PAR1")
+
+
+def test_the_command_that_makes_a_report_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report.html"
+    fill_the_disk(out)
+    assert unmask_command(["report", "--model", "story", "--text", WORDS, "-o", str(out)]) == 2
+    assert "report.html was not written (No space left on device)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITES_FOR_EVER = """
+import sys
+from pathlib import Path
+from model.files import write
+for number in range(1_000_000):
+    write(Path(sys.argv[1]), bytes([number % 251]) * 20_000_000)
+"""
+
+
+def test_whenever_who_writes_is_killed_all_of_one_file_lies_there(tmp_path: Path) -> None:
+    path, size = tmp_path / "checkpoint", 20_000_000
+    writer = subprocess.Popen([sys.executable, "-c", WRITES_FOR_EVER, str(path)], cwd=Path(__file__).parents[2])
+    seen = set()
+    try:
+        end = time.monotonic() + 60
+        while len(seen) < 10 and time.monotonic() < end:
+            time.sleep(0.003)
+            writer.send_signal(signal.SIGSTOP)
+            if path.exists():
+                assert path.stat().st_size == size
+                with path.open("rb") as file:
+                    first = file.read(1)
+                    file.seek(-1, 2)
+                    assert file.read(1) == first
+                seen.add(first)
+            writer.send_signal(signal.SIGCONT)
+    finally:
+        writer.kill()
+        writer.wait()
+    assert len(seen) == 10

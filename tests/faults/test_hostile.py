@@ -1,0 +1,34 @@
+"""A few of the hostile inputs on every page; `python -m tests.faults.hostile` shows all 500.
+
+python -m pytest tests/faults/test_hostile.py
+"""
+
+import pytest
+
+from tests.faults import hostile
+from ui.page import PAGES
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "pages/obey.py"])  # it checks a whole model
+@pytest.mark.parametrize("number", [3])
+def test_what_was_sent_to_do_harm_does_none(page: str, number: int) -> None:
+    hostile.show(number, page)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p onclick='alert(1)'>a</p>",
+        "<p><script>alert(1)</script>",
+        '<img src="a">',
+        "<a href='javascript:alert(1)'>a</a>",
+    ],
+)
+def test_markup_that_came_with_a_text_would_be_found(body: str) -> None:
+    tags = hostile.Tags()
+    tags.feed(body)
+    assert tags.wrong
+
+
+def test_the_links_of_all_pages_are_tried() -> None:
+    assert set(hostile.LINKS) == set(PAGES)

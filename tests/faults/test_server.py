@@ -1,0 +1,188 @@
+"""A server with little memory, a hub that never answers and clients that vanish: the other reader's flips go on.
+
+python -m pytest tests/faults/test_server.py
+
+One server with 1.5 GB for itself (RLIMIT_DATA, which its worker has too), which pings its clients every second.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+import pytest
+
+from tests.benchmarks.reader import Reader, Switch, visiting
+from tests.browser.running import free_port, running
+from tests.coroutines import finished
+
+MEMORY, PATIENCE = 1_500_000_000, 60
+GONE = 200  # clients
+EXPLORE = Switch("", "causal")
+FILES = 300  # that a process may have open, as long as it does not ask for more
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
+resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    address: str
+    metrics: int
+
+    @property
+    def process(self) -> psutil.Process:
+        port = self.address.rpartition(":")[2]
+        return next(child for child in psutil.Process().children() if port in child.cmdline())
+
+    def metric(self, line: str) -> float:
+        """The value behind this beginning of a line."""
+        with urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return float(next(one for one in lines if one.startswith(line)).split()[-1])
+
+    def sessions(self) -> int:
+        with urlopen(f"{self.address}/_stcore/metrics?families=active_sessions") as answer:
+            lines = answer.read().decode().splitlines()
+        return int(float(next(one for one in lines if one.startswith("active_sessions ")).split()[-1]))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder, metrics = tmp_path_factory.mktemp("server"), free_port()
+    (folder / "sitecustomize.py").write_text(LIMITED.format(memory=MEMORY, files=FILES))  # Python runs it first
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = {
+            "PYTHONPATH": str(folder), "HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "HF_HOME": str(folder), "HF_HUB_OFFLINE": "0", "UNMASK_WORKERS": "1", "UNMASK_METRICS_PORT": str(metrics),
+            "UNMASK_SHARED": "false",
+            "STREAMLIT_SERVER_WEBSOCKET_PING_INTERVAL": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "1",
+        }  # fmt: skip
+        with running("serve.py", folder / "log", **environment) as address:
+            yield Server(address, metrics)
+
+
+class Beside:
+    """Another reader, who flips all the while."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.flips, self._reader, self._over = 0, reader, False
+
+    async def __aenter__(self) -> "Beside":
+        await self._reader.open()
+        self._flipping = asyncio.ensure_future(self._flip())
+        return self
+
+    async def _flip(self) -> None:
+        while not self._over:
+            await self._reader.flip()  # raises where the page shows an error
+            self.flips += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over = True
+        await self._flipping
+
+
+async def refused(server: Server, model: str) -> tuple[str, int]:
+    """What a reader is told who asks for a model, and how often another flipped meanwhile."""
+    async with visiting(server.address, EXPLORE, "other words") as other, Beside(other) as beside:
+        async with visiting(server.address, EXPLORE, "some words", model=model) as reader:
+            with pytest.raises(RuntimeError) as told:
+                await reader.open()
+        flips = beside.flips
+        while beside.flips < flips + 2:
+            await asyncio.sleep(0.05)
+    return str(told.value), flips
+
+
+def test_it_takes_its_limit_for_the_machine_s_memory(server: Server) -> None:
+    finished(come_and_flip(server))
+    assert server.metric('unmask_kept_bytes_limit{what="answers"}') == MEMORY / 10
+
+
+async def come_and_flip(server: Server) -> None:
+    async with visiting(server.address, EXPLORE, "words") as reader:
+        await reader.open()
+        await reader.flip()
+
+
+def test_a_model_for_which_there_is_no_room_is_a_sentence_and_no_other_reader_s_trouble(
+    server: Server, tmp_path: Path
+) -> None:
+    save_large(tmp_path)
+    words, flips = finished(refused(server, str(tmp_path)))
+    assert "There was not enough memory for this" in words
+    assert flips
+
+
+def save_large(folder: Path) -> None:
+    """A GPT-2 of 1.4 GB, nearly all of it a hole in its file."""
+    width, layers, vocabulary = 1280, 16, 300
+    config = {
+        "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": 64, "n_embd": width, "n_layer": layers,
+        "n_head": 20, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "architectures": ["GPT2LMHeadModel"],
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    size = 1_400_000_000
+    header = json.dumps({"hole": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+
+
+def test_a_hub_that_never_answers_is_a_sentence_within_seconds(server: Server) -> None:
+    began = time.monotonic()
+    words, flips = finished(refused(server, "some/model"))
+    assert "the hub cannot be reached" in words
+    assert flips
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
+    """They shake hands, a few ask for the page, and from then on nothing comes from them, not even that they go."""
+    files = server.process.num_fds()
+    port = int(server.address.rpartition(":")[2])
+    gone = [vanishing(port, asks=number % 20 == 0) for number in range(GONE)]
+    try:
+        assert server.process.num_fds() > FILES
+        end = time.monotonic() + PATIENCE
+        while server.process.num_fds() > files + 30:
+            finished(come_and_flip(server))  # with whoever leaves go those whose time is over
+            assert time.monotonic() < end, f"{server.sessions()} sessions, {server.process.num_fds()} files of {files}"
+        assert server.sessions() == 0
+    finally:
+        for one in gone:
+            one.close()
+
+
+def vanishing(port: int, *, asks: bool) -> socket.socket:
+    """A websocket that is never read."""
+    line = socket.create_connection(("127.0.0.1", port))
+    line.sendall(
+        b"GET /_stcore/stream HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nOrigin: http://127.0.0.1:%d\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: streamlit\r\n\r\n" % (port, port)
+    )
+    assert line.recv(12) == b"HTTP/1.1 101"
+    if asks:
+        message = b"\x5a\x00"  # BackMsg(rerun_script={})
+        line.sendall(bytes([0x82, 0x80 | len(message)]) + bytes(4) + message)
+    return line
+
+
+def test_kill_9_of_the_server_leaves_no_process_behind(server: Server) -> None:
+    process = server.process
+    workers = process.children(recursive=True)
+    assert workers
+    os.kill(process.pid, 9)
+    _, left = psutil.wait_procs(workers, timeout=PATIENCE)
+    assert not left

@@ -1,0 +1,31 @@
+"""What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines.
+
+python -m pytest tests/pages/test_limits.py
+"""
+
+import pytest
+
+from model import catalog
+from model.settings import Settings
+from tests.pages.explore import Explore
+
+
+def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNMASK_CHARACTERS", "107")
+    monkeypatch.setenv("UNMASK_ROWS", "5")
+    page = Explore(text="a cat\n" * 23)  # 138 characters, of which 107 are 18 lines
+    said = [caption.value for caption in page.app.caption]
+    assert any("138 characters; this server reads the first 107 at the most" in words for words in said)
+    assert any(
+        "first 5 lines, 13 more are left out" in words and "takes 5 lines at the most" in words for words in said
+    )
+    assert page["text"] == "a cat\n" * 23, "what was typed stays"
+
+
+@pytest.mark.parametrize("tokens", [19, 4096])
+def test_tokens(tokens: int) -> None:
+    model = catalog.load("story", settings=Settings(tokens=tokens))
+    assert model.context == min(tokens, 256)
+    batch = model.encode(["a cat " * 300])
+    assert batch.ids.shape[1] == model.context
+    assert batch.cut[0]
