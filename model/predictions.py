@@ -27,6 +27,7 @@ def logits_at(trace: Trace, row: int, position: int) -> Tensor:
 
 
 def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
-    """The row's losses, and the `most` likeliest tokens after the position query, its last real one unless given."""
-    top = trace.next_token(row, query).topk(most)
+    """The row's losses, and the likeliest tokens, `most` or all, after the position query (its last real one)."""
+    chances = trace.next_token(row, query)
+    top = chances.topk(min(most, len(chances)))
     return Predictions(trace.losses(row).numpy(), top.indices.cpu().numpy(), top.values.cpu().numpy())

@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import ref
 
 import numpy as np
+import torch
 
 from ui import results
 
@@ -36,6 +37,13 @@ def _key(value: Any) -> Hashable:
     return value if value == value else "NaN"  # which equals nothing, not even itself
 
 
+def _owner(array: np.ndarray) -> Any:
+    """What holds the array's memory: of parts of it the whole, of torch's numbers their storage."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base.untyped_storage() if isinstance(array.base, torch.Tensor) else array
+
+
 class _Memory:
     """An array as a key: equal to what shows the same memory in the same way, for as long as that memory is held.
 
@@ -43,7 +51,7 @@ class _Memory:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._owner = ref(array.base if isinstance(array.base, np.ndarray) else array)
+        self._owner = ref(_owner(array))
         self._where = array.ctypes.data, array.shape, array.strides, array.dtype.str
 
     def __hash__(self) -> int:

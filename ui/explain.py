@@ -191,7 +191,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     """The heatmap for whoever cannot see it: its size, where its weight is, and what is blocked."""
     blocked = view.any_blocked()
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
-    masks = " and ".join(view.blocked) or "no mask"
+    masks = " and ".join(name for name, mask in view.blocked.items() if mask.any()) or "no mask"
     beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
     largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first_key + key} ({view.keys[key]})"
     return (

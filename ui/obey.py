@@ -28,6 +28,7 @@ TYPES = ("float32", "bfloat16")
 MOST_TOKENS = 48  # of the text that is read
 MOST_MEGABYTES = 600  # of weights: more would take minutes here
 SECONDS = 90.0
+WAITING = "Another reader has begun this very check …"
 BETWEEN = 0.1  # seconds from one look at the progress to the next
 HOW = """
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
@@ -165,7 +166,7 @@ def _with_progress(key: tuple[Hashable, ...], make: Callable[[Progress], Report]
             shown = time.monotonic()
 
     try:
-        return results.shared().get(key, lambda: make(show))
+        return results.shared().get(key, lambda: make(show), lambda: show(WAITING, 0.0))
     finally:
         place.empty()
 

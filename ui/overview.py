@@ -5,17 +5,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from model.heads.survey import Survey
+from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heard import heard
-from viz.components import OVERVIEW_HTML, source
 from viz.overview import overview_packet
 
-_component = st.components.v2.component(
-    "unmask_overview",
-    html=OVERVIEW_HTML,
-    css=source("overview.css"),
-    js=source("packet.js", "overview.js", "streamlit.js"),
-)
+_component = canvas("overview")
 
 
 def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str = "overview") -> None:

@@ -2,6 +2,7 @@
 
 run = unmask.load("story").run("Once upon a time", causal=False)    # run.heads(), run.head(4, 0), run.leak() …
 unmask.attentions(outputs.attentions, tokens)                       # weights that transformers gave
+unmask.digit(levels, 3).pixels(2, 1, 18)                            # a picture of 8×8 pixels, and where a pixel looks
 unmask.check(module), unmask.assert_causal(module)                  # does it obey its mask?
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from model.spec import MaskSpec
     from unmask.checking import CannotCheck, Report, assert_causal, check
+    from unmask.digits import digit
     from unmask.notebook import load
     from unmask.one_file import report
     from unmask.sources import attentions
@@ -22,10 +24,11 @@ HOMES = {
     "assert_causal": "unmask.checking",
     "attentions": "unmask.sources",
     "check": "unmask.checking",
+    "digit": "unmask.digits",
     "load": "unmask.notebook",
     "report": "unmask.one_file",
 }
-__all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "load", "report"]
+__all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "digit", "load", "report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from model.obey import formats
 from model.obey.check import SECONDS
 from model.obey.check import check as _check
@@ -25,6 +27,15 @@ class Report(_Report):
         return formats.as_text(self)
 
     __repr__ = __str__
+
+    def numpy(self) -> np.ndarray:
+        """What was measured of the mask, [T,T]: by how much each output (row) moves when each token is changed.
+
+        Raises ValueError where that could not be measured.
+        """
+        if self.mask is None:
+            raise ValueError(f"expected a measured mask; of {self.name} there is none: see .findings")
+        return self.mask.moved
 
     def _repr_html_(self) -> str:
         return report_html(view_of(self))

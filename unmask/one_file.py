@@ -1,18 +1,13 @@
 """A run as one HTML file that needs no network: unmask.report(run).save("report.html")."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 
-import numpy as np
-
+from model.version import versions
 from unmask.runs import Run
 from unmask.shown import Shown
 from viz.heads.every import MOST_CELLS
-from viz.report import Numbers, ReportView, report_page
-
-MOST_TOKENS = 1024  # of each side of a head in full
-VERSIONS = ("unmask", "torch", "transformers")
+from viz.report import MOST_TOKENS, Numbers, ReportView, report_page
 
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> "RunReport":
@@ -34,13 +29,19 @@ class RunReport(Shown):
     def page(self) -> str:
         """The file's text."""
         run, standard = self.run, self.standard()
-        drawn = run.all_heads(self.heads, MOST_CELLS, MOST_TOKENS)
+        found = run.model.describe()
+        trained = "" if standard is None else f"; it was trained with {', '.join(standard.mask_names) or 'none'}"
         view = ReportView(
-            title=f"{run.model.name}: what every head looks at",
-            about=_about(run, standard),
+            model=run.model.name,
+            network=f"{found.architecture}, {found.kind}",
+            attention=run.trace.name,
+            tokens=int(run.trace.queries.keep[run.row].sum()),
+            masks=(", ".join(run.mask_names) or "none") + trained,
+            spec="" if standard is None else run.masks.to_json(),
+            versions=versions(),
             text=run.text,
             labels=run.trace.batch.pieces[run.row],
-            heads=drawn,
+            heads=run.all_heads(self.heads, MOST_CELLS, MOST_TOKENS),
             now=_numbers(run),
             standard=None if standard is None else _numbers(standard),
             link=self.link,
@@ -52,43 +53,12 @@ class RunReport(Shown):
         run = self.run
         if run.masks == run.model.standard:
             return None
-        return replace(run, trace=run.model.run(run.trace.batch).select(run.trace.name))
+        return run.under(run.model.standard)
 
     def __repr__(self) -> str:
         return f"{self.run!r}: report"
 
 
-def _about(run: Run, standard: Run | None) -> list[tuple[str, str]]:
-    found = run.model.describe()
-    layers, heads = run.survey.future.shape
-    shown = "" if run.trace.name == "self" else f", its {run.trace.name} attention"
-    trained = "" if standard is None else f"; it was trained with {', '.join(standard.mask_names) or 'none'}"
-    rows = [
-        ("model", f"{run.model.name} ({found.architecture}, {found.kind}){shown}: {layers} layers × {heads} heads"),
-        ("tokens", f"{int(run.trace.queries.keep[run.row].sum()):,}"),
-        ("masks", (", ".join(run.mask_names) or "none") + trained),
-    ]
-    if standard is not None:
-        rows.append(("masks, in full", run.masks.to_json()))
-    return [*rows, ("made with", _versions())]
-
-
 def _numbers(run: Run) -> Numbers:
-    predicts = run.predicts
-    return Numbers(
-        candidates=run.next_token().candidates if predicts else [],
-        losses=run.losses if predicts else np.zeros(0, np.float32),
-        future=run.survey.future,
-        padding=run.survey.padding,
-    )
-
-
-def _versions() -> str:
-    """Those of VERSIONS that are installed: a checkout of unmask has none."""
-    said = []
-    for name in VERSIONS:
-        try:
-            said.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(said)
+    shares = run.survey.future, run.survey.padding
+    return Numbers(*shares, run.next_token().candidates, run.losses) if run.predicts else Numbers(*shares)

@@ -6,13 +6,13 @@ from urllib.parse import urlencode
 
 from model import catalog
 from model.errors import NotAvailable
+from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
 from unmask.notebook import LoadedModel, load
 from unmask.runs import Run
 
 APP = "http://127.0.0.1:8501/"  # where `unmask` serves it
-NATIVE = ("causal", "padding", "window", "chunk")  # masks that models are trained with
-LONGEST_LINK = 8_000  # characters
+LONGEST_LINK = 8_000  # characters, as ui/link.py has it
 
 
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:

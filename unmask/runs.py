@@ -16,6 +16,7 @@ from model.masks import MaskSpec
 from model.predictions import predictions
 from model.trace import Trace
 from unmask.every_head import Difference, Leak
+from unmask.live import LiveHead
 from unmask.mask import Mask, mask_of
 from unmask.shown import MOST_TOKENS, Predicted
 from unmask.sources import HELD_CELLS, HeadSource
@@ -88,6 +89,10 @@ class Run(HeadSource):
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return replace(self, trace=self.trace.select(name))
 
+    def under(self, masks: MaskSpec) -> "Run":
+        """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
+        return replace(self, trace=self.model.run(self.trace.batch, masks).select(self.trace.name))
+
     @property
     def masks(self) -> MaskSpec:
         """The masks that it ran under."""
@@ -135,6 +140,10 @@ class Run(HeadSource):
     def mask(self, layer: int, head: int) -> Mask:
         """All masks of one head together. Raises ValueError for cross-attention."""
         return mask_of(self.trace, self.row, layer, head, self.named(layer, head), self.query)
+
+    def live(self, layer: int, head: int) -> LiveHead:
+        """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
+        return LiveHead(self, layer, head)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails, and the patches that are blocked as a whole."""

@@ -11,10 +11,8 @@ from model.heads.every import given_weights, thumbnails
 from model.heads.survey import blocked_thumbnail
 from unmask.every_head import Heads
 from unmask.shown import MOST_TOKENS, Arcs, Head, Tokens
-from viz.explorer import AllHeads, part_words
+from viz.explorer import AllHeads, all_heads
 from viz.heads.arcs import MOST_HEADS
-from viz.heads.cells import around
-from viz.heads.every import room_for
 from viz.palette import MASK_COLOURS
 from viz.view import HeadView
 
@@ -70,17 +68,18 @@ class HeadSource(ABC):
 
         cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
         """
-        small, blocked = self.glance()
-        every = [(layer, head) for layer in range(small.shape[0]) for head in range(small.shape[1])]
-        held: dict[tuple[int, int], HeadView] = {}
-        for place in dict.fromkeys([*chosen, *every]):
-            view = self.view(*place)
-            held[place] = around(view, (0, len(view.queries)), self.query, tokens)
-            if len(held) == room_for(held[place], cells):
-                break
-        part = part_words(self.view(*chosen[0]), held[chosen[0]])
-        return AllHeads(small, blocked, held, tuple(chosen), self.query, self.numbers, self.notes(), self.measures(),
-                        self.across, part)  # fmt: skip
+        return all_heads(
+            self.view,
+            *self.glance(),
+            chosen,
+            self.query,
+            cells=cells,
+            tokens=tokens,
+            numbers=self.numbers,
+            notes=self.notes(),
+            measures=self.measures(),
+            across=self.across,
+        )
 
     def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
         """A head of a layer, or several, as lines between the tokens."""

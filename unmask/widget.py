@@ -6,7 +6,7 @@ from viz.components import VIEWS, source
 from viz.standalone import Canvas
 
 PICKS = {"overview": ("pick",), "heatmap": ("query",), "tokens": ("query", "pins", "towards"), "arcs": ("query",),
-         "mask": ("drawn",)}  # fmt: skip
+         "mask": ("drawn",), "pixels": ("pick",)}  # fmt: skip
 
 
 def widget(canvas: Canvas) -> Any:

@@ -8,7 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from viz.head import head_range
-from viz.heads.every import every_packet
+from viz.heads.cells import around
+from viz.heads.every import MOST_CELLS, every_packet, room_for
 from viz.heads.picture import change_range, difference_header, picture_header
 from viz.html import join, tag
 from viz.overview import overview_packet
@@ -74,6 +75,34 @@ class AllHeads:
         return overview_packet(
             self.thumbnails, self.blocked, layer=layer, head=head, numbers=self.numbers, measures=self.measures
         )
+
+
+def all_heads(
+    view: Callable[[int, int], HeadView],
+    thumbnails: np.ndarray,
+    blocked: np.ndarray,
+    chosen: Sequence[tuple[int, int]],
+    query: int,
+    *,
+    cells: int = MOST_CELLS,
+    tokens: int,
+    **about: Any,
+) -> AllHeads:
+    """All heads, and in full those for which there is room, the chosen ones first.
+
+    view: gives a whole head by its layer and head. cells: room for so many of all heads; tokens: for so many of each
+    side, those around the query. The others as AllHeads'.
+    """
+    every = [(layer, head) for layer in range(thumbnails.shape[0]) for head in range(thumbnails.shape[1])]
+    first = view(*chosen[0])
+    held: dict[tuple[int, int], HeadView] = {}
+    for place in dict.fromkeys([*chosen, *every]):
+        whole = view(*place)
+        held[place] = around(whole, (0, len(whole.queries)), query, tokens)
+        if len(held) == room_for(held[place], cells):
+            break
+    part = part_words(first, held[chosen[0]])
+    return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
 
 
 def part_words(whole: HeadView, view: HeadView) -> str:

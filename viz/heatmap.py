@@ -16,6 +16,7 @@ from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.html import escaped
 from viz.palette import MARK, SEQUENTIAL_SCALE
 from viz.reasons import empty_runs, reasons
+from viz.signs import shortened
 from viz.view import HeadView
 
 QUERY_TITLE, KEY_TITLE = "query: the token that looks", "key: the token looked at"
@@ -179,7 +180,10 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
     every = math.ceil(len(labels) / (MOST_TICKS if step == 1 else MOST_TICKS // 3))
     places = range(0, len(labels), every)
     alone = every == 1 and step == 1
-    texts = [_short(labels[place]) if alone else _placed(place * step + first, labels[place]) for place in places]
+    texts = [
+        shortened(labels[place], LONGEST_TICK) if alone else _placed(place * step + first, labels[place])
+        for place in places
+    ]
     return {
         "tickmode": "array",
         "tickvals": list(places),
@@ -200,17 +204,13 @@ def _largest(view: HeadView) -> str:
 
 
 def _placed(position: int, label: str) -> str:
-    return f"{position} {_short(label)}"
+    return f"{position} {shortened(label, LONGEST_TICK)}"
 
 
 def _names(labels: list[str], first: int, step: int) -> list[str]:
     starts = range(first, first + len(labels) * step, step)
     places = [str(start) if step == 1 else f"{start}–{start + step - 1}" for start in starts]
     return [f"{place}: {escaped(label)}" for place, label in zip(places, labels, strict=True)]
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= LONGEST_TICK else label[: LONGEST_TICK - 1] + "…"
 
 
 def frames(view: HeadView, query: int | None, *places: str) -> list[Part]:

@@ -1,11 +1,11 @@
 """A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
 
-import html
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import escape
 
 from model.obey.findings import Report
 from model.obey.formats import VERDICTS
@@ -110,9 +110,9 @@ def laws_table(view: ObeyView) -> str:
     body = "".join(
         f'<tr><td><span class="swatch" style="background:{COLOURS[law.verdict]}"></span>'
         f"{f'<b>{law.verdict}</b>' if law.verdict == 'broken' else law.verdict}</td>"
-        f"<td>{html.escape(law.name)}</td>"
+        f"<td>{escape(law.name)}</td>"
         f'<td class="number">{_amount(law.amount)}</td><td class="number">{_amount(law.tolerance)}</td>'
-        f'<td style="white-space:normal;min-width:16rem">{html.escape(law.words)}</td></tr>'
+        f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
         for law in rows
     )
     numbers = '<th class="number">most</th><th class="number">tolerated</th>'
@@ -126,7 +126,7 @@ def named_pairs(view: ObeyView) -> str:
     if not len(pairs):
         return ""
     named = ", ".join(
-        f"{row} “{html.escape(view.tokens[row].strip())}” by {column} “{html.escape(view.tokens[column].strip())}”"
+        f"{row} “{escape(view.tokens[row].strip())}” by {column} “{escape(view.tokens[column].strip())}”"
         for row, column in pairs[:MOST_NAMED].tolist()
     )
     more = f" and {len(pairs) - MOST_NAMED:,} more" if len(pairs) > MOST_NAMED else ""
@@ -144,7 +144,7 @@ def report_html(view: ObeyView) -> str:
         ".unmask .swatch{display:inline-block;width:.8em;height:.8em;margin-right:.35em}</style>"
     )
     return (
-        f'<div class="unmask">{style}<p><b>{html.escape(view.title)}</b>: {html.escape(view.verdict)}</p>'
+        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(view.verdict)}</p>'
         f'<div style="display:flex">{pictures}</div>{named_pairs(view)}{laws_table(view)}</div>'
     )
 
@@ -261,8 +261,8 @@ def sentence(view: ObeyView) -> str:
     broken, unsure = by["broken"], by["cannot tell"]
     if broken:
         others = "" if len(broken) == 1 else f" {len(broken)} laws are broken in all."
-        found = html.escape(broken[0].words[:1].upper() + broken[0].words[1:])
-        return f'<p class="sentence"><b>{html.escape(view.verdict)}</b> {found}{others}</p>'
+        found = escape(broken[0].words[:1].upper() + broken[0].words[1:])
+        return f'<p class="sentence"><b>{escape(view.verdict)}</b> {found}{others}</p>'
     closed = int((~view.declared & ~np.isnan(view.moved)).sum())
     opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
     parts = []
@@ -274,7 +274,7 @@ def sentence(view: ObeyView) -> str:
     said = "; ".join(parts)
     said = f"{said[:1].upper()}{said[1:]}." if said else ""
     doubt = f" {len(unsure)} {'law' if len(unsure) == 1 else 'laws'} cannot tell." if unsure else ""
-    return f'<p class="sentence"><b>{html.escape(view.verdict)}</b> {said}{doubt}</p>'
+    return f'<p class="sentence"><b>{escape(view.verdict)}</b> {said}{doubt}</p>'
 
 
 def _pairs(count: int) -> str:

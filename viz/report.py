@@ -5,7 +5,7 @@ than all of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from markupsafe import Markup
@@ -20,43 +20,63 @@ from viz.signs import signs
 
 ABSENT = "{} is here at a glance alone: this report has no room for its weights."
 WORST = 8.0  # nats, of a loss in the strongest colour
+MOST_TOKENS = 1024  # of each side of a head in full
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """What a run measured. candidates: the likeliest next tokens; losses: float32 [T], nats, NaN where there is none;
-    both empty for a model that predicts no next token. future, padding: float32 [L,H], shares of attention."""
+    """What a run measured. future, padding: float32 [L,H], shares of attention. candidates: the likeliest next tokens;
+    losses: float32 [T], nats, NaN where there is none; both empty for a model that predicts no next token."""
 
-    candidates: list[Candidate]
-    losses: np.ndarray
     future: np.ndarray
     padding: np.ndarray
+    candidates: Sequence[Candidate] = ()
+    losses: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
 class ReportView:
-    """A run to report. about: names and what they are: the model, its masks …. text: as it was typed; labels: of its
-    tokens. standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a
-    running app, or ""."""
+    """A run to report. model: its name; network: what it is. attention: "self", or which of an encoder-decoder's.
+    tokens: that are no padding. masks: which are on, in words; spec: all of them, to be run again, or "". versions: of
+    what made it. text: as it was typed; labels: of its tokens. standard: under the masks that the model was trained
+    with; None where `now` is. link: to the same view in a running app, or ""."""
 
-    title: str
-    about: Sequence[tuple[str, str]]
+    model: str
+    network: str
+    attention: str
+    tokens: int
+    masks: str
+    versions: str
     text: str
     labels: Sequence[str]
     heads: AllHeads
     now: Numbers
-    standard: Numbers | None
+    standard: Numbers | None = None
+    spec: str = ""
     link: str = ""
 
 
 def report_page(view: ReportView) -> str:
     """The file's text."""
-    rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in view.about]
-    above = join((tag("h1", view.title), table(rows, "numbers about"), tag("p", held_words(view), class_="note")))
+    title = f"{view.model}: what every head looks at"
+    rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in _about(view) if what]
+    above = join((tag("h1", title), table(rows, "numbers about"), tag("p", held_words(view), class_="note")))
     link = tag("p", tag("a", "This view in a running app", href=view.link)) if view.link else ""
     text = (tag("h2", "The text"), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
     below = join((*_numbers(view), *text))
-    return explorer_page(view.title, view.heads, absent=ABSENT, above=above, below=below, style="report.css")
+    return explorer_page(title, view.heads, absent=ABSENT, above=above, below=below, style="report.css")
+
+
+def _about(view: ReportView) -> list[tuple[str, str]]:
+    layers, heads = view.heads.thumbnails.shape[:2]
+    return [
+        ("model", f"{view.model} ({view.network}): {layers} layers × {heads} heads"),
+        ("attention", "" if view.attention == "self" else view.attention),
+        ("tokens", f"{view.tokens:,}"),
+        ("masks", view.masks),
+        ("masks, in full", view.spec),
+        ("made with", view.versions),
+    ]
 
 
 def held_words(view: ReportView) -> str:
@@ -75,7 +95,7 @@ def _numbers(view: ReportView) -> list[str]:
     layer, head = view.heads.chosen[0]
     parts: list[str] = []
     if now.candidates and standard.candidates:
-        next_tokens = Markup(next_token_table(now.candidates, standard.candidates, changed=changed))
+        next_tokens = Markup(next_token_table(list(now.candidates), list(standard.candidates), changed=changed))
         parts += [tag("h2", "The next token"), next_tokens]
     if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has none
         parts.append(tag("h2", "Loss of each token, in nats"))

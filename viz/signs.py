@@ -1,4 +1,4 @@
-"""The signs that tokens' labels are written with."""
+"""The signs that tokens' labels are written with, and labels that are too long."""
 
 from collections.abc import Iterable
 
@@ -16,3 +16,8 @@ def signs(labels: Iterable[str]) -> str:
     text = "".join(labels)
     said = [meaning for sign, meaning in SIGNS.items() if sign in text]
     return "; ".join(said) + "." if said else ""
+
+
+def shortened(label: str, most: int) -> str:
+    """So many characters at the most, the last of them "…" where some are cut."""
+    return label if len(label) <= most else label[: most - 1] + "…"

@@ -32,14 +32,6 @@ def to_npy(allowed: Tensor) -> bytes:
     return file.getvalue()
 
 
-def from_npy(data: bytes, keep: Tensor) -> MaskSpec:
-    """A mask from an NPY file, as a drawing on a row with these real tokens, keep bool [T]; see `as_drawing`.
-
-    Raises ValueError, saying what was expected, for anything but a bool matrix that fits the row.
-    """
-    return as_drawing(read_npy(data), keep)
-
-
 def read_npy(data: bytes) -> np.ndarray:
     """The bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is taken on a header's word.
 

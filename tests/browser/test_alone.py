@@ -9,6 +9,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import unmask
+from model.spec import Stroke
 from tests.browser.conftest import Watch
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
@@ -24,6 +26,7 @@ from viz.explorer import explorer_page
 from viz.heads.cells import weight_text
 from viz.report import ABSENT
 from viz.room import MARGIN
+from viz.standalone import Canvas
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
 CELL = re.compile(r"(\d+): .* looks at (\d+): .* · (.+)")
@@ -202,57 +205,106 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     assert canvas.evaluate("canvas => canvas.toDataURL()") == before  # there is nobody to run the model on a drawing
 
 
-WIDGET = """
-<!doctype html><meta charset="utf-8"><div id="place"></div>
+WIDGETS = """
+<!doctype html><meta charset="utf-8">
 <script type="module">
-const bytes = Uint8Array.from(atob("%s"), (one) => one.charCodeAt(0));
-const traits = %s;
-const saved = (globalThis.saved = []);
-const model = {
-  get: (name) => (name === "packet" ? new DataView(bytes.buffer) : traits[name]),
-  set: (name, value) => saved.push([name, value]),
-  save_changes: () => {},
-  on: () => {},
-  off: () => {},
-};
-const module = await import(URL.createObjectURL(new Blob([%s], { type: "text/javascript" })));
-globalThis.leave = module.default.render({ model, el: document.getElementById("place") });
+const bytes = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+globalThis.saved = [];
+globalThis.models = [];
+for (const { code, packet, traits } of %s) {
+  const heard = {};
+  const model = {
+    packet: new DataView(bytes(packet).buffer),
+    get: (name) => (name === "packet" ? model.packet : traits[name]),
+    set: (name, value) => saved.push([name, value]),
+    save_changes: () => globalThis.hear?.(...saved.at(-1)),
+    on: (event, listener) => (heard[event] = listener),
+    off: () => {},
+    update: (text) => {
+      model.packet = new DataView(bytes(text).buffer);
+      heard["change:packet"]();
+    },
+  };
+  models.push(model);
+  const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+  const place = document.body.appendChild(document.createElement("div"));
+  model.leave = module.default.render({ model, el: place });
+}
 </script>
 """
 
 
-@pytest.mark.parametrize("view", ["overview", "heatmap", "tokens", "mask"])
-def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
+def in_base64(packet: bytes) -> str:
+    return base64.b64encode(packet).decode()
+
+
+def open_widgets(page: Page, file: Path, *canvases: Canvas) -> None:
     """By what anywidget promises of a model: get, set, save_changes, on, off."""
-    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0),
-             "mask": run.mask(4, 0)}[view]  # fmt: skip
-    packet = base64.b64encode(shown.canvas().packet).decode()
-    traits = {"view": view, "css": source("widget.css", f"{view}.css")}
-    code = source(*VIEWS[view], "anywidget.js")
-    file = tmp_path / "widget.html"
-    file.write_text(WIDGET % (packet, json.dumps(traits), json.dumps(code)), encoding="utf-8")
-    page = browser.new_page()
+    shown = [
+        {
+            "code": source(*VIEWS[canvas.view], "anywidget.js"),
+            "packet": in_base64(canvas.packet),
+            "traits": {"view": canvas.view, "css": source("widget.css", f"{canvas.view}.css")},
+        }
+        for canvas in canvases
+    ]
+    file.write_text(WIDGETS % json.dumps(shown).replace("</", "<\\/"), encoding="utf-8")
     page.goto(file.as_uri())
+
+
+@pytest.mark.parametrize("view", ["overview", "heatmap", "tokens", "mask", "pixels"])
+def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
+    three = unmask.digit([place % 8 for place in range(64)], 3)
+    shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0), "mask": run.mask(4, 0),
+             "pixels": three.pixels(1, 1, 20)}[view]  # fmt: skip
+    page = browser.new_page()
+    open_widgets(page, tmp_path / "widget.html", shown.canvas())
     if view == "tokens":
         page.get_by_text("·time", exact=True).click()
         expected = ["query", 4]
-    elif view == "heatmap":
-        page.locator("canvas").focus()
-        for key in ("ArrowUp", "ArrowUp", "Enter"):
-            page.keyboard.press(key)
-        expected = ["query", len(run.labels) - 2]
-    elif view == "mask":
-        expect(page.locator("canvas")).to_have_attribute("aria-label", re.compile("Enter draws"))
-        page.locator("canvas").focus()
-        for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
-            page.keyboard.press(key)
-        expected = ["drawn", {"number": 1, "epoch": 0, "strokes": [["block", 2, 1, 2, 1]]}]
     else:
+        if view in ("mask", "pixels"):  # drawn once its packet is unpacked
+            expect(page.locator("canvas")).to_have_attribute("aria-label", re.compile("Enter (draws|picks)"))
         page.locator("canvas").focus()
-        for key in ("ArrowUp", "Enter"):
+        keys, expected = {
+            "heatmap": (("ArrowUp", "ArrowUp", "Enter"), ["query", len(run.labels) - 2]),
+            "mask": (
+                ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"),
+                ["drawn", {"number": 1, "epoch": 0, "strokes": [["block", 2, 1, 2, 1]]}],
+            ),
+            "overview": (("ArrowUp", "Enter"), ["pick", [3, 0]]),
+            "pixels": (("ArrowDown", "Enter"), ["pick", 28]),
+        }[view]
+        for key in keys:
             page.keyboard.press(key)
-        expected = ["pick", [3, 0]]
     page.wait_for_function("saved.length > 0")
     assert page.evaluate("saved.at(-1)") == expected
-    page.evaluate("leave()")
+    page.evaluate("models[0].leave()")
+    page.close()
+
+
+def test_what_is_drawn_on_the_mask_of_a_live_head_is_run_and_shown(run: Run, browser: Browser, tmp_path: Path) -> None:
+    live = run.live(4, 0)
+    page = browser.new_page(viewport={"width": 900, "height": 1400})
+
+    def hear(name: str, value: object) -> str:
+        live.mask.set_trait(name, value)  # as the kernel does what the browser saved
+        return in_base64(live.head.packet)
+
+    page.expose_function("redrawn", hear)
+    page.add_init_script("globalThis.hear = async (...drawn) => models[1].update(await redrawn(...drawn));")
+    open_widgets(page, tmp_path / "live.html", run.mask(4, 0).canvas(), run.head(4, 0).canvas())
+    expect(page.locator(".mask canvas")).to_have_attribute("aria-label", re.compile("Enter draws"))
+    expect(page.locator(".heatmap")).to_have_attribute("data-head", "L4 H0")
+    heatmap = page.locator(".heatmap canvas").element_handle()
+    before = heatmap.evaluate("canvas => canvas.toDataURL()")
+    page.locator(".mask canvas").focus()
+    page.keyboard.press("c")  # the first column: the token that most look at
+    page.wait_for_function("([canvas, before]) => canvas.toDataURL() !== before", arg=[heatmap, before])
+    expected = run.under(replace(run.masks, drawn=(Stroke("block", 0, 0, len(run.labels) - 1, 0),)))
+    weights, blocked = expected.head(4, 0).numpy(), expected.head(4, 0).view.any_blocked()
+    assert live.run.masks == expected.masks
+    for (query, key), words in said_of_cells(page.locator(".heatmap")).items():
+        by = "drawn" if key == 0 else "causal"
+        assert words == (f"blocked by {by}" if blocked[query, key] else f"weight {weight_text(weights[query, key])}")
     page.close()

@@ -1,10 +1,12 @@
-"""docs/lift_the_mask.ipynb: executed in a kernel on the model that ships, exported, and opened without a network.
+"""docs/lift_the_mask.ipynb: executed in a kernel on the model that ships, exported and opened without a network, and
+rendered in JupyterLab.
 
 python -m pytest tests/browser/test_example_notebook.py
 """
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nbformat
 import pytest
@@ -14,6 +16,7 @@ from playwright.sync_api import Browser, expect
 
 import unmask
 from tests.browser.conftest import Watch
+from tests.browser.jupyterlab import jupyterlab
 from tests.browser.test_alone import CELL, colours
 
 ROOT = Path(__file__).parents[2]
@@ -77,5 +80,33 @@ def test_exported_and_opened_without_a_network(
     name = changed.drawn.names[changed.drawn.chosen[0][0]][changed.drawn.chosen[0][1]]
     expect(frames.nth(2).content_frame.locator(".heatmap")).to_have_attribute("data-head", name)
     context.close()
+    assert not watch.elsewhere
+    assert not watch.errors
+
+
+def test_rendered_in_jupyterlab(executed: nbformat.NotebookNode, browser: Browser, tmp_path: Path) -> None:
+    with jupyterlab(tmp_path, executed) as (server, notebook):
+        watch = Watch(urlsplit(server).netloc)
+        context = browser.new_context(viewport={"width": 1400, "height": 1000})
+        page = context.new_page()
+        watch.follow(page)
+        page.goto(notebook)
+        frames = page.locator(".jp-Notebook iframe[srcdoc]")
+        expect(frames).to_have_count(4, timeout=60_000)
+        for number, canvas in ((0, ".overview canvas"), (0, ".heatmap canvas"), (2, ".heatmap canvas")):
+            frames.nth(number).scroll_into_view_if_needed()
+            picture = frames.nth(number).content_frame.locator(canvas)
+            expect(picture).to_be_visible()
+            assert colours(picture) > 50
+        frames.nth(3).scroll_into_view_if_needed()
+        frames.nth(3).content_frame.get_by_text("·saw", exact=True).first.hover()
+        expect(frames.nth(3).content_frame.locator(".said")).to_contain_text("·saw looks at ")
+        frames.nth(1).scroll_into_view_if_needed()
+        expect(frames.nth(1).content_frame.locator("table").first).to_be_visible()
+        frames.nth(0).scroll_into_view_if_needed()
+        heatmap = frames.nth(0).content_frame.locator(".heatmap")
+        heatmap.locator("canvas").hover(position={"x": 130, "y": 60})
+        expect(heatmap.locator(".cell")).to_have_text(CELL)
+        context.close()
     assert not watch.elsewhere
     assert not watch.errors

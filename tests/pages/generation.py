@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from model.base import Model
 from model.kv_cache import batch_of
 from model.sampling import Continuation, Sampling, draw
-from tests.viz.packet import read_growing
+from tests.viz.packet import read_cells
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Once upon a time"
@@ -81,7 +81,7 @@ class Page:
     def weights(self) -> np.ndarray:
         """float [Q,K] of the heatmap."""
         (component,) = self.app.get("bidi_component")
-        return read_growing(component.proto.bytes).weights
+        return read_cells(component.proto.bytes)[1]
 
     def table(self) -> list[list[str]]:
         """The cells of the table of differences, the head left out."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
-from viz.export import data, picture
+from ui.export import pictures
+from viz.export import data
 
 TEXT = "Once upon a time, the cat sat on a mat"
 
@@ -55,20 +55,43 @@ def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert taken["CSV"]().count("\n") == 1 + export.chosen.weights.size
 
 
+def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, pictures.Picture]]:
+    """What the page's pictures say of themselves, and they, in the order in which they are shown."""
+    said: list[tuple[str, pictures.Picture]] = []
+    blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
+    monkeypatch.setattr(pictures.Picture, "preview", lambda one: said.append((one.caption, one)) or blank)
+    return said
+
+
 def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = []
-    monkeypatch.setattr(
-        picture, "head_picture", lambda view, words, other: said.append((view, words, other)) or Figure()
-    )
-    Page(causal="false")
+    said = captions(monkeypatch)
+    Page(causal="false", palette="magma")
     Page()
     Page(causal="false", scope="layer")
-    (_, lifted, standard), (_, plain, nothing), (_, only, _) = said
-    assert "Masks: padding; lifted: causal. Queries 0–" in lifted.caption
-    assert standard is not None
-    assert "Masks: causal, padding. " in plain.caption
-    assert nothing is None
-    assert "lifted: causal, in this layer only." in only.caption
+    (lifted, one), (plain, other), (only, _) = said
+    assert "Masks: padding; lifted: causal. Queries 0–" in lifted
+    assert one.of[1] is not None
+    assert one.of[2].palette == "magma"
+    assert "Masks: causal, padding. " in plain
+    assert other.of[1] is None
+    assert "lifted: causal, in this layer only." in only
+
+
+def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = captions(monkeypatch)
+    model = catalog.load("story")
+    trace = model.run(model.encode([TEXT], "left"))
+    for kind in ("every", "arcs", "tokens", "bars"):
+        Page(picture=kind, layer="2", head="3", heads="1,5", query="4")
+    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars) = said
+    assert "Attention of all 6 × 6 heads of story. " in all_said
+    np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
+    assert "Attention of layer 2, heads 3, 1, 5 of story." in arcs_said
+    np.testing.assert_allclose(arcs.of[0][2].weights, trace.weights(2, 5).numpy(), atol=1e-6)
+    assert "The token that looks is 4: " in tokens_said
+    for row in (tokens.of[0], bars.of[0].view):
+        np.testing.assert_allclose(row.weights[0], trace.weights(2, 3)[4].numpy(), atol=1e-6)
+    assert all(one.file("svg").startswith(b"<?xml") for _, one in said)
 
 
 def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +121,7 @@ def test_a_damaged_upload_is_a_sentence() -> None:
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "MOST_SIDE", 5)
+    monkeypatch.setattr(pictures, "MOST_SIDE", 5)
     assert any("room to name 5 tokens" in said for said in Page().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any("All heads of this text take more" in caption.value for caption in Page().section("Numbers").app.caption)

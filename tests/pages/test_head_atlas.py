@@ -7,7 +7,9 @@ import io
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pandas as pd
@@ -23,7 +25,7 @@ from model.heads.atlas_texts import Unit, units_of_sample
 from model.heads.atlas_unit import measure_unit
 from tests.model.huggingface.families import save
 from ui.head_atlas import measuring
-from ui.head_atlas.measuring import Busy, Measuring
+from ui.head_atlas.measuring import Ask, Busy, Measuring
 
 ROOT = Path(__file__).parents[2]
 
@@ -203,6 +205,10 @@ def measurer(model: Model, length: int) -> Measure:
     return lambda unit, bar: measure_unit(model, unit, model.standard, length, bar)
 
 
+def asking(model: Model, length: int) -> Ask:
+    return lambda unit, bar, still_wanted: measurer(model, length)(unit, bar)
+
+
 class Slow:
     """What `measured` is while its reader looks on: a unit, and another only when the test lets it."""
 
@@ -222,11 +228,11 @@ original = atlas_progress.measured
 
 def test_measuring_stops_and_goes_on_to_the_same_numbers(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     units = [Unit(0, number, 3 * number, ("the cat sat on the mat",) * 3) for number in range(6)]
-    whole = Measuring(tiny, units, 24, measurer(tiny, 24))
+    whole = Measuring(tiny, units, 24, asking(tiny, 24))
     whole.wait(60)
     slow = Slow()
     monkeypatch.setattr(measuring.atlas_progress, "measured", slow)
-    part = Measuring(tiny, units, 24, measurer(tiny, 24))
+    part = Measuring(tiny, units, 24, asking(tiny, 24))
     part.stop()
     slow.left = 99
     part.wait(60)
@@ -253,10 +259,33 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(measuring, "_running", [object()] * measuring.MOST_AT_ONCE)
         with pytest.raises(Busy, match="as many as this server does at once"):
-            Measuring(tiny, unit, 24, measurer(tiny, 24))
+            Measuring(tiny, unit, 24, asking(tiny, 24))
     monkeypatch.setattr(measuring.atlas_progress, "measured", fails)
-    failed = Measuring(tiny, unit, 24, measurer(tiny, 24))
+    failed = Measuring(tiny, unit, 24, asking(tiny, 24))
     failed.wait(10)
     assert failed.watch().state == "failed"
     assert failed.watch().why == "expected something else, got this."
     assert failed not in measuring._running
+
+
+def test_a_unit_that_waits_in_the_queue_gives_up_its_place_when_its_reader_stops(tiny: Any) -> None:
+    """Else it is one of the few that may be measured at once for as long as others are busy, for nobody."""
+    waits = Event()
+
+    def ask(unit: Unit, bar: int, still_wanted: Callable[[], object]) -> Any:
+        if unit.number:
+            waits.set()
+            while True:
+                still_wanted()
+                time.sleep(0.01)
+        return measurer(tiny, 24)(unit, bar)
+
+    units = [Unit(0, number, 3 * number, ("the cat sat on the mat",) * 3) for number in range(2)]
+    going = Measuring(tiny, units, 24, ask)
+    assert waits.wait(20)
+    going.stop()
+    going.wait(20)
+    look = going.watch()
+    assert (look.state, look.done, look.why) == ("stopped", 1, "Stopped.")
+    assert look.atlas is not None
+    assert look.atlas.texts == 3

@@ -6,7 +6,9 @@ python -m pytest tests/pages/test_obey.py
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +153,25 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     page.run()
     assert made == ["Looks at pads", "Window one too wide", "Looks at pads"]
     assert page.app.get("plotly_chart")
+
+
+def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A press ends the script where it writes on the page, and it wrote nothing until the other's check was over."""
+
+    class Left(BaseException):
+        """As Streamlit ends a script."""
+
+    class Bar:
+        def progress(self, share: float, words: str) -> None:
+            raise Left
+
+    def waiting(key: object, make: object, still_wanted: Callable[[], object] = lambda: None) -> None:
+        still_wanted()
+
+    monkeypatch.setattr(results, "shared", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
+    monkeypatch.setattr(obey.st, "progress", lambda *_: Bar())
+    with pytest.raises(Left):
+        obey.of_patient(ALL["pads"], "float32")
 
 
 def test_choices_outlive_another_page() -> None:

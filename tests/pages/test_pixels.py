@@ -18,6 +18,7 @@ from model.pixels import digits
 from model.pixels.digit_writing import Draw, class_chances, write
 from model.pixels.real_digits import real_digits, recogniser
 from tests.pages.explore import array
+from tests.viz.packet import unpacked
 from viz.numbers import percent
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,7 @@ class Pixels:
 
     def packets(self) -> dict[str, Any]:
         """What the canvases are sent, by key."""
-        return {one.proto.id.rpartition("-")[2]: json.loads(one.proto.json) for one in self.app.get("bidi_component")}
+        return {one.proto.id.rpartition("-")[2]: unpacked(one.proto.bytes)[0] for one in self.app.get("bidi_component")}
 
     def html(self, what: str) -> str:
         (found,) = [one.proto.body for one in self.app.get("html") if f'class="{what}"' in one.proto.body]

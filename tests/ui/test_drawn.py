@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 
 from model.jobs.kept import Kept
 from ui import results
@@ -54,6 +55,12 @@ def test_a_part_of_an_array_is_that_part_whenever_it_is_cut() -> None:
     found = [drawn(total, one) for one in (whole, *part, Numbers(values[::2], []), Numbers(values[1:3], []))]
     assert found == ["[]: 17.0", "[]: 5.0", "[]: 5.0", "[]: 7.0", "[]: 8.0"]
     assert len(calls) == 4
+
+
+def test_parts_of_a_tensor_are_the_same_whenever_they_are_cut() -> None:
+    kept = torch.tensor([[2.0, 3], [5, 7]])
+    assert [drawn(total, Numbers(kept[row].numpy(), [])) for row in (1, 1, 0)] == ["[]: 12.0", "[]: 12.0", "[]: 5.0"]
+    assert len(calls) == 2
 
 
 def test_every_argument_counts() -> None:

@@ -13,6 +13,7 @@ from model.heads.survey import Survey
 from model.settings import Settings
 from tests.model.huggingface import families
 from ui import explain
+from viz.view import HeadView
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,11 @@ def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> 
     one, every = explain.leaks(found, 0, 2)
     assert (one.future, every.future) == (0.5, 0.375)
     assert np.isnan(every.padding)
+
+
+def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
+    weights = np.tril(np.full((2, 2), 0.5, np.float32))
+    view = HeadView(
+        weights, weights, {"causal": weights == 0, "window": np.zeros((2, 2), bool)}, ["a", "b"], ["a", "b"]
+    )
+    assert "25.0 % of the cells are blocked, by causal." in explain.head_alt("L0 H0", view, False)

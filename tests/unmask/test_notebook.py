@@ -229,7 +229,11 @@ def test_every_object_shows_itself_in_one_page_and_one_line(story: LoadedModel) 
 def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
     report = story.run(TEXT).check()
     assert report.obeys
-    assert len(report.pieces) == len(story.run(TEXT).labels)
+    length = len(story.run(TEXT).labels)
+    assert len(report.pieces) == length
+    moved, least = report.numpy(), report.mask.tolerance
+    assert (moved[np.triu_indices(length, 1)] <= least).all()  # no output moves by a later token
+    assert (moved[np.tril_indices(length)] > least).all()
 
 
 def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
@@ -267,6 +271,33 @@ def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ImportError, match=r"pip install unmask\[notebook\]"):
         run.tokens(4, 0).widget()
+
+
+def test_a_live_head_follows_what_is_drawn(story: LoadedModel) -> None:
+    run = story.run(TEXT)
+    live = run.live(4, 0)
+    live.mask.drawn = {"number": 1, "epoch": 0, "strokes": [["block", 5, 0, 9, 0]]}  # as the browser sets it
+    drawn = story.run(TEXT, masks={"drawn": [["block", 5, 0, 9, 0]]})
+    np.testing.assert_array_equal(live.run.numpy(), drawn.numpy())
+    assert live.head.packet == drawn.head(4, 0).canvas().packet != run.head(4, 0).canvas().packet
+    live.mask.drawn = {"number": 2, "epoch": 0, "strokes": []}
+    assert live.head.packet == run.head(4, 0).canvas().packet
+
+
+def test_a_digit_and_where_a_pixel_looks() -> None:
+    levels = np.arange(64).reshape(8, 8) % 8
+    run = unmask.digit(levels, 3, causal=False)
+    seen = run.pixels(2, 1, 20)
+    np.testing.assert_allclose(seen.numpy(), run.head(2, 1).numpy()[21], atol=1e-6)
+    assert run.labels[:3] == ["class 3", "r0 c0: 0", "r0 c1: 1"]
+    assert repr(seen).startswith("L2 H1 at r2 c4: looks most at ")
+    assert not seen.view.blocked.any()
+    assert unmask.digit(levels, 3).pixels(2, 1, 20).view.blocked[22:].all()
+    for wrong, words in (((levels[:7], 3), "expected 64 levels"), ((levels + 1, 3), "expected levels from 0 to 7")):
+        with pytest.raises(ValueError, match=words):
+            unmask.digit(*wrong)
+    with pytest.raises(ValueError, match="expected a pixel from 0 to 63, got 64"):
+        run.pixels(0, 0, 64)
 
 
 def test_no_token_is_certain() -> None:

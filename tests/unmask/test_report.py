@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import unmask
+from model.masks import NATIVE
+from ui import link as pages
 from ui.link import View
 from unmask.__main__ import main
-from unmask.report_request import LONGEST_LINK, NATIVE, link_to
+from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
 from viz.explorer import AllHeads
 from viz.heads.every import MOST_CELLS, room_for
@@ -54,6 +56,7 @@ def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     assert (view.model, view.layer, view.head, view.causal, view.text) == ("story", 2, 5, False, TEXT)
     assert view.padding is None  # as it was trained
     assert {"causal", "padding", "window", "chunk"} == set(NATIVE) <= set(View.model_fields)
+    assert LONGEST_LINK == pages.LONGEST_LINK
 
 
 def test_there_is_no_link_that_says_something_else() -> None:
@@ -105,8 +108,8 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     small = random.random((layers, heads, 64, 64), np.float32)
     drawn = AllHeads(small, np.zeros((layers, 64, 64), bool), views, [(0, 0)], tokens - 1)
     shares = np.zeros((layers, heads), np.float32)
-    numbers = Numbers([], np.zeros(0, np.float32), shares, shares)
-    return report_page(ReportView("noise", [], " ".join(labels), labels, drawn, numbers, None))
+    words = "noise", "random", "self", tokens, "none", "unmask"
+    return report_page(ReportView(*words, " ".join(labels), labels, drawn, Numbers(shares, shares)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,24 +33,11 @@ def read_measures(packet: bytes) -> dict[str, np.ndarray]:
     return dict(zip(titles, np.where(values == 65535, np.nan, values / 65534), strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Growing:
-    """The packet of growing.js: its header, the palette uint8 [255,3], for each cell the number of its reason, and
-    float32 [T,T] twice; the hatching's PNG."""
-
-    header: dict[str, Any]
-    palette: np.ndarray
-    reasons: np.ndarray
-    weights: np.ndarray
-    scores: np.ndarray
-    hatching: bytes
-
-
-def read_growing(packet: bytes) -> Growing:
-    header, every = unpacked(packet)
-    body, size = every.tobytes(), header["size"]
-    cells, begin = size * size, 3 * 255
-    palette = np.frombuffer(body, np.uint8, begin).reshape(255, 3)
-    reasons = np.frombuffer(body, np.uint8, cells, begin).reshape(size, size)
-    numbers = np.frombuffer(body, "<f4", 2 * cells, begin + cells).reshape(2, size, size)
-    return Growing(header, palette, reasons, *numbers, body[begin + 9 * cells :])
+def read_cells(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
+    """One scored head's: the header, the weights float32, what blocks each cell uint8, the scores float32, [Q,K]."""
+    header, body = unpacked(packet)
+    shape = len(header["queries"]), len(header["keys"])
+    count = shape[0] * shape[1]
+    numbers = [body[part].tobytes() for part in (slice(4 * count), slice(5 * count, None))]
+    weights, scores = (np.frombuffer(one, "<f4").reshape(shape) for one in numbers)
+    return header, weights, body[4 * count : 5 * count].reshape(shape), scores

@@ -100,7 +100,8 @@ def candidates(found: RunView, position: int) -> list[Candidate]:
 
 
 def _candidates(found: RunView, position: int) -> list[Candidate]:
-    top = logits_after(found, position).softmax(-1).topk(CANDIDATES)
+    chances = logits_after(found, position).softmax(-1)
+    top = chances.topk(min(CANDIDATES, len(chances)))
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [Candidate(found.model.label(token), chance) for token, chance in pairs]
 

@@ -1,21 +1,24 @@
-"""The page's parts: the picture, the numbers, and an export opened again."""
+"""The page's parts: the numbers, the report, and an export opened again."""
 
 from collections.abc import Callable
 
 import streamlit as st
 
 from ui import link, page
-from ui.drawn import drawn
-from ui.guard import guarded
+from ui.export.subject import Subject
 from ui.markdown import escaped
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
-from viz.view import HeadView
 
-SCALES = {"1×": 1, "2×": 2, "4×": 4}
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
+KINDS: tuple[tuple[str, str, Write, str], ...] = (
+    ("NPZ", "npz", data.as_npz, "numpy.load: weights, scores, one array for each mask, and about.json."),
+    ("safetensors", "safetensors", data.as_safetensors, "The same arrays; about.json is in the file's metadata."),
+    ("CSV", "csv", data.as_csv, "A line a cell: weight, scaled score and what blocks it."),
+    ("JSON", "json", data.as_json, "What the numbers are of: model, masks, tokens, the text's hash, versions."),
+)
 SECTIONS = ("Picture", "Numbers", "Report", "Open an export")
 
 
@@ -27,63 +30,26 @@ def choose() -> str:
     return st.session_state.section
 
 
-def picture(now: HeadView, standard: HeadView | None, title: str, caption: str) -> None:
-    """What the chosen head looks like on paper, and the files of it, made when they are asked for."""
-    from viz.export import picture as drawing  # matplotlib takes a second, and only this page needs it
-
-    words = drawing.Words(title, caption)
-    if max(now.weights.shape) > drawing.MOST_SIDE:
-        st.info(f"A picture has room to name {drawing.MOST_SIDE} tokens a side. Choose a part of the text on the left.")
-        return
-
-    def file(kind: str, scale: int = 1) -> Callable[[], bytes]:
-        return lambda: drawing.save(drawing.head_picture(now, words, standard), kind, scale)
-
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        for kind, help_text in (
-            ("svg", "Text stays text."),
-            ("pdf", "Text stays text; as large as its tokens need."),
-        ):
-            st.download_button(kind.upper(), file(kind), f"attention.{kind}", drawing.KINDS[kind], key=f"take_{kind}",
-                               on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
-        for name, scale in SCALES.items():
-            st.download_button(f"PNG {name}", file("png", scale), f"attention@{scale}x.png", drawing.KINDS["png"],
-                               key=f"take_png_{scale}", on_click="ignore", icon=":material/download:",
-                               help=f"{drawing.DOTS * scale} pixels to the inch.")  # fmt: skip
-    with guarded("Drawing …"):
-        shown = drawn(drawing.head_svg, now, words, standard)
-    with st.container(key="paper"):
-        st.image(shown, width="stretch")
-
-
-def numbers(export: Export, every: Callable[[], Export] | None, name: str) -> None:
+def numbers(subject: Subject) -> None:
     """The chosen head as files; all heads of the text too, where they are not too many."""
-
-    def file(write: Write) -> Callable[[], bytes | str]:
-        return lambda: write(export)
-
-    def file_of_all(write: Write) -> Callable[[], bytes | str]:
-        return lambda: write(every()) if every else b""
-
-    kinds: tuple[tuple[str, str, Write, str], ...] = (
-        ("NPZ", "npz", data.as_npz, "numpy.load: weights, scores, one array for each mask, and about.json."),
-        ("safetensors", "safetensors", data.as_safetensors, "The same arrays; about.json is in the file's metadata."),
-        ("CSV", "csv", data.as_csv, "A line a cell: weight, scaled score and what blocks it."),
-        ("JSON", "json", data.as_json, "What the numbers are of: model, masks, tokens, the text's hash, versions."),
-    )
-    with st.container(horizontal=True):
-        for label, ending, write, help_text in kinds:
-            st.download_button(label, file(write), f"{name}.{ending}", key=f"take_{ending}",
-                               on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
-    if every is None:
+    every = subject.every()
+    name = f"unmask-{subject.name.replace(' ', '')}"
+    _files(subject, [subject.place], KINDS, "take", "", name)
+    if every:
+        _files(subject, every, KINDS[:2], "take_all", "All heads, ", f"{name}-all")
+    else:
         most = data.MOST_BYTES / 2**20
         st.caption(f"All heads of this text take more than the {most:.0f} MB that can be opened again: shorten it.")
-        return
+
+
+def _files(subject: Subject, which: list[tuple[int, int]], kinds: tuple, key: str, before: str, name: str) -> None:
+    def file(write: Write) -> Callable[[], bytes | str]:
+        return lambda: write(subject.export(which))
+
     with st.container(horizontal=True):
-        for label, ending, write, help_text in kinds[:2]:
-            st.download_button(f"All heads, {label}", file_of_all(write), f"{name}-all.{ending}",
-                               key=f"take_all_{ending}", on_click="ignore", icon=":material/download:",
-                               help=help_text)  # fmt: skip
+        for label, ending, write, help_text in kinds:
+            st.download_button(f"{before}{label}", file(write), f"{name}.{ending}", key=f"{key}_{ending}",
+                               on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
 
 
 def report(make: Callable[[], str]) -> None:

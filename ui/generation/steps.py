@@ -4,14 +4,13 @@ import streamlit as st
 
 from model.base import Model
 from model.sampling import MOST_WRITTEN, Choice, Continuation, Sampling
-from ui import explain, models, page
+from ui import explain, models
+from ui.canvas import canvas
 from ui.generation import writing as generation
 from ui.generation.run import advance, choice_of, look_at
 from ui.generation.writing import NEXT, SECONDS, Writing, take
 from ui.guard import guarded
 from ui.markdown import escaped
-from viz.components import GROWING_HTML, source
-from viz.generation.growing import growing_packet
 from viz.generation.writing import (
     Chance,
     Scene,
@@ -22,6 +21,7 @@ from viz.generation.writing import (
     settings,
     text_html,
 )
+from viz.heads.picture import growing_packet
 from viz.numbers import TOP
 from viz.palette import MARK
 from viz.signs import signs
@@ -61,12 +61,7 @@ STYLE = f"""
 </style>
 """
 
-_growing = st.components.v2.component(
-    "unmask_growing",
-    html=GROWING_HTML,
-    css=source("growing.css"),
-    js=source("packet.js", "growing.js", "streamlit.js"),
-)
+_growing = canvas("heatmap")
 
 
 def show(model: Model, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
@@ -204,7 +199,7 @@ def _heatmap(view: HeadView, row: int, name: str) -> str:
     last = begin, min(begin + MOST_ROWS, length)
     shown = cropped(view, last, last)
     alt = explain.head_alt(name, shown, False)
-    _growing(data=growing_packet(shown, row - begin, alt, dark=page.is_dark()), key="head_figure")
+    _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
     part = f"shows positions {begin} to {end - 1} of {length} and " if end - begin < length else ""
     hatched = " Hatched: blocked by a mask." if shown.any_blocked().any() else ""

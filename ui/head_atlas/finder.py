@@ -12,6 +12,7 @@ from model.heads.finder import weight_there
 from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
+from ui.markdown import escaped
 from viz.head_atlas.tables import ranked_table
 
 MOST_SHOWN = 10  # heads
@@ -52,10 +53,11 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     st.caption("Heads that look from a token to another: mark both in the first line of the text on the left.")
     places = list(range(len(pieces)))
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
-    st.pills("Tokens that look", places, format_func=lambda place: _shown(pieces[place]), selection_mode="multi",
-             key="atlas_queries", wrap=True)  # fmt: skip
-    st.pills("Tokens looked at", places, format_func=lambda place: _shown(pieces[place]), selection_mode="multi",
-             key="atlas_keys", wrap=True)  # fmt: skip
+    labels = [escaped(_shown(piece)) for piece in pieces]
+    st.pills("Tokens that look", places, format_func=labels.__getitem__, selection_mode="multi", key="atlas_queries",
+             wrap=True)  # fmt: skip
+    st.pills("Tokens looked at", places, format_func=labels.__getitem__, selection_mode="multi", key="atlas_keys",
+             wrap=True)  # fmt: skip
     queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
     if not queries or not keys:
         st.info("Mark at least one token that looks and one that is looked at.")

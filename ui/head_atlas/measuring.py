@@ -5,14 +5,15 @@ looked for a while, and goes on from there when asked.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Literal
 
 from model.base import Model
 from model.heads import atlas_progress
-from model.heads.atlas_progress import Measure
 from model.heads.atlas_result import Atlas
+from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import Unit
 from ui.guard import problem_in
 
@@ -22,10 +23,15 @@ MOST_SECONDS = 600.0  # of one measuring
 SHOW_EVERY = 1.0  # seconds between two pictures of what there is so far
 
 State = Literal["running", "done", "stopped", "failed"]
+Ask = Callable[[Unit, int, Callable[[], object]], Tally]  # as atlas_progress.Measure, and what Home.ask calls meanwhile
 
 
 class Busy(ValueError):
     """As many atlases are being made as may be at once."""
+
+
+class NotWanted(Exception):
+    """Nobody waits any longer for the unit that is next."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,10 @@ class Look:
 class Measuring:
     """One of them. Raises Busy when there is no room."""
 
-    def __init__(self, model: Model, units: list[Unit], length: int, measure: Measure) -> None:
-        """measure: asks for a unit wherever units are measured, and waits for it."""
-        self._model, self._units, self._measure = model, units, measure
+    def __init__(self, model: Model, units: list[Unit], length: int, ask: Ask) -> None:
+        """ask: for a unit wherever units are measured; waits for it as long as the function that it is given raises
+        nothing."""
+        self._model, self._units, self._ask = model, units, ask
         self._progress = atlas_progress.begun(model, length)
         self._done = 0
         self._atlas: Atlas | None = None
@@ -86,20 +93,31 @@ class Measuring:
 
     def _run(self) -> None:
         began = shown = time.monotonic()
+
+        def still_wanted() -> None:
+            """Between two units, and while the next one waits in the queue, which may be long."""
+            now = time.monotonic()
+            if now - self._seen > LEFT_SECONDS:
+                self.stop("Stopped, because nobody was looking.")
+            if now - began > MOST_SECONDS:
+                self.stop(f"Stopped after {MOST_SECONDS / 60:.0f} minutes.")
+            if self._over.is_set():
+                raise NotWanted
+
+        def measure(unit: Unit, bar: int) -> Tally:
+            return self._ask(unit, bar, still_wanted)
+
         try:
-            for _ in atlas_progress.measured(self._units, self._progress, self._measure):
+            for _ in atlas_progress.measured(self._units, self._progress, measure):
                 self._done += 1
-                now = time.monotonic()
-                if self._done == len(self._units) or now - shown > SHOW_EVERY or self._over.is_set():
-                    self._atlas = atlas_progress.made_of(self._progress, self._model)
-                    shown = now
-                if now - self._seen > LEFT_SECONDS:
-                    self.stop("Stopped, because nobody was looking.")
-                if now - began > MOST_SECONDS:
-                    self.stop(f"Stopped after {MOST_SECONDS / 60:.0f} minutes.")
-                if self._over.is_set():
-                    break
-            self._state = "done" if self._done == len(self._units) else "stopped"
+                if self._done == len(self._units) or time.monotonic() - shown > SHOW_EVERY:
+                    self._atlas, shown = atlas_progress.made_of(self._progress, self._model), time.monotonic()
+                if self._done < len(self._units):
+                    still_wanted()
+            self._state = "done"
+        except NotWanted:
+            self._atlas = atlas_progress.made_of(self._progress, self._model) if self._done else None
+            self._state = "stopped"
         except Exception as error:
             self._why = f"{problem_in(error) or 'It ended with an error of this program'}."
             self._state = "failed"

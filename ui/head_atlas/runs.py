@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable
 import streamlit as st
 
 from model.base import Model
-from model.heads.atlas_progress import Measure
 from model.heads.atlas_result import Atlas
 from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import (
@@ -23,7 +22,7 @@ from model.jobs.job import Job, ModelRef, digest
 from model.masks import MaskSpec
 from ui import results
 from ui.guard import waiting
-from ui.head_atlas.measuring import Busy, Look, Measuring
+from ui.head_atlas.measuring import Ask, Busy, Look, Measuring
 from ui.markdown import escaped
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
@@ -64,7 +63,7 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     found = results.shared().find(key)
     if found is not None:
         return found
-    measuring = _measuring(key, lambda: Measuring(model, read(), length, _measure(model, masks, length)))
+    measuring = _measuring(key, lambda: Measuring(model, read(), length, _asking(model, masks, length)))
     if measuring is None:
         st.stop()
     look = measuring.watch()
@@ -76,12 +75,13 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     return look.atlas
 
 
-def _measure(model: Model, masks: MaskSpec, length: int) -> Measure:
+def _asking(model: Model, masks: MaskSpec, length: int) -> Ask:
     """Ask for a unit as a job, in turn with all other readers' jobs; this reader's own do not wait for it."""
     home, reader = results.home(), f"atlas {results.reader()}"
 
-    def ask(unit: Unit, bar: int) -> Tally:
-        return home.ask(Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar)), reader, behind=True)
+    def ask(unit: Unit, bar: int, still_wanted: Callable[[], object]) -> Tally:
+        job = Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar))
+        return home.ask(job, reader, still_wanted, behind=True)
 
     return ask
 

@@ -3,24 +3,19 @@
 import streamlit as st
 
 from ui import run_view
+from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing
-from viz.components import ARCS_HTML, source
 from viz.heads.arcs import MOST_HEADS, arcs_packet, shown
 from viz.heads.tokens import left_out
 
-_component = st.components.v2.component(
-    "unmask_arcs",
-    html=ARCS_HTML,
-    css=source("arcs.css"),
-    js=source("packet.js", "cells.js", "arcs.js", "streamlit.js"),
-)
+_component = canvas("arcs")
 
 
 def show(chosen: Chosen, key: str = "head_arcs") -> None:
     """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
     now, layer = chosen.now, chosen.name.split()[0]
-    others = _choose_heads(chosen, layer)
+    others = choose_heads(now, layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [shown(view, chosen.part, chosen.query) for view in views]
     packet = drawn(
@@ -38,10 +33,9 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
         st.caption(words)
 
 
-def _choose_heads(chosen: Chosen, layer: str) -> list[int]:
-    """The choice "heads", without the chosen head: others of the layer."""
-    count = run_view.shape_of(chosen.now)[1]
-    offered = [head for head in range(count) if head != chosen.head]
+def choose_heads(now: run_view.RunView, layer: str, chosen: int) -> list[int]:
+    """The choice "heads", without the chosen head: others of the layer of this name."""
+    offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     st.session_state.arcs_heads = [head for head in picked if head in offered][: MOST_HEADS - 1]
     st.multiselect(f"Other heads of {layer}", offered, key="arcs_heads", format_func=lambda head: f"{layer} H{head}",

@@ -2,17 +2,12 @@
 
 import streamlit as st
 
+from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
-from viz.components import TOKENS_HTML, source
 from viz.heads.tokens import left_out, shown, tokens_packet
 
-_component = st.components.v2.component(
-    "unmask_tokens",
-    html=TOKENS_HTML,
-    css=source("tokens.css"),
-    js=source("packet.js", "cells.js", "tokens.js", "streamlit.js"),
-)
+_component = canvas("tokens")
 
 
 def show(chosen: Chosen, key: str = "head_tokens") -> None:

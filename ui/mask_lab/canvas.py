@@ -4,20 +4,15 @@ import streamlit as st
 
 from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
+from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heard import heard
 from ui.mask_lab import compose
 from ui.run_view import RunView
-from viz.components import MASK_HTML, VIEWS, source
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.view import MOST_CELLS
 
-_component = st.components.v2.component(
-    "unmask_mask",
-    html=MASK_HTML,
-    css=source("mask.css"),
-    js=source(*VIEWS["mask"], "streamlit.js"),
-)
+_component = canvas("mask")
 
 
 def masks_of(now: RunView, layer: int, head: int) -> MaskView:

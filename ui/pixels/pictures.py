@@ -11,16 +11,11 @@ from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
+from ui.canvas import canvas
 from ui.heard import heard
-from viz.components import PIXELS_HTML, source
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
-_component = st.components.v2.component(
-    "unmask_pixels",
-    html=PIXELS_HTML,
-    css=source("pixels.css"),
-    js=source("packet.js", "pixels.js", "streamlit.js"),
-)
+_component = canvas("pixels")
 
 
 def the_model() -> DigitsModel:
@@ -74,7 +69,7 @@ def replace_drawing(levels: np.ndarray) -> None:
     state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
 
 
-def show(packet: dict[str, Any], key: str, picked: Any = None) -> None:
+def show(packet: bytes, key: str, picked: Any = None) -> None:
     """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:

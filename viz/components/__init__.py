@@ -2,36 +2,13 @@
 
 from pathlib import Path
 
-OVERVIEW_HTML = """
-<div class="view overview"></div>
-"""
-
-MASK_HTML = """
-<div class="view mask"></div>
-"""
-
-GROWING_HTML = """
-<div class="view growing"></div>
-"""
-
-PIXELS_HTML = """
-<div class="view pixels"></div>
-"""
-
-TOKENS_HTML = """
-<div class="view tokens"></div>
-"""
-
-ARCS_HTML = """
-<div class="view arcs"></div>
-"""
-
 VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is made of, in order
     "overview": ("packet.js", "overview.js"),
     "heatmap": ("packet.js", "cells.js", "heatmap.js"),
     "tokens": ("packet.js", "cells.js", "tokens.js"),
     "arcs": ("packet.js", "cells.js", "arcs.js"),
     "mask": ("packet.js", "mask.js"),
+    "pixels": ("packet.js", "pixels.js"),
 }
 
 

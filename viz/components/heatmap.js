@@ -1,5 +1,6 @@
 // One head's heatmap: rows are queries, who looks; columns are keys, who is looked at. It draws the bytes it is given and
-// knows no mask. Packet: see viz/heads/picture.py. onPick("query", position) tells which row was chosen.
+// knows no mask. Packet: see viz/heads/picture.py. onPick("query", position) tells which row was chosen; of a head that
+// `grows` by a row at every token none is: it is as large at every length, so that the page stands still.
 
 const EDGE = 32; // css pixels beside and below the cells, without the tokens' names
 const LETTER = 6.6; // css pixels of a letter of a name
@@ -9,6 +10,7 @@ const LARGEST = 40; // css pixels of a cell
 const LINE = 12; // css pixels that a token's name needs
 const LONGEST = 12; // characters of a name
 const COLOURS = 255;
+const ABOVE = 470; // of a page over the cells of a head that grows: its newest row is in sight where the window is tall
 const GROUND = "rgba(140, 146, 158, 0.16)"; // behind the hatching
 
 const HINT = "Point at a cell, or move over the cells with the arrow keys.";
@@ -22,9 +24,13 @@ function isDark(style) {
 const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
 
 // Where the cells are: square, and as large as there is room for.
-function layout(width, { rows, columns, queries, keys }) {
-  const [left, below] = [queries, keys].map((labels) => EDGE + LETTER * Math.min(Math.max(...labels.map((label) => label.length)) + 4, LONGEST));
-  const cell = Math.max(Math.min((width - left - BAR) / columns, TALLEST / rows, LARGEST), 0.5);
+function layout(width, { rows, columns, queries, keys, grows }) {
+  const letters = (labels) => Math.min(grows ? LONGEST : Math.max(...labels.map((label) => label.length)) + 4, LONGEST);
+  const [left, below] = [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
+  const room = width - left - BAR;
+  const cell = grows
+    ? Math.max(Math.min(room, Math.max(window.innerHeight - ABOVE, 420)), 160) / rows
+    : Math.max(Math.min(room / columns, TALLEST / rows, LARGEST), 0.5);
   const [wide, tall] = [cell * columns, cell * rows];
   return { left, top: 6, cell, wide, tall, height: tall + below + 6 };
 }
@@ -47,7 +53,8 @@ function reading(cells, { query, key }) {
   const at = placeOf(cells, query, key);
   const reason = cells.blocked[at];
   const what = reason ? cells.reasons[reason - 1].words : `${cells.what} ${numberText(cells, cells.weights[at])}`;
-  return `${queryName(cells, query)} looks at ${keyName(cells, key)} · ${what}`;
+  const score = cells.scores ? ` · scaled score ${cells.scores[at].toFixed(3)}` : "";
+  return `${queryName(cells, query)} looks at ${keyName(cells, key)} · ${what}${score}`;
 }
 
 // All cells, a pixel each; blocked ones stay transparent.
@@ -172,7 +179,7 @@ function show(element, cells, onPick) {
     words.textContent = cursor ? reading(cells, cursor) : HINT;
   };
   const pick = (at) => {
-    if (!at) return;
+    if (!at || cells.grows) return;
     cells.query = cells.first + at.query;
     point(cursor);
     onPick("query", cells.query);
@@ -190,7 +197,10 @@ function show(element, cells, onPick) {
     else return;
     event.preventDefault();
   };
-  canvas.setAttribute("aria-label", `${cells.name}: ${cells.rows} queries in rows, ${cells.columns} keys in columns. ${HINT}`);
+  const alt = cells.alt || `${cells.name}: ${cells.rows} queries in rows, ${cells.columns} keys in columns.`;
+  canvas.setAttribute("aria-label", `${alt} ${HINT}`);
+  canvas.dataset.rows = cells.rows;
+  canvas.style.cursor = cells.grows ? "default" : "";
   const resized = new ResizeObserver(() => {
     all = null;
     point(cursor);

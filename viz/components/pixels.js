@@ -1,5 +1,5 @@
-// 8×8 pictures on a canvas: one of them large, to pick a pixel of or to draw on, or one for every head, to pick a head.
-// It draws the colours it is given (viz/pixels/pictures.py) and knows no model. Cell 0 is the class token, cell 1 + p pixel p.
+// 8×8 pictures on a canvas: one of them large, to look at, to pick a pixel of or to draw on, or one for every head, to pick a head.
+// It draws the colours it is given and knows no model. Packet: see viz/pixels/pictures.py. Cell 0 is the class token, cell 1 + p pixel p.
 // onPick("pick", number) tells a pixel, or which picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
 
 const SIDE = 8;
@@ -132,7 +132,7 @@ function under(canvas, page, event) {
 function easel(canvas, root) {
   const why = root.querySelector(".why");
   const tools = root.querySelector(".tools");
-  const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null, waiting: false,
+  const self = { page: null, cursor: null, tool: null, painting: false, sent: 0, timer: null,
     pick: null, send: null };
 
   self.show = () => {
@@ -160,9 +160,8 @@ function easel(canvas, root) {
     changed(levels);
   };
   const choose = (at) => {
-    if (at === null || at === self.page.chosen) return;
+    if (at === null || at === self.page.chosen || self.page.mode === "look") return;
     self.page.chosen = at; // shown at once; the page follows
-    self.waiting = true;
     self.pick(at);
   };
 
@@ -219,7 +218,6 @@ function easel(canvas, root) {
     if (ours) page.levels = self.page.levels;
     else self.sent = page.number;
     self.page = page;
-    self.waiting = false;
     self.tool ??= page.greys.length - 1;
     tools.hidden = page.mode !== "draw";
     if (!tools.hidden && !tools.childElementCount) furnish(tools, page.greys);
@@ -254,8 +252,15 @@ export function draw(element, data, onPick) {
   const self = canvas.easel;
   self.pick = (at) => onPick("pick", at);
   self.send = (drawing) => onPick("drawn", drawing);
-  self.take(structuredClone(data));
   const resized = new ResizeObserver(() => self.show());
-  resized.observe(canvas.parentElement);
-  return () => resized.disconnect();
+  canvas.latest = data; // packets unpack one after another, but may not finish in that order
+  unpack(data).then(({ header }) => {
+    if (canvas.latest !== data) return;
+    self.take(header);
+    resized.observe(canvas.parentElement);
+  });
+  return () => {
+    canvas.latest = null;
+    resized.disconnect();
+  };
 }

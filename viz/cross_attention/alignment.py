@@ -13,6 +13,7 @@ from viz.heatmap import LONGEST_TICK, Part, Picture, figure
 from viz.html import escaped
 from viz.numbers import chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+from viz.signs import shortened
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
 LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
@@ -191,7 +192,7 @@ def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> Part:
     every = math.ceil(len(labels) / MOST_LABELS)
     shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
     short = all(len(label) <= 2 for label in labels) or len(labels) <= 12
-    texts = [escaped(_cut(labels[place])) for place in shown]
+    texts = [escaped(shortened(labels[place], LONGEST_TICK)) for place in shown]
     if chosen is not None:
         texts[shown.index(chosen)] = f"<b>{texts[shown.index(chosen)]}</b>"
     return {
@@ -203,10 +204,6 @@ def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> Part:
         "ticks": "",
         "automargin": True,
     }
-
-
-def _cut(label: str) -> str:
-    return label if len(label) <= LONGEST_TICK else label[: LONGEST_TICK - 1] + "…"
 
 
 def _frame(chosen: bool) -> Markup:

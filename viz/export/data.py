@@ -24,6 +24,7 @@ from viz.view import HeadView
 
 FORMAT = 1
 MOST_BYTES = 64 * 2**20  # of the numbers in a file
+MOST_ABOUT = 4 * 2**20  # of what it says of itself
 MOST_SIDE = 4096
 ABOUT = "about.json"
 MASK = "mask:"
@@ -187,26 +188,45 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
 def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-            fits_in = unpacked <= 2 * MOST_BYTES
-            about = archive.read(ABOUT) if fits_in else b""
-        if fits_in:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                return about, {name: file[name] for name in file.files if name != ABOUT}
+            sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+            about, arrays = b"", {}
+            if fits_in := sum(sizes.values()) <= 2 * MOST_BYTES and sizes.get(ABOUT, 0) <= MOST_ABOUT:
+                about = archive.read(ABOUT)
+                names = [name for name in sizes if name != ABOUT]
+                arrays = {name.removesuffix(".npy"): _array(archive.read(name)) for name in names}
     except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
         raise ValueError(
             f"expected an NPZ that Unmask saved, got one that cannot be read ({first_line(error)})"
         ) from None
-    raise ValueError(f"expected at most {2 * MOST_BYTES / 2**20:.0f} MB unpacked, got {unpacked / 2**20:.0f}")
+    if not fits_in:
+        raise ValueError(
+            f"expected at most {2 * MOST_BYTES / 2**20:.0f} MB unpacked, and {MOST_ABOUT / 2**20:.0f} of {ABOUT}, got "
+            f"{sum(sizes.values()) / 2**20:.0f} and {sizes.get(ABOUT, 0) / 2**20:.0f}"
+        )
+    return about, arrays
+
+
+def _array(file: bytes) -> np.ndarray:
+    """An .npy file's array, of the bytes that are there: numpy.load makes room for what a header says first."""
+    stream = io.BytesIO(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    shape, fortran, kind = read[np.lib.format.read_magic(stream)](stream)
+    if kind.hasobject or fortran:
+        raise ValueError("expected plain numbers, row by row")
+    return np.frombuffer(file, kind, offset=stream.tell()).reshape(shape)
 
 
 def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
+    length = int.from_bytes(data[:8], "little")
     try:
+        if length > 2 * MOST_ABOUT:  # the text is quoted in it
+            raise ValueError(f"a header of {length:,} bytes")
         arrays = safetensors.load(data)
-        length = int.from_bytes(data[:8], "little")
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"expected an NPZ or a safetensors file that Unmask saved, got neither ({error})") from None
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"expected an NPZ or a safetensors file that Unmask saved, got neither ({first_line(error)})"
+        ) from None
     return about, arrays
 
 

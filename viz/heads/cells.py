@@ -45,15 +45,17 @@ def around(view: HeadView, part: tuple[int, int], query: int, most: int) -> Head
     return cropped(view, window(0, rows, query, most), (0, min(columns, most)))
 
 
-def cells_packet(views: Sequence[HeadView], header: dict[str, Any]) -> bytes:
-    """Heads over the same queries and keys. The planes: weights float32 [n,Q,K], and for each cell which of the
-    header's reasons blocks it, uint8 [n,Q,K], 0 for none.
+def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: bool = False) -> bytes:
+    """Heads over the same queries and keys. The planes: weights float32 [n,Q,K], for each cell which of the header's
+    reasons blocks it, uint8 [n,Q,K], 0 for none, and if scored the scaled scores, float32 [n,Q,K].
 
     header: what else the component is told.
     """
     about, planes = described(views)
-    weights = np.stack([view.weights for view in views]).astype("<f4")
-    return packed(about | header, weights.tobytes(), planes.tobytes())
+    weights, scores = (
+        np.stack([getattr(view, name) for view in views]).astype("<f4").tobytes() for name in ("weights", "scaled")
+    )
+    return packed(about | header | {"scored": scored}, weights, planes.tobytes(), scores if scored else b"")
 
 
 def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:

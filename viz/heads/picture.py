@@ -19,6 +19,12 @@ def picture_packet(view: HeadView, *, name: str, query: int) -> bytes:
     return cells_packet([view], picture_header(query) | {"name": name, "most": head_range(view)})
 
 
+def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
+    """A head that gets a row at every token: of one size whatever their number, and with scores. alt: in words."""
+    header = picture_header(query) | {"name": name, "most": head_range(view), "grows": True, "alt": alt}
+    return cells_packet([view], header, scored=True)
+
+
 def difference_packet(change: HeadView, *, name: str, query: int) -> bytes:
     """Likewise of a change, as `changed` gives it."""
     return cells_packet([change], difference_header(query) | {"name": name, "most": change_range(change)})

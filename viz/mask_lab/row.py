@@ -10,6 +10,7 @@ from model.heads.row_steps import RowSteps
 from viz.formats import fixed, power_of_ten
 from viz.html import escaped
 from viz.palette import MASK_COLOURS, NOW, STANDARD
+from viz.signs import shortened
 
 MOST_KEYS = 48  # rows of the table
 MOST_VALUES = 12  # keys whose values are drawn
@@ -164,9 +165,8 @@ def _share(value: float) -> str:
 
 
 def _label(place: int, key: str, weight: float) -> str:
-    short = key if len(key) <= 12 else key[:11] + "…"
     share = f"{weight:.3f}" if weight >= 0.0005 else "&lt; 0.001"
-    return f"{place}: {escaped(short)} · {share}"
+    return f"{place}: {escaped(shortened(key, 12))} · {share}"
 
 
 def _add_bars(figure: go.Figure, values: np.ndarray, axis: str, colour: str, opacity: float, words: str) -> None:

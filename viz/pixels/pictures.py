@@ -12,6 +12,7 @@ import numpy as np
 from viz.hatch import ink
 from viz.heatmap import colour_range
 from viz.numbers import percent
+from viz.packet import packed
 from viz.palette import MASK_COLOURS, table
 
 SIDE, LEVELS = 8, 8
@@ -43,25 +44,29 @@ def name_of(cell: int, class_name: str) -> str:
     return class_name if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
 
 
-def head_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[str, Any]:
-    """One head large, for components/pixels.js: every cell's colour from 0 to zmax, and a line about each pixel."""
+def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: bool = True) -> bytes:
+    """One head large, for components/pixels.js: every cell's colour from 0 to zmax, and a line about each pixel.
+
+    heard: whether somebody hears which pixel is picked; else it is there to be looked at.
+    """
     weights = view.weights[layer, head]
     whole = ", ".join(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
     looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
     looks = f"{looker} (framed) looks" if looker == picked else f"{looker} (dashed) looks, and writes {picked} (framed)"
-    return _packet(view, [weights], zmax) | {
-        "mode": "pick",
+    about = {
+        "mode": "pick" if heard else "look",
         "chosen": view.pixel,
         "names": [_about(view, weights, pixel) for pixel in range(PIXELS)],
         "hint": f"{looks}. Class token: {percent(float(weights[0]))} of the attention. "
-        "Click a pixel, or arrow keys and Enter.",
+        + ("Click a pixel, or arrow keys and Enter." if heard else "Point at a pixel, or use the arrow keys."),
         "alt": f"The picture of {view.class_name}, 8 by 8 pixels, and where layer {layer}, head {head} looks from "
         f"{looker}: most at {whole}. {int(view.blocked.sum())} cells are blocked by causal. "
-        "Arrow keys move, Enter picks a pixel.",
+        "Arrow keys move" + (", Enter picks a pixel." if heard else "."),
     }
+    return packed(_header(view, [weights], zmax) | about)
 
 
-def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[str, Any]:
+def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
     layers, heads = view.weights.shape[:2]
     shown = [(one, other) for one in range(layers) for other in range(heads)]
@@ -73,7 +78,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[st
         )
         for one, other in shown
     ]
-    return _packet(view, [view.weights[place] for place in shown], zmax) | {
+    about = {
         "mode": "heads",
         "rows": layers,
         "columns": heads,
@@ -84,15 +89,16 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> dict[st
         "alt": f"Where each of {layers} times {heads} heads looks from {name_of(view.query, view.class_name)}. "
         f"{names[layer * heads + head]}. Arrow keys move, Enter chooses a head.",
     }
+    return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
 
 
-def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> dict[str, Any]:
+def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> bytes:
     """A picture to draw on, levels [64]: its first `given` pixels are the reader's, the others the model's to write.
 
     epoch: which drawing this is; number: how many changes of it the page has heard of.
     """
     free = np.arange(CELLS) > given
-    return {
+    about = {
         "mode": "draw",
         "rows": 1,
         "columns": 1,
@@ -112,6 +118,7 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
         "Keys: arrows, 0 to 7, Enter. The model writes what is hatched.",
         "alt": f"A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.",
     }
+    return packed(about)
 
 
 def strongest(weights: np.ndarray, most: int = 3) -> list[int]:
@@ -148,7 +155,7 @@ def scale_html(zmax: float) -> str:
     return f'<p class="key">{spans}</p>'
 
 
-def _packet(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
+def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
     return {
         "rows": 1,

@@ -26,6 +26,11 @@ SEPARATORS = ("", ".", "a", "sat on", "\n", "'\"\\", '"""', "\r", "\u2028", "#",
 FULL, LEFT, RIGHT = (torch.tensor([cell == "x" for cell in line]) for line in ("xxxxxxx", "..xxxxx", "xxxxx.."))
 
 
+def from_npy(data: bytes, keep: torch.Tensor) -> MaskSpec:
+    """As the page takes an uploaded file."""
+    return mask_files.as_drawing(mask_files.read_npy(data), keep)
+
+
 def allowed_by(spec: MaskSpec, keep: Tensor) -> np.ndarray:
     """bool [T,T] of a row with these real tokens."""
     on = masks.combine(masks.build(spec, keep[None], len(keep)))
@@ -53,7 +58,7 @@ class TestNpy:
         allowed = torch.tensor(
             [[chance.random() < chance.choice([0.1, 0.9]) for _ in range(size)] for _ in range(size)]
         )
-        spec = mask_files.from_npy(mask_files.to_npy(allowed), torch.ones(size, dtype=torch.bool))
+        spec = from_npy(mask_files.to_npy(allowed), torch.ones(size, dtype=torch.bool))
         assert dataclasses.replace(spec, drawn=()) == OFF
         assert np.array_equal(allowed_by(spec, torch.ones(size, dtype=torch.bool)), allowed.numpy())
 
@@ -61,7 +66,7 @@ class TestNpy:
     @pytest.mark.parametrize("seed", range(20))
     def test_of_the_real_tokens_alone_leaves_padding_masked(self, keep: Tensor, seed: int) -> None:
         allowed = np.random.default_rng(seed).random((5, 5)) < 0.5
-        spec = mask_files.from_npy(saved(allowed), keep)
+        spec = from_npy(saved(allowed), keep)
         found = allowed_by(spec, keep)
         assert np.array_equal(found[np.ix_(keep, keep)], allowed)
         assert not found[np.ix_(keep, ~keep)].any()
@@ -73,21 +78,21 @@ class TestNpy:
     )
     def test_of_a_padded_row_comes_back_whole(self, keep: Tensor, spec: MaskSpec) -> None:
         allowed = allowed_by(spec, keep)
-        back = mask_files.from_npy(saved(allowed), keep)
+        back = from_npy(saved(allowed), keep)
         assert np.array_equal(allowed_by(back, keep), allowed)
         assert mask_files.differing(back, allowed, keep) == 0
 
     def test_counts_the_cells_of_padding_that_no_mask_gives(self) -> None:
         allowed = allowed_by(MaskSpec(), RIGHT).copy()
         allowed[6, 0] = allowed[5, 1] = False
-        back = mask_files.from_npy(saved(allowed), RIGHT)
+        back = from_npy(saved(allowed), RIGHT)
         assert mask_files.differing(back, allowed, RIGHT) == 2
         assert back.padding
 
     @pytest.mark.parametrize("order", ["C", "F"])
     def test_in_either_order(self, order: str) -> None:
         allowed = np.asarray(np.tri(7, dtype=bool), order=order)  # type: ignore[call-overload]
-        assert np.array_equal(allowed_by(mask_files.from_npy(saved(allowed), FULL), FULL), allowed)
+        assert np.array_equal(allowed_by(from_npy(saved(allowed), FULL), FULL), allowed)
 
     def test_takes_few_rectangles(self) -> None:
         cells = np.zeros((11, 13), dtype=bool)
@@ -131,14 +136,14 @@ class TestRefused:
     )
     def test_in_a_sentence(self, data: bytes, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):
-            mask_files.from_npy(data, FULL)
+            from_npy(data, FULL)
 
     def test_an_archive(self) -> None:
         file = io.BytesIO()
         np.savez(file, mask=self.MASK)
         assert zipfile.is_zipfile(file)
         with pytest.raises(ValueError, match="got a zip archive: save one matrix"):
-            mask_files.from_npy(file.getvalue(), FULL)
+            from_npy(file.getvalue(), FULL)
 
     def test_a_pickle_is_not_opened(self) -> None:
         class Opened:
@@ -147,11 +152,11 @@ class TestRefused:
 
         for data in (pickle.dumps(Opened()), saved(np.array([Opened()], dtype=object), pickled=True)):
             with pytest.raises(ValueError, match="never opened"):
-                mask_files.from_npy(data, FULL)
+                from_npy(data, FULL)
 
     def test_another_length_on_a_padded_row_names_both_that_fit(self) -> None:
         with pytest.raises(ValueError, match=r"of 5 × 5 cells, .* or 7 × 7 with its padding, got 6 × 6"):
-            mask_files.from_npy(saved(self.MASK[:6, :6]), LEFT)
+            from_npy(saved(self.MASK[:6, :6]), LEFT)
 
     def test_more_pieces_than_a_drawing_has(self) -> None:
         size = 301
@@ -160,7 +165,7 @@ class TestRefused:
         with pytest.raises(
             ValueError, match="that 20,000 rectangles can cover, got 45,300 of them: load a mask of fewer"
         ):
-            mask_files.from_npy(saved(chess), torch.ones(size, dtype=torch.bool))
+            from_npy(saved(chess), torch.ones(size, dtype=torch.bool))
 
     @pytest.mark.filterwarnings("ignore:invalid escape sequence")  # Python's, about a header that is not ours
     def test_nothing_but_a_sentence_whatever_the_bytes(self) -> None:
@@ -172,7 +177,7 @@ class TestRefused:
             for _ in range(chance.randrange(1, 4)):
                 data[chance.randrange(len(data))] = chance.randrange(256)
             try:
-                spec = mask_files.from_npy(bytes(data[: chance.choice([len(data), chance.randrange(len(data))])]), FULL)
+                spec = from_npy(bytes(data[: chance.choice([len(data), chance.randrange(len(data))])]), FULL)
             except ValueError as error:
                 said.add(str(error).split()[0])
             else:

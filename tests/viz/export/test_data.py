@@ -6,6 +6,7 @@ python -m pytest tests/viz/export/test_data.py
 import csv
 import io
 import json
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -141,3 +142,71 @@ def test_what_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(packed.getvalue()) < 2 * len(file)
     with pytest.raises(ValueError, match="unpacked"):
         data.read(packed.getvalue())
+
+
+def lying_npz(entry: str, shape: str) -> bytes:
+    """A small file whose array says it is huge."""
+    header = f"{{'descr': '{entry}', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("weights.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        archive.writestr(data.ABOUT, data.as_json(export_of()))
+    return file.getvalue()
+
+
+def lying_safetensors(header: str) -> bytes:
+    return len(header).to_bytes(8, "little") + header.encode()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        lying_npz("<f4", "(100000, 100000, 100000)"),
+        lying_npz("<f4", "(-1,)"),
+        lying_npz("|O", "(3, 7, 7)"),
+        lying_npz("<U99999999", "(9,)"),
+        lying_safetensors('{"weights":{"dtype":"F32","shape":[99999999,99999,9],"data_offsets":[0,4]}}'),
+        lying_safetensors("[" * 100_000),
+        lying_safetensors('{"__metadata__":' + '{"about":' * 50_000),
+        (2**63).to_bytes(8, "little") + b"{}",
+        renamed(masks={"causal": [[[0]] * 9] * 9}, queries=["x" * 10_000] * 5_000),
+        renamed(layer=10**30),
+        renamed(layer="9" * 5_000),
+    ],
+    ids=range(11),
+)
+def test_a_lie_about_its_size_is_a_sentence_and_takes_no_memory(file: bytes) -> None:
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="expected") as refused:
+        data.read(file)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 64e6
+    assert len(str(refused.value)) < 500
+
+
+def read_or_said(file: bytes) -> str:
+    """What is said of a file that is no export; "" of one that is."""
+    try:
+        assert data.read(file).chosen.weights.shape == (7, 7)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_damaged_file_opens_as_an_export_or_is_a_sentence(write: Callable[[Export], bytes]) -> None:
+    """Cut, with bytes changed, and with bytes put in: 300 of each kind, always the same ones."""
+    whole, random = write(export_of()), np.random.default_rng(7)
+    refused = 0
+    for _ in range(300):
+        file, at = bytearray(whole), int(random.integers(len(whole)))
+        for damaged in (
+            file[:at],
+            file[:at] + random.bytes(5) + file[at + 5 :],
+            file[:at] + random.bytes(9) + file[at:],
+        ):
+            said = read_or_said(bytes(damaged))
+            refused += bool(said)
+            assert not said or ("expected" in said and len(said) < 500)
+    assert refused > 300

@@ -4,7 +4,10 @@ python -m pytest tests/viz/export/test_picture.py
 """
 
 import io
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,15 +16,28 @@ from PIL import Image
 from pypdf import PdfReader
 
 from tests.viz.views import causal, padded, view_of
-from viz.export.picture import DOTS, MOST_PIXELS, MOST_SIDE, Words, drawable, head_picture, save
-from viz.view import HeadView
+from viz.export import fonts, paper
+from viz.export.bars import bars_picture
+from viz.export.every import every_picture
+from viz.export.fonts import drawable
+from viz.export.lines import lines_picture
+from viz.export.lit import lit_picture
+from viz.export.paper import Paper, Sheet
+from viz.export.picture import MOST_SIDE, head_picture
+from viz.heads.bars import row_of
+from viz.heads.colours import Colours
+from viz.view import HeadView, cropped
 
-WORDS = Words("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; lifted: padding.")
+PAPER = Paper("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; lifted: padding.")
 LABELS = ["<b>", "$x$", "·the", "⏎", "&amp;", "⟨E4⟩", '"quoted"']
 
 
 def labelled(seed: int = 0, **blocked: np.ndarray) -> HeadView:
     return replace(view_of((7, 7), seed, **blocked), queries=LABELS, keys=[label + "k" for label in LABELS])
+
+
+def file_of(kind: str, draw: Callable[..., Sheet], *of: Any, scale: int = 1) -> bytes:
+    return draw(replace(PAPER, kind=kind, scale=scale), *of).file()
 
 
 def texts(svg: bytes) -> list[str]:
@@ -31,46 +47,75 @@ def texts(svg: bytes) -> list[str]:
     ]
 
 
-def test_every_token_and_every_word_is_text_in_the_svg() -> None:
-    found = texts(save(head_picture(labelled(causal=causal(7)), WORDS), "svg"))
-    for label in LABELS:
-        assert label in found
-        assert label + "k" in found
-    assert WORDS.title in found
-    assert WORDS.caption in " ".join(found)
-    assert "blocked: causal" in found
+def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[str]]]:
+    """Each picture, what it is of, and the tokens and names that are on it."""
+    view, standard = labelled(), labelled(1, causal=causal(7))
+    small = np.stack([[view.weights, standard.weights]] * 3)
+    return {
+        "comparison": (
+            head_picture,
+            (view, standard),
+            [*view.queries, *view.keys, "now − standard", "blocked: causal"],
+        ),
+        "every": (every_picture, (small, np.stack([causal(7)] * 3), (1, 4, 7)), ["L1", "L4", "L7", "H0", "H1"]),
+        "arcs": (lines_picture, ([view, standard], ["L3 H1", "L3 H0"]), [*view.queries, *view.keys, "L3 H1", "L3 H0"]),
+        "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the token that looks"]),
+        "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
+    }
+
+
+@pytest.mark.parametrize("name", every_kind())
+def test_every_token_and_every_word_is_text_in_the_svg(name: str) -> None:
+    draw, of, words = every_kind()[name]
+    found = texts(file_of("svg", draw, *of))
+    assert [word for word in words if word not in found] == []
+    assert PAPER.title in found
+    assert PAPER.caption in " ".join(found)
+
+
+@pytest.mark.parametrize("name", every_kind())
+def test_every_token_is_in_the_pdf_and_its_paper_is_white(name: str) -> None:
+    draw, of, words = every_kind()[name]
+    (page,) = PdfReader(io.BytesIO(file_of("pdf", draw, *of))).pages
+    found = page.extract_text()
+    assert [word for word in words if word not in found] == []
+    picture = Image.open(io.BytesIO(file_of("png", draw, *of))).convert("RGB")
+    assert picture.getpixel((2, 2)) == picture.getpixel((picture.width - 2, picture.height - 2)) == (255, 255, 255)
 
 
 def test_a_comparison_has_three_panels_with_their_tokens() -> None:
-    now, standard = labelled(), labelled(1, causal=causal(7))
-    found = texts(save(head_picture(now, WORDS, standard), "svg"))
+    found = texts(file_of("svg", head_picture, labelled(), labelled(1, causal=causal(7))))
     assert {"now", "standard masks", "now − standard"} <= set(found)
     assert found.count("$x$k") == 3
 
 
-def test_the_pdf_holds_its_tokens_as_text() -> None:
-    plain = replace(view_of((5, 5), causal=causal(5)), queries=["alpha", "beta", "gamma", "delta", "eps"])
-    pdf = save(head_picture(plain, WORDS), "pdf")
-    (page,) = PdfReader(io.BytesIO(pdf)).pages
-    found = page.extract_text().split()
-    assert set(plain.queries + plain.keys) <= set(found)
-    assert "blocked:" in found
+@pytest.mark.filterwarnings("ignore:Glyph")  # of the SVG, whose reader may have one
+def test_a_character_without_a_font_is_its_code_point_and_itself_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawable("a·ä") == "a·ä"
+    assert drawable("x\U000f1234\U000f1235 y") == "x⟨U+F1234 U+F1235⟩ y"
+    here = replace(labelled(), queries=[*LABELS[:6], "中文"], keys=[*LABELS[:6], "\U000f1234"])
+    monkeypatch.setattr(fonts, "_covering", lambda character: None)  # whatever fonts there are here
+    monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x4E00)
+    for kind in ("png", "pdf"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # as matplotlib says that it draws a box instead
+            made = file_of(kind, head_picture, here)
+    assert "⟨U+4E2D U+6587⟩" in PdfReader(io.BytesIO(made)).pages[0].extract_text()
+    found = texts(file_of("svg", head_picture, here))
+    assert {"中文", "\U000f1234"} <= set(found)
 
 
 def pixels(view: HeadView, scale: int = 1) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(save(head_picture(view, WORDS), "png", scale))).convert("RGB"))
+    return np.asarray(Image.open(io.BytesIO(file_of("png", head_picture, view, scale=scale))).convert("RGB"))
 
 
-def test_a_png_has_as_many_pixels_as_its_scale_says() -> None:
+def test_a_png_has_as_many_pixels_as_its_scale_says(monkeypatch: pytest.MonkeyPatch) -> None:
     view = labelled(causal=causal(7))
     one, two, four = (pixels(view, scale).shape[0] for scale in (1, 2, 4))
     assert two == pytest.approx(2 * one, abs=2)
     assert four == pytest.approx(4 * one, abs=4)
-    wide = view_of((MOST_SIDE, MOST_SIDE))
-    figure = head_picture(wide, WORDS, wide)
-    assert max(figure.get_size_inches()) * DOTS * 4 > MOST_PIXELS
-    largest = Image.open(io.BytesIO(save(head_picture(wide, WORDS), "png", 1))).size
-    assert max(largest) <= MOST_PIXELS
+    monkeypatch.setattr(paper, "MOST_PIXELS", one + 9)
+    assert max(pixels(view, 4).shape) == one + 9
 
 
 def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
@@ -79,9 +124,9 @@ def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
     blocked = np.zeros((3, 3), bool)
     blocked[:, 2] = True
     view = HeadView(weights, np.zeros((3, 3), np.float32), {"causal": blocked}, list("abc"), list("abc"))
-    figure = head_picture(view, WORDS)
-    picture = np.asarray(Image.open(io.BytesIO(save(figure, "png", 2))).convert("RGB")).astype(int)
-    box = figure.axes[0].get_position()
+    sheet = head_picture(replace(PAPER, kind="png", scale=2), view)
+    picture = np.asarray(Image.open(io.BytesIO(sheet.file())).convert("RGB")).astype(int)
+    box = sheet.figure.axes[0].get_position()
     height, width = picture.shape[:2]
     rows = slice(round((1 - box.y1) * height) + 6, round((1 - box.y0) * height) - 6)
     columns = [slice(round((box.x0 + box.width * (place + 0.1) / 3) * width),
@@ -94,16 +139,25 @@ def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
     assert picture[2, 2].tolist() == [255, 255, 255]  # paper
 
 
+def test_the_colours_are_those_that_the_reader_chose() -> None:
+    view = replace(labelled(), weights=np.full((7, 7), 0.25, np.float32))
+
+    def first_cell(colours: Colours) -> list[int]:
+        sheet = head_picture(replace(PAPER, kind="png"), view, None, colours)
+        picture = np.asarray(Image.open(io.BytesIO(sheet.file())).convert("RGB"))
+        box, (height, width) = sheet.figure.axes[0].get_position(), picture.shape[:2]
+        return picture[round((1 - box.y1) * height) + 5, round(box.x0 * width) + 5].tolist()
+
+    assert first_cell(Colours(range="one")) == pytest.approx([33, 145, 140], abs=2)  # viridis at √0.25
+    assert first_cell(Colours(range="one", brightness="linear")) == pytest.approx([59, 82, 139], abs=3)
+    assert first_cell(Colours("inferno", "largest")) == pytest.approx([252, 255, 164], abs=2)
+
+
 def test_a_row_with_nothing_to_attend_to_says_so() -> None:
     view = view_of((5, 5), causal=causal(5), padding=padded(5, 2))
-    assert "nothing to attend to" in texts(save(head_picture(view, WORDS), "svg"))
-
-
-def test_a_character_without_a_font_is_its_code_point() -> None:
-    assert drawable("a·ä") == "a·ä"
-    assert drawable("x\U000f1234") == "x⟨U+F1234⟩"
+    assert "nothing to attend to" in texts(file_of("svg", head_picture, view))
 
 
 def test_more_tokens_than_can_be_named_are_refused() -> None:
     with pytest.raises(ValueError, match=f"at most {MOST_SIDE} .* got 257 and 3"):
-        head_picture(view_of((257, 3)), WORDS)
+        head_picture(PAPER, view_of((257, 3)))

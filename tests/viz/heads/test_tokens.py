@@ -12,7 +12,7 @@ import pytest
 
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
-from viz.components import TOKENS_HTML, source
+from viz.components import source
 from viz.heads.cells import weight_text, window
 from viz.heads.tokens import MOST_TOKENS, left_out, shown, tokens_packet
 from viz.view import cropped
@@ -118,13 +118,5 @@ class TestNumbers:
 
 
 class TestComponent:
-    def test_it_is_one_module_that_fetches_nothing(self) -> None:
-        script = source("packet.js", "cells.js", "tokens.js", "streamlit.js")
-        for text in (script, source("tokens.css"), TOKENS_HTML):
-            assert "http" not in text
-            assert "import " not in text
-        assert script.count("export function draw(element, data, onPick)") == 1
-        assert script.count("export default") == 1
-
     def test_no_text_from_outside_becomes_markup(self) -> None:
         assert "innerHTML" not in source("cells.js", "tokens.js")

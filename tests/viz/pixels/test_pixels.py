@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.viz.packet import unpacked
 from viz.palette import MASK_COLOURS, SEQUENTIAL
 from viz.pixels.gallery import Card, gallery, picture_png
 from viz.pixels.numbers import class_table, level_table, loss_figure, share_table
@@ -41,12 +42,18 @@ def view(pixel: int = 18, query: int = 19, *, causal: bool = True) -> PixelView:
     return PixelView(levels, "class 3", weights, (np.arange(65) > query) & causal, pixel, query)
 
 
+def read(packet: bytes) -> dict:
+    header, body = unpacked(packet)
+    assert not len(body)
+    return header
+
+
 def test_a_cell_is_named_by_its_row_and_column() -> None:
     assert [name_of(cell, "class 3") for cell in (0, 1, 14, 64)] == ["class 3", "r0 c0", "r1 c5", "r7 c7"]
 
 
 def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() -> None:
-    packet = head_packet(view(), 1, 1, 0.5)
+    packet = read(head_packet(view(), 1, 1, 0.5))
     (picture,) = packet["pictures"]
     assert picture["colours"][0] == picture["colours"][11] == SEQUENTIAL[-1]
     assert picture["colours"][1] == SEQUENTIAL[0]
@@ -62,13 +69,15 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
 
 
 def test_the_step_that_writes_a_pixel_is_said_to_look_and_to_write() -> None:
-    assert head_packet(view(query=18), 1, 1, 1)["hint"].startswith("r2 c1 (dashed) looks, and writes r2 c2 (framed)")
-    assert head_packet(view(), 1, 1, 1)["hint"].startswith("r2 c2 (framed) looks.")
-    assert head_packet(view(pixel=0, query=0), 1, 1, 1)["hint"].startswith("class 3 (dashed) looks, and writes r0 c0")
+    said = read(head_packet(view(query=18), 1, 1, 1))["hint"]
+    assert said.startswith("r2 c1 (dashed) looks, and writes r2 c2 (framed)")
+    assert read(head_packet(view(), 1, 1, 1))["hint"].startswith("r2 c2 (framed) looks.")
+    said = read(head_packet(view(pixel=0, query=0), 1, 1, 1))["hint"]
+    assert said.startswith("class 3 (dashed) looks, and writes r0 c0")
 
 
 def test_every_head_has_its_own_small_picture() -> None:
-    packet = heads_packet(view(), 1, 1, 1.0)
+    packet = read(heads_packet(view(), 1, 1, 1.0))
     assert (packet["rows"], packet["columns"], packet["chosen"]) == (LAYERS, HEADS, 4)
     assert len(packet["pictures"]) == len(packet["names"]) == 6
     brightest = [
@@ -79,13 +88,13 @@ def test_every_head_has_its_own_small_picture() -> None:
 
 
 def test_without_the_mask_nothing_is_hatched() -> None:
-    packet = head_packet(view(causal=False), 1, 1, 1)
+    packet = read(head_packet(view(causal=False), 1, 1, 1))
     assert not any(packet["blocked"])
     assert None not in packet["pictures"][0]["colours"]
 
 
 def test_a_drawing_says_how_much_of_it_is_given() -> None:
-    packet = drawing_packet(np.arange(64) % 8, "class 5", 24, 2, 9)
+    packet = read(drawing_packet(np.arange(64) % 8, "class 5", 24, 2, 9))
     assert packet["blocked"] == [False] * 25 + [True] * 40
     assert packet["levels"][:9] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
     assert (packet["given"], packet["epoch"], packet["number"], packet["mode"]) == (24, 2, 9, "draw")
@@ -96,7 +105,7 @@ def test_pictures_of_a_head_share_their_colours() -> None:
     other = replace(view(), weights=view().weights * 0.3)
     assert largest(view(), other) == 1
     assert largest(other) == 0.3
-    small, large = heads_packet(other, 1, 1, 0.3)["pictures"][4], head_packet(other, 1, 1, 0.3)["pictures"][0]
+    (*_, small, _), (large,) = (read(make(other, 1, 1, 0.3))["pictures"] for make in (heads_packet, head_packet))
     assert small["colours"] == large["colours"]
     assert "0.15" in scale_html(0.15)
     assert "hatched: blocked by causal" in scale_html(0.15)

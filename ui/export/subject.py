@@ -1,0 +1,67 @@
+"""What the page takes away: one head of one run, and the run around it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from model.version import version
+from ui import explain
+from ui.run_view import RunView, shape_of
+from viz.export.data import About, Export, fits, hash_of
+from viz.export.words import caption
+from viz.view import HeadView
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
+    them. masks: which hold and which are lifted. text: the row's."""
+
+    now: RunView
+    standard: RunView | None
+    layer: int
+    head: int
+    masks: str
+    text: str
+
+    @property
+    def model(self) -> str:
+        """The model's name, without markup."""
+        return explain.plain_title(self.now.model)
+
+    @property
+    def number(self) -> int:
+        """The layer's, as the network counts."""
+        return self.now.model.describe().layer_number(self.now.run.attention, self.layer)
+
+    @property
+    def name(self) -> str:
+        """The head's."""
+        return f"L{self.number} H{self.head}"
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Layer and head."""
+        return self.layer, self.head
+
+    def views(self) -> list[HeadView]:
+        """The whole head now and, where that is another, under the standard masks."""
+        return [view.head(*self.place) for view in (self.now, self.standard) if view]
+
+    def caption(self, what: str, how: Sequence[str]) -> str:
+        """Below a picture of `what`, in words that make it possible to make it again."""
+        return caption(what, how, model=self.model, masks=self.masks, sha256=hash_of(self.text), version=version())
+
+    def every(self) -> list[tuple[int, int]]:
+        """All heads, where they are not too many for one file that can be opened again; else none."""
+        layers, heads = shape_of(self.now)
+        places = [(layer, head) for layer in range(layers) for head in range(heads)]
+        return places if fits(self.now.head(*self.place), len(places)) else []
+
+    def export(self, which: Sequence[tuple[int, int]]) -> Export:
+        """The numbers of these heads, the chosen one among them."""
+        queries, keys = (tuple(batch.pieces[self.now.row]) for batch in (self.now.run.queries, self.now.run.keys))
+        about = About(
+            unmask=version(), model=self.model, attention=self.now.run.attention, layer=self.layer, head=self.head,
+            text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
+        )  # fmt: skip
+        return Export(about, {place: self.now.head(*place) for place in which})

@@ -1,0 +1,88 @@
+"""The digits model, which reads and writes pictures of 8×8 pixels, in notebooks: unmask.digit(levels, told).
+
+Pixels are numbered in raster order; a head's cell 0 is the class token, cell 1 + p pixel p.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from model.pixels import digits
+from model.pixels.digits import PIXELS, DigitsModel, load
+from unmask.notebook import spec_of
+from unmask.runs import Run
+from unmask.shown import Live
+from viz.pixels.pictures import PixelView, head_packet, largest
+from viz.standalone import Canvas, page
+
+
+@cache
+def _model() -> DigitsModel:
+    return load()
+
+
+def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = None) -> "DigitRun":
+    """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: which digit it is
+    said to be, 0 to 9. causal, masks: as run's. Raises ValueError for what is none of this."""
+    model, picture = _model(), np.asarray(levels)
+    if picture.size != PIXELS:
+        raise ValueError(f"expected {PIXELS} levels, got an array of shape {picture.shape}")
+    batch = digits.encode(picture.reshape(1, PIXELS), [told])
+    spec = spec_of(model.standard, masks, causal=causal, padding=None)
+    return DigitRun(model, model.run(batch, spec))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DigitRun(Run):
+    """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel looks at, on the picture."""
+
+    def check(self, **options: Any) -> Any:
+        """As a run's, of the network in the model's own folder."""
+        from model.huggingface import own_network  # takes seconds to import
+        from model.settings import Settings
+
+        network = own_network.load(self.model.name, digits.FOLDER, Settings.from_environment())
+        return Run.check(replace(self, network=network), **options)
+
+    def pixels(self, layer: int, head: int, pixel: int) -> "Pixels":
+        """What the cell of a pixel looks at in a head. Raises ValueError for a pixel or head that is not there."""
+        if not 0 <= pixel < PIXELS:
+            raise ValueError(f"expected a pixel from 0 to {PIXELS - 1}, got {pixel}")
+        blocked = self.view(layer, head).any_blocked()[pixel + 1]
+        weights = digits.attention(self.trace, pixel + 1).numpy()
+        ids = self.trace.batch.ids[0].tolist()
+        levels = np.array(ids[1:]) - digits.CLASSES
+        seen = PixelView(levels.astype(np.uint8), f"class {ids[0]}", weights, blocked, pixel, pixel + 1)
+        return Pixels(f"{self.named(layer, head)} at {digits.name_of(pixel)}", seen, layer, head)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pixels(Live):
+    """One head on the picture. The widget's trait `pick` is the pixel that was picked."""
+
+    name: str
+    view: PixelView
+    layer: int
+    head: int
+
+    def numpy(self) -> np.ndarray:
+        """float32 [65]: the class token's weight, then the pixels'."""
+        return self.view.weights[self.layer, self.head]
+
+    def canvas(self) -> Canvas:
+        """The head, and its bytes."""
+        return self._canvas(heard=True)
+
+    def page(self) -> str:
+        """A whole HTML document that needs no network; to look at, since nothing there runs the model."""
+        return page(repr(self), [self._canvas(heard=False)])
+
+    def _canvas(self, *, heard: bool) -> Canvas:
+        return Canvas("pixels", head_packet(self.view, self.layer, self.head, largest(self.view), heard=heard))
+
+    def __repr__(self) -> str:
+        most = int(self.numpy().argmax())
+        where = self.view.class_name if most == 0 else digits.name_of(most - 1)
+        return f"{self.name}: looks most at {where}, {self.numpy()[most]:.4f}"

@@ -1,0 +1,148 @@
+"""Paper that pictures are drawn on: a title above, a caption below, light whatever the page's theme.
+
+Made by matplotlib, which needs no browser. Text stays text in SVG and PDF.
+"""
+
+import io
+import textwrap
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
+
+from viz.export.fonts import drawable, families
+from viz.heads.colours import PALETTES, STANDARD_COLOURS
+from viz.palette import MASK_COLOURS, diverging, stops
+
+KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+MOST_PIXELS = 12_000  # a side, of a PNG
+DOTS = 96  # to the inch, of a PNG at 1×
+HATCHES = {
+    "causal": "////",
+    "padding": "\\\\\\\\",
+    "window": "||||",
+    "chunk": "++++",
+    "sliding": "----",
+    "stride": "xxxx",
+    "documents": "....",
+    "drawn": "oooo",
+}
+ANY = "any"  # mask: where there is no room for each one's hatching
+GROUND = (0.93, 0.93, 0.94)
+INK = "#24272f"
+EDGE = 0.15  # inches around all
+HEAD = 0.75  # of the title and the legend
+
+mpl.rcParams["svg.fonttype"] = "none"  # text, not outlines: it can be searched, and the reader's fonts draw it
+mpl.rcParams["pdf.fonttype"] = 42
+warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of an SVG: its reader's fonts have it; see Paper.said
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a picture is drawn on. caption: in full sentences. kind: of KINDS. scale: of a PNG, 1, 2 or 4, less where it
+    would get more than MOST_PIXELS a side."""
+
+    title: str
+    caption: str
+    kind: str = "svg"
+    scale: int = 1
+
+    def said(self, text: str) -> str:
+        """The text as this kind of file shows it: a character that no font here has stays itself in SVG alone."""
+        return text if self.kind == "svg" else drawable(text)
+
+
+class Sheet:
+    """A sheet of paper with room for a picture of so many inches. Places are inches from the picture's upper left."""
+
+    def __init__(self, paper: Paper, wide: float, tall: float) -> None:
+        self.paper = paper
+        lines = textwrap.wrap(paper.said(paper.caption), max(int((wide - EDGE) * 13), 40))
+        self.wide, self.tall = wide, HEAD + tall + 0.17 * len(lines) + 0.3
+        self.figure = Figure(figsize=(self.wide, self.tall), facecolor="white")
+        FigureCanvasAgg(self.figure)
+        self.text(EDGE, 0.1 - HEAD, paper.title, 12, va="top", weight="bold")
+        self.text(EDGE, self.tall - HEAD - 0.12, "\n".join(lines), 8, va="bottom")
+
+    def panel(self, left: float, top: float, wide: float, tall: float) -> Axes:
+        """Axes there."""
+        return self.figure.add_axes((*self.at(left, top + tall), wide / self.wide, tall / self.tall))
+
+    def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
+        """Words from x on, as this kind of file shows them."""
+        self.figure.text(*self.at(x, y), self.paper.said(words), fontsize=size, family=families(words),
+                         parse_math=False, **({"ha": "left", "color": INK} | how))  # fmt: skip
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """A place as shares of the sheet, from its lower left."""
+        return x / self.wide, 1 - (HEAD + y) / self.tall
+
+    def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
+        """Below the title: what each hatching is, after others with their labels."""
+        handles = [*others, *(hatched(name) for name in dict.fromkeys(masks))]
+        if handles:
+            self.figure.legend(handles=handles, loc="upper left", bbox_to_anchor=self.at(EDGE, 0.33 - HEAD),
+                               ncols=len(handles), frameon=False, fontsize=8, borderaxespad=0, borderpad=0)  # fmt: skip
+
+    def file(self) -> bytes:
+        """As the paper's kind of file."""
+        file = io.BytesIO()
+        dots = min(DOTS * self.paper.scale, MOST_PIXELS / max(self.wide, self.tall))
+        metadata = {"Date": None} if self.paper.kind == "svg" else None
+        self.figure.savefig(file, format=self.paper.kind, dpi=dots, metadata=metadata)
+        return file.getvalue()
+
+
+def hatched(name: str) -> Patch:
+    """A mask's hatching with its name."""
+    label = "blocked" if name == ANY else f"blocked: {name}"
+    return Patch(facecolor=GROUND, edgecolor=_colour(name), hatch=HATCHES.get(name, "////"), linewidth=0, label=label)
+
+
+def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:
+    """Each mask's cells, bool [Q,K], in its own direction and colour."""
+    for name, mask in blocked.items():
+        boxes = [_box(*run) for run in _runs(mask)]
+        if boxes:
+            whole = Path.make_compound_path(*boxes)
+            ink = {"facecolor": (*GROUND, 0.6), "edgecolor": _colour(name), "hatch": HATCHES.get(name, "////")}
+            panel.add_patch(PathPatch(whole, linewidth=0, **ink))
+
+
+def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
+    """Of weights, a key of PALETTES; nothing where a cell is blocked."""
+    triples = np.frombuffer(stops(list(PALETTES[palette]), 256), np.uint8).reshape(256, 3) / 255
+    return ListedColormap(triples).with_extremes(bad=(0, 0, 0, 0))
+
+
+def changes() -> Colormap:
+    """Of differences; likewise."""
+    places = [(float(place), str(colour)) for place, colour in diverging(dark=False)]
+    return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
+
+
+def _colour(name: str) -> str:
+    return MASK_COLOURS.get(name, "#8c929e")
+
+
+def _box(row: int, begin: int, end: int) -> Path:
+    left, right, top, bottom = begin - 0.5, end - 0.5, row - 0.5, row + 0.5
+    return Path([(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], closed=True)
+
+
+def _runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
+    """Row, first column, and the column after the last, of each run of True in a row."""
+    edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    begins, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)
+    return [(int(row), int(begin), int(end)) for (row, begin), (_, end) in zip(begins, ends, strict=True)]
