@@ -11,6 +11,7 @@ from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
 from ui.heads import views as head_views
+from ui.lessons import first, start
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure
 from viz.loss_words import misled
@@ -21,13 +22,14 @@ from viz.signs import signs
 from viz.view import cropped
 
 model, text = controls.open_page()
+start.show(model.name)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
 
 title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
-sentence_place = st.empty()
+asked_place, sentence_place = st.container(), st.empty()
 left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
@@ -35,6 +37,10 @@ with left:
     overview_place = st.container()
 name = f"{run_view.layer_names(model, attention)[layer]} H{head}"
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
+
+if scope == "model":
+    with asked_place, guarded("Running both …"):
+        spec = first.masks_to_show(model, batch, spec, row, attention, layer, head)
 
 changed = spec != model.standard
 with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
@@ -98,4 +104,6 @@ else:
             losses.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(drawn(leak_table, one, every, name, changed=changed))
+with st.sidebar:
+    first.switch()
 controls.share(link.View, model, masks=None)

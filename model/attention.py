@@ -77,15 +77,21 @@ def attention_weights(
 ) -> Tensor:
     """The weights of `attention_stages` [.., H, Q, K], bit for bit, in one tensor: for whoever surveys many heads."""
     _check(q, k, k, allowed)
-    scores = q @ _share_heads(q, k).transpose(-2, -1)  # [.., H, Q, D] @ [.., H, D, K] -> [.., H, Q, K]
-    scores.mul_(_scale(q, scale))
-    if terms.softcap is not None:
-        scores = terms.softcap * torch.tanh(scores / terms.softcap)
-    if terms.bias is not None:
-        scores = scores + terms.bias
+    scores = attention_scores(q, k, scale=scale, terms=terms)
     if allowed is not None:
         scores.masked_fill_(~allowed, float("-inf"))
     return _softmax(scores, allowed, terms)
+
+
+def attention_scores(q: Tensor, k: Tensor, *, scale: float | None = None, terms: ScoreTerms = NO_TERMS) -> Tensor:
+    """The `scaled` of `attention_stages` [.., H, Q, K], in a tensor that may be written to."""
+    scores = q @ _share_heads(q, k).transpose(-2, -1)  # [.., H, Q, D] @ [.., H, D, K] -> [.., H, Q, K]
+    factor = _scale(q, scale)
+    if factor != 1:
+        scores.mul_(factor)
+    if terms.softcap is not None:
+        scores = terms.softcap * torch.tanh(scores / terms.softcap)
+    return scores if terms.bias is None else scores + terms.bias
 
 
 def attend(

@@ -12,6 +12,7 @@ from uuid import uuid4
 from torch import Tensor
 
 from model.errors import NotSupported
+from model.frozen import FrozenRun
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
@@ -173,6 +174,10 @@ class Model(ABC):
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""
         raise NotSupported(f"{self.name}: what each of its layers leaves is not known here")
+
+    def frozen(self, trace: Trace, row: int) -> FrozenRun:
+        """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
+        raise NotSupported(f"{self.name}: what its parts write into the residual stream is not known here")
 
 
 @dataclass(frozen=True)

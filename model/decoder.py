@@ -5,6 +5,7 @@ from torch import Tensor
 
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
+from model.frozen_decoder import FrozenDecoder
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
@@ -89,6 +90,10 @@ class DecoderModel(Model):
         for block, mask in zip(self.network.blocks, allowed, strict=True):
             streams.append(block(streams[-1], mask)[0])
         return Residuals(tuple(streams), self.network.norm)
+
+    def frozen(self, trace: Trace, row: int) -> FrozenDecoder:
+        """One row of a run of this model with its norms frozen."""
+        return FrozenDecoder(self.network, trace, row)
 
     def readout(self, states: Tensor) -> Tensor:
         """Final states [.., W] -> logits [.., V]."""

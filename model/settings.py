@@ -18,6 +18,7 @@ class Settings(BaseModel):
 
     max_weights_gb: float = Field(default=3.0, gt=0)  # the most memory for a model's loaded weights, in 10^9 bytes
     models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
+    lessons: Path | None = None  # a folder of a teacher's own lessons
     shared: bool = False  # whether others than who started it read here; serve.py is
     model_root: Path | None = None  # a folder that every model folder must lie in
     models_in_memory: int = Field(default=2, ge=1)

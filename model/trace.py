@@ -11,10 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages, attention_weights
+from model.attention import (
+    NO_TERMS,
+    AttentionStages,
+    ScoreTerms,
+    attention_scores,
+    attention_stages,
+    attention_weights,
+)
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 
+NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
 BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a whole layer is reduced
 
 
@@ -45,21 +53,18 @@ class LayerRecord:
         allowed = None if allowed is None else allowed[..., :seen]
         return F.pad(attention_weights(q, k[:, :seen], allowed, scale=self.scale, terms=terms), (0, keys - seen))
 
-    def batch_weights(self, allowed: Tensor | None, queries: slice) -> Tensor:
-        """The weights [B, H, queries, seen] of every row, float32; keys from `seen` on get none from these queries.
-
-        allowed: what context.allowed gives, which layers may share.
-        """
-        keys = seen = self.k.shape[-2]
+    def batch_scores(self, queries: slice, seen: int, *, times: float = 1.0) -> tuple[Tensor, Tensor | None]:
+        """The scores [B, H, queries, seen] of every row on the first keys before any mask, and the sinks, [H] or
+        [B, H, queries, 1]; both `times` a number, float32. The scores may be written to."""
         terms = self._terms(slice(None), slice(None), queries)
-        if allowed is not None:
-            allowed = allowed.expand(-1, -1, self.q.shape[2], keys)[:, :, queries]
-            seen = _last(allowed.any(0)) + 1
-            allowed = allowed[..., :seen]
-        if terms.bias is not None:
-            terms = replace(terms, bias=terms.bias[..., :seen])
-        q, k = self.q[:, :, queries].float(), self.k[:, :, :seen].float()
-        return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
+        scale = (self.q.shape[-1] ** -0.5 if self.scale is None else self.scale) * times  # on q, which is small
+        capped = ScoreTerms(
+            None if terms.softcap is None else terms.softcap * times,
+            None if terms.bias is None else terms.bias[..., :seen].clamp(min=NEVER) * times,
+        )
+        q, k = self.q[:, :, queries].float() * scale, self.k[:, :, :seen].float()
+        sinks = None if terms.sinks is None else terms.sinks * times
+        return attention_scores(q, k, scale=1.0, terms=capped), sinks
 
     def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
         """Part of this attention step by step: [heads, queries, K], in float32."""

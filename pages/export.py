@@ -21,9 +21,9 @@ attention = controls.choose_attention(model.attentions)
 layers, heads = run_view.shape(model, attention)
 with st.sidebar:
     layer, head = controls.choose_head(model, layers, heads)
-names = [name for name in ("causal", "padding", *model.describe().masks) if hasattr(spec, name)]
-on, lifted = ([name for name in dict.fromkeys(names) if getattr(spec, name) is state] for state in (True, False))
-lifted = [name for name in lifted if getattr(model.standard, name)]
+names = controls.switches(model)
+on = [name for name in names if getattr(spec, name)]
+lifted = [name for name in names if getattr(model.standard, name) and not getattr(spec, name)]
 with guarded(f"Running {explain.title_of(model)} …"):
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
     subject = Subject(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from model.heads.atlas_progress import about
 from model.heads.atlas_unit import row_length
 from ui import controls, explain
+from ui.drawn import drawn
 from ui.guard import guarded
 from ui.head_atlas import choices, finder, picking, runs, sections
 from viz.head_atlas import words
@@ -29,7 +30,7 @@ with axes:
     x, y = choices.choose_axes()
 masks = replace(model.standard, **picking.lifted(model))
 layer, head = picking.chosen(model)
-choices.share(model)  # before what may end the page
+choices.share(model, text)  # before what may end the page
 with guarded("Measuring every head …"):
     texts_key, read = runs.source(model, chosen, text)
     atlas = runs.find(model, texts_key, read, masks)
@@ -47,8 +48,8 @@ with right:
     figure = distances(atlas, layer, head)
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
-    keys.html(tokens_table(atlas.key_tokens(layer, head)[:6], "looked at most"))
-    queries.html(tokens_table(atlas.query_tokens(layer, head)[:6], "sharpest from"))
+    keys.html(drawn(tokens_table, atlas.key_tokens(layer, head)[:6], "looked at most"))
+    queries.html(drawn(tokens_table, atlas.query_tokens(layer, head)[:6], "sharpest from"))
     st.caption(words.TOKENS)
 
 section = choices.choose_section()

@@ -11,6 +11,7 @@ from ui import controls, explain, link, notes, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
+from ui.lessons import first
 from ui.mask_lab import canvas, compose, effect, sections
 from viz.mask_lab.words import counts, formula
 from viz.view import cropped
@@ -29,6 +30,8 @@ title.markdown(f"### Mask Lab\u2002:small[{explain.title_of(model)} · {explain.
 spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
+with guarded("Running both …"):
+    spec = first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
 with guarded(f"Running {explain.title_of(model)} …"):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
@@ -53,5 +56,7 @@ with said, guarded("Following what each token can know …"):
 st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))
 
+with st.sidebar:
+    first.switch()
 sections.show_section(now, standard, layer, head, chosen)
 controls.share(link.View, model, masks=compose.for_link(spec), **dict.fromkeys(NATIVE))

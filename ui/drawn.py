@@ -31,7 +31,7 @@ def _key(value: Any) -> Hashable:
     if isinstance(value, dict):
         return tuple((name, _key(one)) for name, one in value.items())
     if isinstance(value, list | tuple):
-        return tuple(map(_key, value))
+        return tuple(value) if all(type(one) is str for one in value) else tuple(map(_key, value))  # labels are many
     if is_dataclass(value) and not isinstance(value, type):
         return type(value), *(_key(getattr(value, field.name)) for field in fields(value))
     return value if value == value else "NaN"  # which equals nothing, not even itself

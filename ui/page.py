@@ -22,6 +22,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
     },
     "Learn": {
+        "pages/lessons.py": ("Lessons", ":material/school:"),
         "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
         "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
         "pages/generation.py": ("Generation", ":material/play_arrow:"),
@@ -69,6 +70,8 @@ STYLE = """
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
   table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
+  .st-key-composed.stVerticalBlock { display: grid; grid-template-columns: .8fr 1.2fr 1.1fr 1.25fr; gap: .25rem 1rem;
+    align-items: center; }
   .swatch, SWITCHES {
     content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
     align-self: center; vertical-align: -.05em; }
@@ -88,6 +91,7 @@ STYLE = """
   [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .js-plotly-plot text { fill: currentColor !important; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
+  @media (max-width: 640px) { .st-key-composed.stVerticalBlock { grid-template-columns: 1fr 1fr; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
 """

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from viz.formats import power_of_ten
+from viz.formats import SUPERSCRIPT, power_of_ten
 from viz.heatmap import figure
 from viz.html import bar, escaped, join, table, tag
 from viz.palette import NOW, STANDARD
@@ -138,6 +138,19 @@ def percent(share: float) -> str:
 def chance(probability: float) -> str:
     """A model's probability of a token: no softmax makes it exactly 0 or 1, whatever float32 rounds it to."""
     return percent(min(max(probability, 1e-9), 1 - 1e-9))
+
+
+def one_in(nats: float) -> str:
+    """A loss as odds, "one in" so many: 2.5 nats are one in 12, 0.05 one in 1.05, 40 one in 10¹⁷."""
+    if nats > 20:
+        return f"10{str(round(nats / math.log(10))).translate(SUPERSCRIPT)}"
+    odds = math.exp(nats)
+    if odds < 1.1:
+        return f"{odds:.3g}"
+    if odds < 10:
+        return f"{odds:.1f}".removesuffix(".0")
+    step = 10 ** max(math.floor(math.log10(odds)) - 1, 0)
+    return f"{round(odds / step) * step:,}"
 
 
 def _candidate(one: Candidate, colour: str) -> Markup:

@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import torch
 
-from model.cross_attention.dates import DatesModel
-from model.cross_attention.written_dates import examples, held_out_days
+from model.cross_attention.dates import END, DatesModel
+from model.cross_attention.days import held_out_days
+from model.cross_attention.written_dates import examples
 from model.masks import MaskSpec
 
 BATCH = 250  # strings that are written together
@@ -70,3 +71,12 @@ def shown_the_answer(model: DatesModel, some: Pairs, spec: MaskSpec | None = Non
         right.append((probabilities.argmax(-1) == wanted)[real])
         chances.append(probabilities.gather(-1, wanted[..., None])[..., 0][real])
     return float(torch.cat(right).float().mean()), float(torch.cat(chances).mean())
+
+
+def answer_chances(model: DatesModel, text: str, answers: tuple[str, ...]) -> tuple[float, ...]:
+    """Teacher forcing: the probability, 0 to 1, of each of these as the whole answer to the text, its end included."""
+    trace = model.run(model.encode([text] * len(answers), targets=list(answers)))
+    wanted = trace.batch.ids.roll(-1, dims=-1)  # [B,T]
+    wanted[torch.arange(len(answers)), trace.batch.keep.sum(-1) - 1] = END
+    each = trace.logits.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+    return tuple(each.where(trace.batch.keep, 0).sum(-1).exp().tolist())

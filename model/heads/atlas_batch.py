@@ -11,6 +11,7 @@ from torch import Tensor
 from model.base import Model
 from model.heads.atlas_measures import BatchFacts
 from model.heads.atlas_names import NAMES
+from model.heads.atlas_softmax import BITS, BLOCKED, softmax2
 from model.heads.atlas_tally import TOP_KEYS, Sample, Tally
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -37,7 +38,8 @@ def measure_batch(
         if ground is None:
             ground = grounds[id(allowed)] = _Ground(facts, allowed, batch, length, trace.num_heads)
         for queries in ground.blocks:
-            sums.add(layer, queries, record.batch_weights(allowed, queries), ground)
+            scores, sinks = record.batch_scores(queries, ground.seen(queries), times=BITS)
+            sums.add(layer, queries, *softmax2(scores, *ground.masks(queries), sinks), ground)
         sums.finish(layer, ground)
     return sums.tally(), sums.sample()
 
@@ -51,6 +53,8 @@ class _Ground:
         free = every.expand(-1, -1, size, size)
         step = max(BLOCK_BYTES // (4 * rows * heads * size), 1)
         self.blocks = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
+        self._mask = None if allowed is None else torch.zeros(allowed.shape).masked_fill_(~allowed, BLOCKED)
+        self._last = free.any(0).any(0).int().flip(-1).argmax(-1).neg() + size - 1  # [T], the last key a query sees
         self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
         self.ahead = bool(free.triu(1).any())
         self.choice = self.counted[NAMES.index("entropy")]  # [B,T]
@@ -63,6 +67,18 @@ class _Ground:
             self.uniform += _sum(facts.values(even, queries, ahead=self.ahead), self.counted[..., queries])
             _add_by_offset(self.cells, cells.sum(0), queries)
             _add_by_offset(self.even, even.sum(0), queries)
+
+    def seen(self, queries: slice) -> int:
+        """Up to which key any of some queries sees."""
+        return int(self._last[queries].max()) + 1
+
+    def masks(self, queries: slice) -> tuple[Tensor | None, Tensor]:
+        """What is added to their scores on the keys up to there, and which of them have a choice."""
+        choice = self.choice[:, queries]
+        if self._mask is None:
+            return None, choice
+        rows = self._mask if self._mask.shape[2] == 1 else self._mask[:, :, queries]
+        return rows if rows.shape[3] == 1 else rows[..., : self.seen(queries)], choice
 
 
 class _Sums:
@@ -85,12 +101,9 @@ class _Sums:
         self._keys = torch.full((len(chosen), layers, heads, TOP_KEYS), -1)
         self._weights = torch.zeros(len(chosen), layers, heads, TOP_KEYS)
 
-    def add(self, layer: int, queries: slice, weights: Tensor, ground: _Ground) -> None:
-        """weights [B,H,Q,K], all of the layer's blocks in turn."""
-        choice = ground.choice[:, queries]
-        if not choice.all():
-            weights.transpose(1, 2)[~choice] = 0
-        values = self._facts.values(weights, queries, ahead=ground.ahead)
+    def add(self, layer: int, queries: slice, weights: Tensor, entropy: Tensor, ground: _Ground) -> None:
+        """weights [B,H,Q,K] and their entropy [B,H,Q], all of the layer's blocks in turn."""
+        values = self._facts.values(weights, queries, entropy, ahead=ground.ahead)
         self._sums[:, layer] += _sum(values, ground.counted[..., queries])
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
         self._of_keys[..., : weights.shape[-1]] += weights.sum(2)
@@ -118,10 +131,10 @@ class _Sums:
         measured = values[:, row, :, at - queries.start]  # [s,M,H]
         counted = ground.counted[:, row, at].T[..., None]  # [s,M,1]
         self._values[here, :, layer] = measured.masked_fill(~counted, torch.nan)
-        top = weights[row, :, at - queries.start].topk(min(TOP_KEYS, weights.shape[-1]), dim=-1)
-        many = top.values.shape[-1]
-        self._weights[here, layer, :, :many] = top.values
-        self._keys[here, layer, :, :many] = top.indices.masked_fill(top.values == 0, -1)
+        keys, heaviest = _heaviest(weights[row, :, at - queries.start].numpy())
+        many = keys.shape[-1]
+        self._weights[here, layer, :, :many] = torch.from_numpy(heaviest)
+        self._keys[here, layer, :, :many] = torch.from_numpy(np.where(heaviest > 0, keys, -1))
 
     def tally(self) -> Tally:
         """All but its sample."""
@@ -146,6 +159,21 @@ class _Sums:
             self._keys.int().numpy(),
             self._weights.numpy(),
         )
+
+
+def _heaviest(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The TOP_KEYS keys of most weight and their weights, the heaviest first: [.., K], written over, -> [.., TOP_KEYS].
+
+    One after the other, which numpy does several times faster than torch sorts them.
+    """
+    rows = weights.reshape(-1, weights.shape[-1])
+    every, keys, found = np.arange(len(rows)), [], []
+    for _ in range(min(TOP_KEYS, rows.shape[-1])):
+        keys.append(rows.argmax(-1))
+        found.append(rows[every, keys[-1]])
+        rows[every, keys[-1]] = -1
+    shape = (*weights.shape[:-1], len(keys))
+    return np.stack(keys, -1).reshape(shape), np.stack(found, -1).reshape(shape)
 
 
 def _sum(values: Tensor, counted: Tensor) -> Tensor:

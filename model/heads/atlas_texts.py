@@ -133,16 +133,19 @@ def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[Row]:
     """Its texts as rows of at most `length` tokens, each begun as the model begins a text; a long one is several."""
     for number, ids in enumerate(unit.rows):
         yield Row(number, ids[:length], "")
-    for number, text in enumerate(unit.texts):
-        rest = text
-        while rest.strip():
-            batch = model.encode([rest])
-            ids = ids_of(batch)[:length]
-            end = len(rest) - len(batch.cut[0])
-            if len(ids) < int(batch.keep.sum()):
-                end = batch.ends[0][len(ids) - 1] or end
-            yield Row(number, ids, rest[:end])
-            rest = rest[end:]
+    left = {number: text for number, text in enumerate(unit.texts) if text.strip()}
+    rows = []
+    while left:
+        batch = model.encode(list(left.values()))
+        for place, (number, rest) in enumerate(list(left.items())):
+            whole = batch.ids[place, batch.real(place)].tolist()
+            end = len(rest) - len(batch.cut[place])
+            if length < len(whole):
+                end = batch.ends[place][length - 1] or end
+            rows.append(Row(number, tuple(whole[:length]), rest[:end]))
+            left[number] = rest[end:]
+        left = {number: rest for number, rest in left.items() if rest.strip()}
+    yield from sorted(rows, key=lambda row: row.number)
 
 
 def ids_of(batch: TokenBatch) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ Pure: the same model, unit and masks give the same tally, so units may be measur
 
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -94,6 +95,7 @@ def priorities(unit: Unit, row: np.ndarray, at: np.ndarray) -> np.ndarray:
     return state
 
 
+@lru_cache(maxsize=2**16)
 def only_punctuation(label: str) -> bool:
     """Whether a token is punctuation and nothing else, white space aside."""
     bare = label.strip(SHOWN_SPACES).strip()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.decoder import DecoderModel
+from model.errors import NotSupported
+from model.frozen import FrozenRun
 from model.heads.parts import Carried, DirectEffect
-from model.heads.stream import blocks_of, heads_through, network_of, stream, through_frozen
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -21,46 +21,43 @@ TOP = 8  # tokens that are pushed up, and down
 def carried(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Carried:
     """One query's keys, under the run's masks or others in this layer."""
     weights, values = _row(trace, row, masks, layer, head, query)
-    added = output = None
-    if isinstance(model, DecoderModel):
-        each = additions(model, trace, row, masks, layer, head, query)
-        added, output = each.norm(dim=-1).float().numpy(), float(each.sum(0).norm())
     norms = values.norm(dim=-1)
-    return Carried(weights.float().numpy(), norms.float().numpy(), (weights * norms).float().numpy(), added, output)
+    plain = (weights.float().numpy(), norms.float().numpy(), (weights * norms).float().numpy())
+    try:
+        each = additions(model.frozen(trace, row), trace, row, masks, layer, head, query)
+    except NotSupported:
+        return Carried(*plain, None, None)
+    return Carried(*plain, each.norm(dim=-1).float().numpy(), float(each.sum(0).norm()))
 
 
 @torch.inference_mode()
-def additions(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Tensor:
+def additions(run: FrozenRun, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Tensor:
     """What each key adds to the query's residual stream through a head: float64 [K,W].
 
-    Over all heads, with the output projection's bias, it is the attention layer's output. Raises NotSupported for a
-    model that is no decoder of ours.
+    Over all heads, with the output projection's bias, it is the attention layer's output. Raises NotSupported as run.
     """
-    attention = blocks_of(network_of(model))[layer].attention
     weights, values = _row(trace, row, masks, layer, head, query)
-    alone = torch.zeros(attention.heads, *values.shape, dtype=torch.double)
-    alone[head] = weights[:, None] * values
-    return heads_through(attention, alone)[head]
+    outputs = torch.zeros(len(values), trace.layers[layer].q.shape[1], values.shape[-1], dtype=torch.double)
+    outputs[:, head] = weights[:, None] * values
+    return run.write(layer, query, outputs)
 
 
 @torch.inference_mode()
 def effect_on_logits(
-    model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int
+    run: FrozenRun, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int
 ) -> Tensor:
     """What a head adds to each token's logit after the query: float64 [V]. With what all else adds, and the final
-    norm's bias, it makes the logits. Raises NotSupported for a model that is no decoder of ours."""
-    network = network_of(model)
-    total = stream(model, trace, row, [query], len(network.blocks)).total
-    part = additions(model, trace, row, masks, layer, head, query).sum(0)[None]
-    through = through_frozen(network.norm, part[None], total)[0, 0]
-    return network.logits(through.float()).double()  # in the network's own precision: the vocabulary is large
+    norm's bias, it makes the logits. Raises NotSupported as run."""
+    part = additions(run, trace, row, masks, layer, head, query).sum(0, keepdim=True)
+    return run.logits(query, part)[0]
 
 
 def direct_effect(
     model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int
 ) -> DirectEffect:
-    """The tokens that a head pushes most. Raises NotSupported for a model that is no decoder of ours."""
-    effect = effect_on_logits(model, trace, row, masks, layer, head, query)
+    """The tokens that a head pushes most. Raises NotSupported where what it adds is not known."""
+    run = model.frozen(trace, row)
+    effect = effect_on_logits(run, trace, row, masks, layer, head, query)
     mean = float(effect.mean())
 
     def most(largest: bool) -> tuple[tuple[str, float], ...]:
@@ -68,7 +65,7 @@ def direct_effect(
         pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
         return tuple((model.label(token), value - mean) for token, value in pairs)
 
-    return DirectEffect(most(True), most(False), mean)
+    return DirectEffect(most(True), most(False), mean, run.caps_logits)
 
 
 def _row(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> tuple[Tensor, Tensor]:

@@ -31,12 +31,13 @@ class Carried:
 class DirectEffect:
     """What a head adds to the logits of the next token by itself, past all later layers, the final norm's deviation
     held at its value. up, down: (label, effect) of the tokens it pushes most, in logits, relative to `mean`, its effect
-    on all tokens: adding the same to all changes no probability.
+    on all tokens: adding the same to all changes no probability. capped: whether the model caps its logits after this.
     """
 
     up: tuple[tuple[str, float], ...]
     down: tuple[tuple[str, float], ...]
     mean: float
+    capped: bool = False
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes, about."""
@@ -46,6 +47,8 @@ class DirectEffect:
 @dataclass(frozen=True, eq=False)
 class ScoreSplit:
     """One cell. q, k: float64 [D]. by_dimension: [D], q·k times the scale; score: their sum, before any mask.
+    added: what the architecture adds to it (a position bias), 0 where it adds nothing; softcap: what it caps it at
+    before that, or None.
 
     sources: S names, and terms: float64 [S,S], rows what wrote the query, columns what wrote the key: they sum to the
     score. Both None where the split by source is not exact; why_not then says why, in a sentence.
@@ -57,6 +60,8 @@ class ScoreSplit:
     scale: float
     by_dimension: np.ndarray
     score: float
+    added: float = 0.0
+    softcap: float | None = None
     sources: tuple[str, ...] | None = None
     terms: np.ndarray | None = None
     why_not: str = ""

@@ -1,19 +1,19 @@
 """Why a head's score is what it is: q·k split exactly, by dimension, and by what wrote the query and the key.
 
-Before attention a norm divides the residual stream by its deviation. With that held at its value, q and k are linear in
-the stream, and the score is a sum over pairs: a source of the query times a source of the key (Elhage et al. 2021, "A
-Mathematical Framework for Transformer Circuits").
+With the norms frozen q and k are linear in the residual stream, and the score is a sum over pairs: a source of the
+query times a source of the key. What an architecture adds to the scores (ALiBi's slopes, T5's positions) is no product
+and stands beside them; a soft-cap is applied to their sum.
 Sizes: D head width, S sources.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.base import Model
 from model.errors import NotSupported
+from model.frozen import FrozenRun
 from model.heads.parts import ScoreSplit
-from model.heads.stream import blocks_of, linear, network_of, stream, through_frozen
-from model.trace import Trace
+from model.trace import LayerRecord, Trace
 
 TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
 
@@ -26,32 +26,33 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
     q, k = record.q[row, head, query].double().cpu(), record.k[row, shared, key].double().cpu()
     scale = q.shape[-1] ** -0.5 if record.scale is None else record.scale
     each = q * k * scale
-    plain = (q.numpy(), k.numpy(), scale, each.numpy(), float(each.sum()))
+    score, added = float(each.sum()), _added(record, row, head, query, key)
+    plain = (q.numpy(), k.numpy(), scale, each.numpy(), score, added, record.terms.softcap)
     try:
-        names, terms = by_source(model, trace, row, layer, head, query, key)
+        names, terms = by_source(model.frozen(trace, row), layer, head, shared, query, key, scale)
     except NotSupported as error:
         return ScoreSplit(*plain, why_not=str(error))
-    size = max(float(terms.abs().sum()), 1.0)
-    if abs(float(terms.sum()) - plain[-1]) > TOLERANCE * size:
-        return ScoreSplit(*plain, why_not="The terms do not sum to the score as they should")
+    found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
+    if not abs(found - score) <= TOLERANCE * size:
+        why = f"With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear then"
+        return ScoreSplit(*plain, why_not=why)
     return ScoreSplit(*plain, sources=names, terms=terms.numpy())
 
 
 def by_source(
-    model: Model, trace: Trace, row: int, layer: int, head: int, query: int, key: int
+    run: FrozenRun, layer: int, head: int, shared: int, query: int, key: int, scale: float
 ) -> tuple[tuple[str, ...], Tensor]:
-    """Names S, and terms float64 [S,S]. Raises NotSupported for a model that is no decoder of ours."""
-    block = blocks_of(network_of(model))[layer]
-    wrote = stream(model, trace, row, [query, key], layer)
-    parts = through_frozen(block.attention_norm, wrote.parts, wrote.total)  # [S,2,W]
-    q = _through(block.attention.query, block.attention_norm, parts[:, 0], head, block.attention.heads)
-    k = _through(block.attention.key, block.attention_norm, parts[:, 1], head, block.attention.heads)
-    return wrote.names, q @ k.T * q.shape[-1] ** -0.5
+    """Names S, and terms float64 [S,S]; shared: the key-value head. Raises NotSupported as FrozenRun."""
+    wrote = run.stream([query, key], layer)
+    by_query, by_key = (run.read(layer, place, wrote.parts[:, at]) for at, place in enumerate((query, key)))
+    q, k = by_query.q[:, head], by_key.k[:, shared]  # [S,D]
+    q[-1] += by_query.q_bias[head]  # the last source is the biases
+    k[-1] += by_key.k_bias[shared]
+    return wrote.names, q @ k.T * scale
 
 
-def _through(projection: nn.Linear, norm: nn.LayerNorm, parts: Tensor, head: int, heads: int) -> Tensor:
-    """Each source's part of a head's query or key: [S,W] -> [S,D]; the norm's bias and its own go to the last one."""
-    rows = slice(head * projection.out_features // heads, (head + 1) * projection.out_features // heads)
-    found = parts @ projection.weight.double()[rows].T
-    found[-1] += linear(projection, norm.bias.double())[rows]
-    return found
+def _added(record: LayerRecord, row: int, head: int, query: int, key: int) -> float:
+    if record.terms.bias is None:
+        return 0.0
+    whole = (record.q.shape[0], record.q.shape[1], record.q.shape[2], record.k.shape[2])
+    return float(record.terms.bias.expand(whole)[row, head, query, key])

@@ -16,7 +16,9 @@ from transformers import PreTrainedModel
 
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
-from model.huggingface import checkpoint_files, fetching, hub, precision
+from model.huggingface import checkpoint_files, fetching, hub, layers, precision
+from model.huggingface.bench import Bench
+from model.huggingface.frozen_run import FrozenNetwork, Sited
 from model.huggingface.loading import (
     Report,
     check_vocabulary,
@@ -26,7 +28,7 @@ from model.huggingface.loading import (
 )
 from model.huggingface.recording import Recording
 from model.huggingface.refusals import check_type, refusal
-from model.huggingface.residual import ResidualHooks, residuals
+from model.huggingface.residual import NO_LIST, ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head, head_of
@@ -144,6 +146,40 @@ class HuggingFaceModel(Model):
             return residuals(read, trace.states)
         except NotSupported as error:
             raise NotSupported(f"{self.name}: {error}") from None
+
+    @torch.inference_mode()
+    def frozen(self, trace: Trace, row: int) -> FrozenNetwork:
+        """One row of a run with its norms frozen; the row is run again, alone, and read.
+
+        Raises NotSupported for all but a single stack whose layers add to one stream.
+        """
+        try:
+            return self._frozen(trace, row)
+        except NotSupported as error:
+            why = str(error)
+            raise NotSupported(why[0].upper() + why[1:]) from None
+
+    def _frozen(self, trace: Trace, row: int) -> FrozenNetwork:
+        stacks, sites = self._stacks, self._findings.sites
+        if isinstance(stacks, TwoStacks):
+            raise NotSupported("it is an encoder-decoder: there are two residual streams, and heads that read both")
+        places = [site.place for site in sites]
+        numbers = layers.numbers(places)
+        if numbers is None:
+            raise NotSupported(NO_LIST)
+        alone = trace.batch.rows([row])
+        with self._residuals.reading() as read:
+            again = self.run(alone, trace.spec)
+        positions = positions_under(trace.spec, alone)[0].tolist()
+
+        def bench(position: int) -> Bench:
+            token = int(alone.ids[0, position])
+            return Bench(stacks, self._residuals, token, positions[position], own_code=any(s.own_code for s in sites))
+
+        modules = tuple(site.module for site in sites if site.module is not None)
+        sited = Sited(numbers, modules)
+        ends = (residuals(read, again.states).final, self.readout)
+        return FrozenNetwork(read, again, sited, bench, ends)
 
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))

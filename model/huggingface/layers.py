@@ -19,6 +19,12 @@ KINDS = (  # by the names of a layer's parts, the first that fits
     (r"conv", "convolution"),
     (r"mlp|moe|expert|feedforward|ffn", "feed-forward"),
 )
+BESIDE = (  # what writes besides attention, by the name and the class of a layer's part
+    (r"mlp|moe|expert|feed_?forward|ffn", "MLP"),
+    (r"conv(?!1d)", "convolution"),
+    *((words, kind) for words, kind in KINDS if kind not in (None, "convolution", "feed-forward")),
+    (r"", "MLP"),
+)
 LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
 
 
@@ -91,6 +97,18 @@ def kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) 
     path = next(place.path for place in places if place is not None)
     layers = list(stack.get_submodule(path).children())
     return tuple(ATTENTION if number in shown else _kind(number, layer) for number, layer in enumerate(layers))
+
+
+def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
+    """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …"""
+    found = set()
+    for name, part in layer.named_children():
+        words = f"{name} {type(part).__name__}".lower()
+        holds_it = any(one is attention for one in part.modules())
+        if not holds_it and "norm" not in words and next(part.parameters(), None) is not None:
+            linear = "linear attention" if LINEAR.search(words) else None
+            found.add(linear or next(kind for known, kind in BESIDE if re.search(known, words)))
+    return " + ".join([*sorted(found - {"MLP"}), *(["MLP"] if "MLP" in found or not found else [])])
 
 
 def unseen(stack: nn.Module) -> str:

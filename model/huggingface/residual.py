@@ -22,15 +22,36 @@ NO_END = "what it does after its last layer is no norm or projection that this p
 TOLERANCE = 1e-5  # of the largest state: the same numbers go through the same modules
 
 
+@dataclass(frozen=True, eq=False)
+class LayerCall:
+    """A layer and what it was called with."""
+
+    module: nn.Module
+    arguments: tuple
+    options: dict[str, Any]
+
+    def again(self, x: Tensor, module: nn.Module) -> Tensor:
+        """What module, this layer or what stands for it, makes of another stream [B,T,W]."""
+        if self.arguments:
+            return _tensor(module(x, *self.arguments[1:], **self.options))
+        return _tensor(module(**self.options | {"hidden_states": x}))
+
+
 @dataclass(eq=False)
-class _Reading:
-    """streams: what entered the first layer and left each; calls: of the modules beside the layers, in their order."""
+class Reading:
+    """streams: what entered the first layer and left each; entered: what entered each. layers: each with what it was
+    called with. before, calls: of the modules beside the layers, in their order, before the first layer and, once the
+    run has ended, after the last.
+    """
 
     streams: list[Tensor] = field(default_factory=list)
+    entered: list[Tensor] = field(default_factory=list)
+    layers: list[LayerCall] = field(default_factory=list)
+    before: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
 
 
-_READING: ContextVar[_Reading | None] = ContextVar("the residual stream that this thread reads", default=None)
+_READING: ContextVar[Reading | None] = ContextVar("the residual stream that this thread reads", default=None)
 
 
 class ResidualHooks:
@@ -47,18 +68,18 @@ class ResidualHooks:
             module.register_forward_hook(_called, with_kwargs=True)
 
     @contextmanager
-    def reading(self) -> Iterator[_Reading]:
+    def reading(self) -> Iterator[Reading]:
         """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without a known list."""
         if not self._known:
             raise NotSupported(NO_LIST)
-        token = _READING.set(_Reading())
+        token = _READING.set(Reading())
         try:
             yield _READING.get()  # type: ignore[misc]
         finally:
             _READING.reset(token)
 
 
-def residuals(read: _Reading, states: Tensor) -> Residuals:
+def residuals(read: Reading, states: Tensor) -> Residuals:
     """What was read of a run that ended in states [B,T,W].
 
     Raises NotSupported unless the last layer's stream, through what the network does after it, gives those states.
@@ -93,12 +114,16 @@ def _beside(stack: nn.Module, path: str) -> list[nn.Module]:
     return found
 
 
-def _enter(_: nn.Module, arguments: tuple, options: dict[str, Any]) -> None:
+def _enter(module: nn.Module, arguments: tuple, options: dict[str, Any]) -> None:
     read = _READING.get()
-    if read is not None and not read.streams:
-        given = arguments[0] if arguments else options.get("hidden_states")
-        if isinstance(given, Tensor):
-            read.streams.append(given)
+    given = arguments[0] if arguments else options.get("hidden_states")
+    if read is None or not isinstance(given, Tensor):
+        return
+    read.layers.append(LayerCall(module, arguments, options))
+    read.entered.append(given)
+    if not read.streams:
+        read.streams.append(given)
+        read.before = list(read.calls)
 
 
 def _leave(_: nn.Module, __: tuple, output: Any) -> None:

@@ -84,7 +84,7 @@ class OneStack:
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
         self.first_position = 0
 
-    def states(self, run: Pass, ids: Tensor, keep: Tensor) -> Tensor:
+    def states(self, run: Run, ids: Tensor, keep: Tensor) -> Tensor:
         """ids and keep [B,T] -> states [B,T,W]. Positions are the run's, or else counted over real tokens."""
         positions = positions_of(keep) if run.positions is None else run.positions
         options: dict[str, Any] = self._numbered(positions)

@@ -20,7 +20,8 @@ from tests.benchmarks.lab import drawn_cell
 from tests.benchmarks.llama import traced_llama
 from tests.benchmarks.long import long_texts
 from tests.benchmarks.memory import trace_memory
-from tests.benchmarks.page import first_page, first_pictures, flipped_mask, overview_bytes
+from tests.benchmarks.page import first_page, flipped_mask, overview_bytes
+from tests.benchmarks.pictures import first_pictures
 from tests.benchmarks.readers import SWITCHES, readers
 from tests.benchmarks.report import Ratio, machine, table
 

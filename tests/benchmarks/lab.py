@@ -10,7 +10,7 @@ import numpy as np
 from playwright.sync_api import Page
 
 from model import catalog
-from tests.benchmarks.page import WORDS
+from tests.benchmarks.page import PATIENCE, WORDS
 from tests.benchmarks.report import Ratio
 from tests.browser.running import chromium, running
 
@@ -38,6 +38,7 @@ def drawn_cell() -> list[Ratio]:
         chromium() as browser,
     ):
         page = browser.new_page(viewport={"width": 1280, "height": 1200})
+        page.set_default_timeout(PATIENCE)
         page.goto(f"{address}/mask_lab?text={quote(_text(TOKENS))}&layer=2&head=1")
         page.wait_for_function(READY)
         page.wait_for_timeout(2000)

@@ -14,11 +14,12 @@ from urllib.parse import urlencode
 from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
+from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
 
-PATIENCE = 120  # seconds that a script may take
+PATIENCE = 300  # seconds that a script may take
 CONTROLS = ("checkbox", "button_group", "text_area")
 
 
@@ -38,12 +39,20 @@ class Reader:
         self._socket, self._switch, self._query = socket, switch, urlencode({"text": text} | link)
         self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
         self._turns = 0
+        self._began, self._pictured = 0.0, 0.0
 
     async def open(self) -> float:
         """Seconds until the page's script has finished."""
         took = await self._rerun(self._message())
         self._set(self._switch.key)
         return took
+
+    async def first_picture(self) -> float:
+        """Opens the page: seconds until its first picture has come, or table."""
+        await self._rerun(self._message())
+        if not self._pictured:
+            raise RuntimeError(f"expected a picture on {self._switch.page or 'app.py'}")
+        return self._pictured - self._began
 
     async def flip(self) -> float:
         """The switch to its other value: seconds from the click until the script has finished, or the part of it that
@@ -76,14 +85,14 @@ class Reader:
         return message
 
     async def _rerun(self, message: BackMsg) -> float:
-        began = time.perf_counter()
+        self._began, self._pictured = time.perf_counter(), 0.0
         await self._socket.send(message.SerializeToString())
         async with asyncio.timeout(PATIENCE):
             while True:
                 answer = ForwardMsg.FromString(await self._socket.recv())
                 kind = answer.WhichOneof("type")
                 if kind == "script_finished":
-                    return time.perf_counter() - began
+                    return time.perf_counter() - self._began
                 if kind == "delta":
                     self._look_at(answer.delta)
 
@@ -92,9 +101,18 @@ class Reader:
         kind = element.WhichOneof("type")
         if kind == "exception" or (kind == "alert" and element.alert.format == Alert.ERROR):
             raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
+        if not self._pictured and _is_picture(element):
+            self._pictured = time.perf_counter()
         if kind in CONTROLS:
             identity = getattr(element, kind).id  # $$ID-hash-key
             self._controls[identity.split("-", 2)[-1]] = identity, delta.fragment_id
+
+
+def _is_picture(element: Element) -> bool:
+    kind = element.WhichOneof("type")
+    if kind == "bidi_component":
+        return "listening_" not in element.bidi_component.id  # that part draws nothing
+    return kind in ("plotly_chart", "imgs") or (kind == "html" and "<table" in element.html.body)
 
 
 @asynccontextmanager

@@ -67,7 +67,7 @@ async def _measure(name: str) -> list[Ratio]:
 async def _in_turns(app: str, switch: Switch, bare: str) -> tuple[float, float]:
     """The median flip of one reader on each, one after the other, so that a slow minute slows both."""
     ours, theirs = [], []
-    async with visiting(app, switch, _text(0)) as reader, visiting(bare, BARE_SWITCH, _text(0)) as other:
+    async with visiting(app, switch, own_text(0)) as reader, visiting(bare, BARE_SWITCH, own_text(0)) as other:
         await reader.open()
         await other.open()
         for _ in range(FLIPS + 4):
@@ -84,7 +84,7 @@ async def _side_by_side(address: str, switch: Switch) -> list[float]:
     async def visit(number: int) -> list[float]:
         generator = random.Random(number)
         await asyncio.sleep(number * 10 / READERS)
-        async with visiting(address, switch, _text(number)) as reader:
+        async with visiting(address, switch, own_text(number)) as reader:
             await reader.open()
             flips = []
             while loop.time() < end:
@@ -100,7 +100,7 @@ async def _memory_of_many(address: str, switch: Switch) -> float:
     there, over = asyncio.Barrier(MANY + 1), asyncio.Event()
 
     async def visit(number: int) -> None:
-        async with visiting(address, switch, _text(1000 + number)) as reader:
+        async with visiting(address, switch, own_text(1000 + number)) as reader:
             await _flip_often(reader)
             await there.wait()
             await over.wait()
@@ -131,6 +131,6 @@ def _p95(seconds: list[float]) -> float:
     return quantiles(seconds, n=20)[-1]
 
 
-def _text(number: int) -> str:
+def own_text(number: int) -> str:
     """Each reader's own."""
     return " ".join(random.Random(number).choices(WORDS.split(), k=16))

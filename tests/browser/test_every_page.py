@@ -18,6 +18,7 @@ PATHS = (
     "padding",
     "bug_clinic",
     "obey",
+    "lessons",
     "why_causal",
     "generation",
     "cross_attention",

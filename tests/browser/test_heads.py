@@ -55,6 +55,19 @@ class TestTokens:
         page.after(lambda: page.tokens.nth(2).click())
         assert page.page.evaluate("sent") > 0, "a click is told, so frames are counted"
 
+    def test_they_stand_beside_the_heatmap_where_there_is_room(self, heads: Visit) -> None:
+        page = heads(layer=4, head=0)
+        below = page.tokens.first.bounding_box()
+        page.page.set_viewport_size({"width": 1920, "height": 1080})
+        page.page.wait_for_timeout(600)
+        beside, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
+        assert below
+        assert beside
+        assert picture
+        assert below["x"] < 700
+        assert beside["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
+        assert picture["y"] - 20 < beside["y"] < picture["y"] + picture["height"]
+
     def test_a_blocked_token_looks_unlike_one_of_small_weight(self, heads: Visit) -> None:
         page = heads(layer=4, head=0, query=4)
         classes = page.tokens.evaluate_all("all => all.map((one) => one.classList.contains('blocked'))")

@@ -80,3 +80,12 @@ def test_nothing_is_cut_off(visit: Visit, dark: bool, width: int) -> None:
     assert not page.cut_off()
     charts = [".st-key-training_figure", ".four", ".st-key-head_figure", ".st-key-loss_figure", ".st-key-proof_figure"]
     assert not page.overlaps(charts)
+
+
+def test_a_section_that_ran_alone_has_its_choice_when_the_reader_comes_back(visit: Visit) -> None:
+    page = visit(kind=WhyCausal)
+    page.after(lambda: page.pick("run with the mask"))
+    page.page.wait_for_url("**/why_causal?run=true")
+    for name, address in (("Padding", "**/padding"), ("Why causal", "**/why_causal?run=true")):
+        page.page.get_by_role("link", name=name, exact=True).click()
+        page.page.wait_for_url(address)

@@ -14,7 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model.cross_attention import dates
-from model.cross_attention.date_measures import measure
+from model.cross_attention.date_measures import answer_chances, measure
 from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
@@ -239,16 +239,20 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("3/4/97", "writes 1997-04-03, which is right: the text means 3 April 1997"),
-            (
-                "31 February 2021",
-                "no date from 1900 to 2099 by the rules below, and the model cannot say so: it writes",
-            ),
-            ("a dozen red apples", "the model cannot say so: it writes"),
+            ("13/4/97", "writes 1997-04-13, which is right: the text means 13 April 1997"),
+            ("31 February 2021", "writes none, which is right: by the rules below the text names no single day"),
+            ("a dozen red apples", "writes none, which is right: by the rules below the text names no single day"),
+            ("I was born on 12/25/2020 at 10:15", "writes 2020-12-25, which is right: the text means 25 December 2020"),
         ],
     )
     def test_a_text_is_judged_by_the_rules(self, text: str, words: str) -> None:
         assert words in Page().type(text).sentence()
+
+    def test_a_text_with_two_readings_has_the_models_probability_of_each(self, model: DatesModel) -> None:
+        sentence = Page().type("7/5/2020").sentence()
+        chances = answer_chances(model, "7/5/2020", ("2020-05-07", "2020-07-05"))
+        assert "which is the reading with the day first. The text could mean 7 May 2020 or, the month first" in sentence
+        assert f"gives the two a probability of {chance(chances[0])} and {chance(chances[1])}." in sentence
 
     @pytest.mark.parametrize("example", list(EXAMPLES))
     def test_every_example_works(self, example: str) -> None:
@@ -278,7 +282,7 @@ class TestTexts:
         assert len(page.strip()[0]) <= 13
 
     def test_what_does_not_fit_is_said_to_be_cut(self) -> None:
-        assert "reads at most 64 tokens" in Page().type("the third of March " * 9).said("caption")
+        assert "reads at most 96 tokens" in Page().type("the third of March " * 9).said("caption")
 
     def test_characters_without_a_token_are_said_to_be_unknown(self) -> None:
         assert "reads <unknown> in their place" in Page().type("3 März 2021").said("caption")

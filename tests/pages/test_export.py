@@ -77,6 +77,11 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
     assert "lifted: causal, in this layer only." in only
 
 
+def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
+    assert "No font of this server has c: PNG and PDF" in " ".join(one.value for one in Page().app.caption)
+
+
 def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     said = captions(monkeypatch)
     model = catalog.load("story")

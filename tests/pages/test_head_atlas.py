@@ -179,6 +179,19 @@ def test_the_finder_by_distance_and_by_marked_tokens() -> None:
     assert "no token may look there" in page.words()
 
 
+def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
+    page = HeadAtlas(section="find", looks="7,9", at="3")
+    marks = [page.app.button_group(key=key) for key in ("atlas_queries", "atlas_keys")]
+    assert [one.value for one in marks] == [[7, 9], [3]]
+    marks[1].set_value([2, 5])
+    page.run()
+    assert page.app.query_params["looks"] in ("7,9", ["7,9"])
+    assert page.app.query_params["at"] in ("2,5", ["2,5"])
+    page.app.text_area(key="text").set_value("another text with other tokens")
+    page.run()
+    assert "looks" not in page.app.query_params, "the marks of one text are not another's"
+
+
 def test_the_marked_tokens_of_one_model_are_not_those_of_another(tmp_path: Path) -> None:
     """This tokenizer cuts the same line into fewer tokens, of which the first model's last one is none."""
     page = HeadAtlas(section="find", text="extraordinarily unbelievable circumstances")

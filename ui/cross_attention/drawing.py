@@ -1,11 +1,17 @@
 """The pieces of the Cross-attention page, each drawn from what was run."""
 
+import math
+from datetime import date
+
 import numpy as np
 import streamlit as st
 
 from model.base import Model
-from model.cross_attention import written_dates
+from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.dates import UNKNOWN, DatesModel
+from model.cross_attention.days import HELD_OUT_DAYS
+from model.cross_attention.reading import read
+from model.cross_attention.written_dates import SHAPES
 from model.masks import MaskSpec
 from ui import explain, page
 from ui import head as head_picture
@@ -62,21 +68,24 @@ def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, now: RunView) -> st
 
 
 def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer:
+    meant = _meant(model, lines, row)
     standard = runs.written(model, lines, model.standard)
-    text, wrote = lines.reading.rows[row], standard.texts[row]
+    wrote = standard.texts[row]
     chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
     least = int(np.argmin(chances))
     lifted = "" if spec == model.standard else _name_of(spec)
     now = runs.written(model, lines, spec).texts[row]
     return Answer(
-        meant=written_dates.read(text),
+        meant=meant,
+        chances=runs.chances(model, lines, row, [day.isoformat() for day in meant]),
         wrote=wrote,
-        day=written_dates.read_iso(wrote),
+        day=read_iso(wrote),
+        chance=math.prod(standard.probabilities[row]),
         least=chances[least],
         at=f"{wrote[least : least + 1] or 'the end'} (character {least + 1})",
         lifted=lifted,
         now=now,
-        now_day=written_dates.read_iso(now),
+        now_day=read_iso(now),
     )
 
 
@@ -124,16 +133,15 @@ def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, standard: RunVi
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
     st.html(drawn(breaks_table, rows, _name_of(spec), runs.SAMPLE) + drawn(breaks_words, *rows[:3]))
     with st.expander("What the model reads, and the rules where people disagree"):
-        shapes = len(written_dates.TEMPLATES) + len(written_dates.NUMERIC)
-        st.markdown(RULES.format(shapes=shapes, held_out=written_dates.HELD_OUT_DAYS))
+        st.markdown(RULES.format(shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 
 def _breaks(model: DatesModel, lines: Lines, row: int) -> list[Breaks]:
     """Of every choice of masks."""
-    meant, rows = written_dates.read(lines.reading.rows[row]), []
+    meant, rows = _meant(model, lines, row), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
-        judged = judgement(meant, wrote, written_dates.read_iso(wrote))
+        judged = judgement(meant, wrote, read_iso(wrote))
         rows.append(Breaks(name, wrote, judged, found.exact, found.characters, found.probability))
     return rows
 
@@ -147,6 +155,11 @@ def losses(part: Part, *, changed: bool) -> None:
     st.caption(drawn(explain.loss_caption, *curves, changed=changed))
     figure = drawn(loss_figure, *curves, part.now.run.batch.pieces[part.now.row], changed=changed)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
+
+
+def _meant(model: DatesModel, lines: Lines, row: int) -> tuple[date, ...]:
+    """The days that the rules find in what the model reads of the row: a token is a character."""
+    return read(lines.reading.rows[row][: model.context])
 
 
 def _name_of(spec: MaskSpec) -> str:
@@ -169,5 +182,4 @@ def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> Non
     begin = parts[part].now.run.queries.real(parts[part].now.row).start
     on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
-    st.caption(READING[part])
-    st.html(drawn(explain.key, [shown_view], head_range(shown_view)))
+    st.html(f'<p class="key">{READING[part]}</p>' + drawn(explain.key, [shown_view], head_range(shown_view)))

@@ -25,9 +25,10 @@ LONGER = (  # the lines that can stand beside the reader's, each about ten chara
 )
 MORE = 20  # characters of padding that the reader's line gets at first, where there is a line so long
 EXAMPLES = {
-    "Short, with a two-digit year": "3/4/97",
-    "Words only, but for the year": "Wednesday, the twenty-first of October 2015",
-    "In capitals, with spaces": "  29   FEBRUARY   2024 ",
+    "In a sentence, with the time": "I was born on 14 February 1968, at 5:40 pm.",
+    "Two readings: day or month first?": "3/4/97",
+    "The month first, for no day could be": "12/25/2020",
+    "In capitals, with spaces and a typing error": "  29   FEBUARY   2024 ",
     "A day that is not there": "31 February 2021",
     "No date at all": "a dozen red apples",
 }

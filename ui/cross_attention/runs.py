@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from model.base import Model
-from model.cross_attention.date_measures import Measured, measure
+from model.cross_attention.date_measures import Measured, answer_chances, measure
 from model.cross_attention.dates import DatesModel, Written
 from model.jobs.job import ModelRef
 from model.masks import MaskSpec
@@ -125,6 +125,13 @@ def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
     source = lines.reading.batch.source
     assert source is not None
     return results.ask(DatesModel.write, ModelRef.of(model), source, spec)
+
+
+def chances(model: DatesModel, lines: Lines, row: int, answers: list[str]) -> tuple[float, ...]:
+    """The probability of each of these as the whole answer to a row, under the standard masks; remembered."""
+    if not answers:
+        return ()
+    return results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], tuple(answers))
 
 
 def measured(model: DatesModel, spec: MaskSpec) -> Measured:

@@ -5,12 +5,14 @@ import streamlit as st
 from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
-from ui import page
-from ui.drawn import drawn
+from model.jobs.job import digest
+from model.kv_cache import Comparison
+from ui import page, results
 from ui.generation.compared import compared, compared_exactly
 from ui.generation.writing import Writing
 from ui.guard import guarded
 from viz.generation.cache import MOST_KEYS, CachedRow, cached_row_figure, differences_table
+from viz.heatmap import Picture
 from viz.numbers import number
 
 NOTICED = 1e-5  # a difference that is no rounding
@@ -57,18 +59,17 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         rounding = "float32 holds about 7 digits, and the sums run in another order."
         if exact is not None and float(exact.logits.max()) < EXACT:
             rounding = "With numbers of twice the length it all but vanishes: it is rounding, of sums in another order."
-        st.caption(f"{rounding} The cache holds {size}: keys and values of {count - 1} positions in every layer.")
         config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # show has looked
         full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
         st.caption(
+            f"{rounding} The cache holds {size}: keys and values of {count - 1} positions in every layer.\n\n"
             f"A step to token {count} takes {one / 1e6:,.1f} million multiply-adds with the cache (a multiplication "
             f"and an addition each), {full / 1e6:,.1f} million without. The switch above is "
             f"{'on' if cache else 'off'}."
         )
     with row:
-        keys = [model.label(token) for token in ids]
-        rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
-        figure = drawn(cached_row_figure, CachedRow(*rows, found.allowed[0].numpy(), keys))
+        key = ("cached row", model.key, digest(ids), start, layer, head)
+        figure = results.shared().get(key, lambda: _figure(model, found, ids, layer, head))
         alt = (
             f"The mask of the cached step, {open_cells} of {count} cells open, and under it the newest row of "
             f"L{layer} H{head} by the cached step and by the full run: at most {number(float(found.rows.max()))} apart."
@@ -78,3 +79,8 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
             st.caption(f"Shown are the last {MOST_KEYS} of {count} keys.")
     with st.expander("How a cached step works"):
         st.markdown(HOW)
+
+
+def _figure(model: Model, found: Comparison, ids: tuple[int, ...], layer: int, head: int) -> Picture:
+    rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
+    return cached_row_figure(CachedRow(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids]))

@@ -49,6 +49,8 @@ STYLE = f"""
   .st-key-candidates.stVerticalBlock {{ display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.6fr);
     gap: .25rem 1rem; align-items: center; }}
   .st-key-candidates > :first-child {{ grid-column: 1 / -1; }}
+  .st-key-candidates > :nth-child(2) {{ grid-column: 2; grid-row: 2 / span {TOP}; align-self: start; }}
+  .chances {{ display: grid; gap: .25rem; grid-auto-rows: 1.75rem; }}
   .chance.head b {{ width: 8.6rem; flex: none; }}
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
@@ -87,8 +89,9 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     name = f"L{layer} H{head}"
     _say(model, writing)
     with st.container(key="generation_scene"):
-        st.html(f'<p class="sentence">{sentence(_scene(model, writing, sampling, choice, place, view, row, name))}</p>')
-        st.html(text_html(_tokens(model, writing), row if place is None else row + 1))
+        said = sentence(_scene(model, writing, sampling, choice, place, view, row, name))
+        text = text_html(_tokens(model, writing), row if place is None else row + 1)
+        st.html(f'<p class="sentence">{said}</p>{text}')
     left, right = st.columns([1, 1.7], gap="medium")
     with left:
         how_to_choose = _candidates(model, writing, choice, place)
@@ -176,13 +179,13 @@ def _candidates(model: Model, writing: Writing, choice: Choice, place: int | Non
     at = len(path.written) if place is None else place
     free = not writing.playing and (place is not None or path.room(model.context) > 0)
     with st.container(key="candidates"):
+        bars = "".join(chance_html(one, drawn=one.token == choice.token) for one in shown)
         st.html(chances_head("next token" if place is None else f"token {len(path.prompt) + place}"))
+        st.html(f'<div class="chances">{bars}</div>')  # beside the buttons, each as tall as one
         for rank, one in enumerate(shown):
-            drawn = one.token == choice.token
             st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
-                      type="primary" if drawn else "secondary", on_click=take,
+                      type="primary" if one.token == choice.token else "secondary", on_click=take,
                       args=(at, one.token, one.before))  # fmt: skip
-            st.html(chance_html(one, drawn=drawn))
     filled = "the one drawn" if place is None else "the one in the text"
     click = "click another to take that path instead" if free else "there is no room for another"
     click = "pause to take another" if writing.playing else click

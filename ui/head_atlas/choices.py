@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import streamlit as st
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from model.base import Model
 from model.heads.atlas_names import MEASURES
@@ -21,8 +21,7 @@ FIRST_X, FIRST_Y = "induction", "previous"
 Measure = Literal[*MEASURES]  # type: ignore[valid-type]
 
 
-def _numbers(value: Any) -> tuple[int, ...]:
-    return tuple(int(part) for part in value.split(".") if part.isdecimal())[:64] if isinstance(value, str) else value
+Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
 
 
 class AtlasLink(TextLink):
@@ -39,6 +38,8 @@ class AtlasLink(TextLink):
     atlas_y: Measure = FIRST_Y
     atlas_by: Measure | None = None  # None: what the head does most
     atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
+    atlas_looks: Marks = None  # the positions that the finder's reader marked; None: those marked until then
+    atlas_at: Marks = None
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
 
 
@@ -61,9 +62,9 @@ def choose_source() -> str:
 
 def choose_axes() -> tuple[str, str]:
     """The measures of the scatter."""
-    across, up = st.columns(2)
-    across.selectbox("Across", list(MEASURES), format_func=title, key="atlas_x", help=words(st.session_state.atlas_x))
-    up.selectbox("Up", list(MEASURES), format_func=title, key="atlas_y", help=words(st.session_state.atlas_y))
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox("Across", list(MEASURES), format_func=title, key="atlas_x", help=words(st.session_state.atlas_x))
+        st.selectbox("Up", list(MEASURES), format_func=title, key="atlas_y", help=words(st.session_state.atlas_y))
     return st.session_state.atlas_x, st.session_state.atlas_y
 
 
@@ -97,8 +98,16 @@ def choose_section() -> str:
     return st.session_state.atlas_section
 
 
-def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links."""
+def first_line(text: str) -> str:
+    """What the finder marks tokens in, "" where there is none."""
+    return next((line for line in text.splitlines() if line.strip()), "")
+
+
+def share(model: Model, text: str) -> None:
+    """Keep the URL true to the page, and offer links. What was marked in other tokens is no choice any more."""
+    here = (model.key, first_line(text))
+    if st.session_state.get("atlas_marked", (here,))[0] != here:
+        st.session_state.atlas_looks = st.session_state.atlas_at = None
     source = st.session_state.atlas_source
     controls.share(AtlasLink, model, atlas_source="sample" if source == "file" else source)
 

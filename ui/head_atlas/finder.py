@@ -1,5 +1,7 @@
 """Find heads: by how far back they look, or by tokens that the reader marks in a sentence."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import streamlit as st
 from torch import Tensor
@@ -12,6 +14,7 @@ from model.heads.finder import weight_there
 from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
+from ui.head_atlas.choices import first_line
 from ui.markdown import escaped
 from viz.head_atlas.tables import ranked_table
 
@@ -43,7 +46,7 @@ def _by_distance(atlas: Atlas) -> None:
 
 
 def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = first_line(text)
     if not line:
         st.info("Type a sentence on the left to mark tokens in it.")
         return
@@ -52,12 +55,12 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         pieces = batch.pieces[0][:MOST_MARKED]
     st.caption("Heads that look from a token to another: mark both in the first line of the text on the left.")
     places = list(range(len(pieces)))
+    labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
-    labels = [escaped(_shown(piece)) for piece in pieces]
-    st.pills("Tokens that look", places, format_func=labels.__getitem__, selection_mode="multi", key="atlas_queries",
-             wrap=True)  # fmt: skip
-    st.pills("Tokens looked at", places, format_func=labels.__getitem__, selection_mode="multi", key="atlas_keys",
-             wrap=True)  # fmt: skip
+    st.pills("Tokens that look", places, format_func=labels.__getitem__, selection_mode="multi",
+             key="atlas_queries", wrap=True, on_change=_keep_marks)  # fmt: skip
+    st.pills("Tokens looked at", places, format_func=labels.__getitem__, selection_mode="multi",
+             key="atlas_keys", wrap=True, on_change=_keep_marks)  # fmt: skip
     queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
     if not queries or not keys:
         st.info("Mark at least one token that looks and one that is looked at.")
@@ -72,13 +75,33 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 
 
 def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
-    """Of a model or text not seen before: the last token, and what followed it the last time, or the token before."""
-    if st.session_state.get("atlas_marked") == tokens_of and "atlas_queries" in st.session_state:
+    """Of a model or text not seen before: what a link marks in it, or its last token, and what followed that the last
+    time, or the token before it."""
+    state = st.session_state
+    marked, looks, at = state.get("atlas_marked", (tokens_of, None, None))
+    if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
+        return
+    state.atlas_marked = tokens_of, state.atlas_looks, state.atlas_at
+    linked = [[place for place in _places(marks) if place < len(ids)] for marks in (state.atlas_looks, state.atlas_at)]
+    if all(linked):
+        state.atlas_queries, state.atlas_keys = linked
         return
     last = len(ids) - 1
     follower = int(measures.followers(ids)[last])
     key = follower if follower > 0 else max(last - 1, 0)
-    st.session_state.update(atlas_marked=tokens_of, atlas_queries=[last], atlas_keys=[key])
+    state.atlas_queries, state.atlas_keys = [last], [key]
+
+
+def _keep_marks() -> None:
+    """What the reader marked becomes the choices of the page's link."""
+    for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
+        st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
+    tokens_of, _, _ = st.session_state.atlas_marked
+    st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
+
+
+def _places(marks: str | None) -> list[int]:
+    return [int(place) for place in (marks or "").split(",") if place]
 
 
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
@@ -93,5 +116,7 @@ def _take(layer: int, head: int) -> None:
     st.session_state.layer, st.session_state.head = layer, head
 
 
-def _shown(piece: str) -> str:
-    return piece.replace("·", " ").strip() or piece
+def _labels(pieces: Sequence[str]) -> list[str]:
+    """With its position where a token comes several times: of pills of one label Streamlit knows the last alone."""
+    shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
+    return [f"{one} ({place})" if shown.count(one) > 1 else one for place, one in enumerate(shown)]

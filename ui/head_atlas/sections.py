@@ -8,6 +8,7 @@ from model.base import Model
 from model.heads.atlas_names import MEASURES, NAMES
 from model.heads.atlas_result import Atlas, Example
 from model.heads.atlas_table import as_parquet, examples_table, heads_table, measures_table
+from ui.drawn import drawn
 from ui.head_atlas import choices
 from viz.head_atlas.tables import deciles_html
 
@@ -29,7 +30,7 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         f"{SHOWN_EACH} of each, again by chance, not its best. Framed: the query. Coloured: its heaviest keys, "
         "5 at the most; point at one for its weight."
     )
-    st.html(deciles_html(deciles, by))
+    st.html(drawn(deciles_html, deciles, by))
     _take_to_explore([one for decile in deciles for one in decile.examples])
 
 
@@ -67,7 +68,7 @@ def _take_to_explore(found: list[Example]) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("See one on Explore, with every weight", range(len(with_text)), key="atlas_example",
-                     format_func=lambda place: _named(with_text[place]))  # fmt: skip
+                     format_func=lambda place: f"{place + 1}. {_named(with_text[place])}")  # fmt: skip
         if st.button("Open", icon=":material/grid_view:", key="atlas_open"):
             one = with_text[st.session_state.atlas_example]
             own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}

@@ -16,6 +16,7 @@ EFFECT = (
     "What the head adds by itself to the logits of the token after the query, past all later layers, the final norm's "
     "deviation held at its value; relative to what it adds to all tokens in the mean, {mean:+.3f}."
 )
+CAPPED = " The model caps its logits; this is before the cap."
 
 
 def show(chosen: Chosen) -> None:
@@ -34,4 +35,4 @@ def show(chosen: Chosen) -> None:
             st.caption(f"{escaped(str(error))}.")
             return
         st.html(effect_table(effect))
-        st.caption(EFFECT.format(mean=effect.mean))
+        st.caption(EFFECT.format(mean=effect.mean) + (CAPPED if effect.capped else ""))

@@ -6,11 +6,35 @@ from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
 from viz.heads.tokens import left_out, shown, tokens_packet
+from viz.room import MARGIN, WIDE
 
 _component = canvas("tokens")
 
+_ACROSS, _DOWN = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
+BESIDE = f"""<style>@media (min-width: 1600px) {{
+  [data-testid="stColumn"]:has(.st-key-tokens_beside) {{ position: relative; container-type: inline-size; }}
+  [data-testid="stColumn"]:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) {{ position: static; }}
+  .st-key-tokens_beside {{ /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
+    --side: clamp(15rem, min((100cqw - {_ACROSS}px) / {WIDE}, 100dvh - 195px - {_DOWN}px), 70rem);
+    position: absolute; top: {MARGIN["t"]}px; left: calc(var(--side) + {_ACROSS}px); right: 0; width: auto;
+    max-height: var(--side); overflow-y: auto; }}
+}}
+@media (max-width: 1599.9px) {{ .st-key-said_beside {{ display: none; }} }}</style>"""
 
-def show(chosen: Chosen, key: str = "head_tokens") -> None:
+
+def show(chosen: Chosen) -> None:
+    """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
+    if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
+        draw(chosen)
+        return
+    st.html(BESIDE)
+    with st.container(key="said_beside"):
+        st.caption("The tokens stand beside the heatmap.")
+    with st.container(key="tokens_beside"):
+        draw(chosen)
+
+
+def draw(chosen: Chosen, key: str = "head_tokens") -> None:
     """Draw it; what is picked there are the choices "query", "pins" and "towards"."""
     part = shown(chosen.view, chosen.part, chosen.query)
     packet = drawn(

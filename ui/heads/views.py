@@ -21,7 +21,8 @@ VIEWS = {  # each a module beside this one, imported when it is chosen, with sho
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
-    """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard."""
+    """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
+    does not, the tokens may stand beside the heatmap, in whose column this is called."""
     st.segmented_control("This head as", list(VIEWS), format_func=VIEWS.__getitem__, key="view", required=True,
                          label_visibility="collapsed")  # fmt: skip
     chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.chosen(now))

@@ -10,7 +10,7 @@ from viz.heads.cells import weight_text
 from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
 
 SOURCES = (
-    "A norm divides what enters the layer by its deviation. With that held at its value here, the score is a sum: what "
+    "A norm divides by the deviation of what it is given. With that held at its value here, the score is a sum: what "
     "each source wrote into the query times what each wrote into the key. *biases*: those of projections and norms."
 )
 

@@ -111,7 +111,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
     native = controls.switches(model)
-    with st.grid(4, min_column_width=160, gap=("xxsmall", "small"), vertical_alignment="center"):
+    with st.container(key="composed"):  # a grid (ui/page.py)
         for name in native:
             _choose_native(model, name)
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
@@ -210,7 +210,7 @@ def _choose_native(model: Model, name: str) -> None:
     if name != "padding":
         controls.mask_switch(model, name)
         return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         controls.mask_switch(model, name)
         if st.session_state.padding:
             st.checkbox("queries too", key="mask_padding_queries", width="content",
@@ -231,7 +231,7 @@ def _show_anew() -> None:
 def _choose_row(row: Row) -> int | str:
     on, field = f"mask_{row.field}_on", f"mask_{row.field}"
     text = isinstance(row.first, str)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.toggle(row.label, key=on, help=row.help, width="content")
         if not st.session_state[on]:
             return "" if text else 0

@@ -19,6 +19,7 @@ SECTIONS = {
     "effect": "What it does",
     "reach": "Reach",
     "steps": "Step through this head",
+    "hand": "By hand",
     "fill": "The value that blocks",
     "code": "Take the mask away",
 }
@@ -98,6 +99,10 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen:
         from ui.mask_lab import steps
 
         steps.show(now, layer, head, chosen)
+    elif section == "hand":
+        from ui.mask_lab import by_hand
+
+        by_hand.show()
     elif section == "fill":
         from ui.mask_lab import fills
 

@@ -5,6 +5,7 @@ from datetime import date
 
 from markupsafe import Markup
 
+from model.cross_attention.answers import NO_DATE, SURE
 from viz.cross_attention.alignment import Alignment
 from viz.numbers import chance, percent
 
@@ -13,15 +14,18 @@ from viz.numbers import chance, percent
 class Answer:
     """A text and what was written for it.
 
-    meant: the day that the text means by the generator's rules, None where it is no date by them. wrote: what the
-    model wrote under the standard masks; day: the day of the calendar that this is, or None. least: the smallest
-    probability among its characters, and `at`, that character. lifted: "without the padding mask" or its like, ""
-    where no mask is lifted; now: what it writes by itself then.
+    meant: the days that the text means by the rules: none, one, or two where day and month could be either, the one
+    with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
+    the standard masks; day: the day of the calendar that this is, or None; chance: that answer's, as a whole. least:
+    the smallest among its characters, and `at`, that character. lifted: "without the padding mask" or its like, ""
+    where no mask is lifted; now: what it writes by itself then. Chances are probabilities, 0 to 1.
     """
 
-    meant: date | None
+    meant: tuple[date, ...]
+    chances: tuple[float, ...]
     wrote: str
     day: date | None
+    chance: float
     least: float
     at: str
     lifted: str = ""
@@ -30,17 +34,8 @@ class Answer:
 
 
 def verdict(answer: Answer) -> Markup:
-    """One paragraph: what was written, whether it is right, and what lifted masks make of it."""
-    wrote = Markup("<b>{}</b>").format(answer.wrote or "nothing")
-    judged = judgement(answer.meant, answer.wrote, answer.day)
-    if answer.meant is not None:
-        who = "Under the standard masks the model" if answer.lifted else "The model"
-        words = Markup("{} writes {}, which is {}: the text means {}.").format(who, wrote, judged, _long(answer.meant))
-    else:
-        words = Markup(
-            "This text is no date from 1900 to 2099 by the rules below, and the model cannot say so: "
-            "{}it writes {}, {}."
-        ).format("under the standard masks " if answer.lifted else "", wrote, judged)
+    """One paragraph: what was written, whether it is right, how sure the model is, and what lifted masks make of it."""
+    words = _two_readings(answer) if len(answer.meant) == 2 else _judged(answer)
     least = chance(answer.least)
     if least == chance(1):
         words += Markup(" Every character has a probability of {}.").format(least)
@@ -51,22 +46,44 @@ def verdict(answer: Answer) -> Markup:
         if answer.now == answer.wrote:
             words += "the same."
         else:
-            which = "which is " if answer.meant is not None else ""
             now = judgement(answer.meant, answer.now, answer.now_day)
-            words += Markup("<b>{}</b>, {}{}.").format(answer.now or "nothing", which, now)
+            words += Markup("<b>{}</b>, which is {}.").format(answer.now or "nothing", now)
     return Markup('<p class="sentence">{}</p>').format(words)
 
 
-def judgement(meant: date | None, wrote: str, day: date | None) -> str:
-    """Whether what was written is right; of a text that is no date, whether it is a day of the calendar at all.
+def _writes(answer: Answer) -> Markup:
+    who = "Under the standard masks the model" if answer.lifted else "The model"
+    return Markup("{} writes <b>{}</b>").format(who, answer.wrote or "nothing")
 
-    meant: the day that the text means, None where it is no date. day: the one that was written, None where it is none.
+
+def _judged(answer: Answer) -> Markup:
+    judged = judgement(answer.meant, answer.wrote, answer.day)
+    nothing = "by the rules below the text names no single day"
+    means = f"the text means {_long(answer.meant[0])}" if answer.meant else nothing
+    words = Markup("{}, which is {}: {}.").format(_writes(answer), judged, means)
+    if answer.chance < SURE:
+        words += Markup(" It is unsure: this answer as a whole has a probability of {}.").format(chance(answer.chance))
+    return words
+
+
+def _two_readings(answer: Answer) -> Markup:
+    judged = judgement(answer.meant, answer.wrote, answer.day)
+    return Markup(
+        "{}, which is {}. The text could mean {} or, the month first, {}, and nothing in it says which: the model "
+        "gives the two a probability of {} and {}."
+    ).format(_writes(answer), judged, *map(_long, answer.meant), *map(chance, answer.chances))
+
+
+def judgement(meant: tuple[date, ...], wrote: str, day: date | None) -> str:
+    """What the written is: right or wrong, or which of two readings.
+
+    meant: the days that the text means, as in Answer. day: the one that was written, None where it is none.
     """
-    if meant is not None and wrote == meant.isoformat():
-        return "right"
-    if meant is not None:
-        return "wrong" if day is not None else "wrong, and no day of the calendar"
-    return "no day of the calendar" if day is None else f"a day of the calendar ({_long(day)})"
+    answers = [one.isoformat() for one in meant] or [NO_DATE]
+    if wrote in answers:
+        first = ("the reading with the day first", "the reading with the month first")
+        return first[answers.index(wrote)] if len(answers) == 2 else "right"
+    return "wrong" if day is not None or wrote == NO_DATE else "wrong, and no day of the calendar"
 
 
 def step_words(found: Alignment) -> Markup:
@@ -163,12 +180,16 @@ def _compared(now: float, standard: float) -> str:
 
 RULES = """
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
-`the third of March '21`, `Wed 3-Mar-2021`, `3/3/2021`, `2021.03.03` …, in any case, sometimes with spaces too many,
-from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out dates are of those.
+`the third of March '21`, `Wed 3-Mar-2021`, `3/3/2021`, `2021-03-03T10:15:00Z` …, in any case, alone, in sentences and
+with typing errors, from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out
+dates are of those. A quarter of what it read was no date; for that it learned to write `{none}`.
 
-- Numbers alone are **day, month, year** (`3/4/2021` is the 3rd of April), unless a year of four digits comes first.
+- In numbers alone the **day** comes first (`3/4/2021` is the 3rd of April), but where it cannot (`12/25/2021`), and
+  where a year of four digits comes first. Where both could be, the text has **two readings**: in training a quarter of
+  such texts had the month first.
 - A year of **two digits** is one of 1950 to 2049.
-- The name of a **weekday** says nothing, even a wrong one.
+- The name of a **weekday** says nothing, even a wrong one; the name of a month may have one letter wrong.
+- Without its day, its month or its year a date is **no date**, and so is a text with several.
 
 Whether a text is a date, and which, is decided here by a reader of our own for the same rules, not by the model.
 """

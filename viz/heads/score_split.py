@@ -42,8 +42,12 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
         tag("b", key),
         f" is {signed(found.score)}: q·k × {found.scale:.4g}",
     ]
-    if abs(score - found.score) > 1e-4 * max(abs(score), 1):
-        parts.append(f"; with the model's own bias or cap {signed(score)}")
+    if found.softcap is not None:
+        parts.append(f"; the model keeps it within ±{found.softcap:g}")
+    if found.added:
+        parts.append(f"; the model adds {signed(found.added)} for the two positions")
+    if found.softcap is not None or found.added:
+        parts.append(f": {signed(score)} goes into the softmax")
     names = " and ".join(blocked)
     verb = "blocks" if len(blocked) == 1 else "block"
     parts.append(f". {names.capitalize()} {verb} it: nothing comes of it." if names else f". Its weight is {weight}.")
@@ -74,6 +78,8 @@ def pairs_table(found: ScoreSplit) -> str:
     if left:
         rows.append([tag("td", f"the other {left:,} pairs", colspan=2), *_term(rest, None)])
     rows.append([tag("td", tag("b", "the score"), colspan=2), *_term(found.score, None)])
+    if found.added:
+        rows.append([tag("td", "the model's own, for the positions", colspan=2), *_term(found.added, None)])
     return table(rows)
 
 

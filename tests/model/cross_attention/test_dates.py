@@ -1,34 +1,35 @@
-"""The dates model that ships, its strings, and how well it writes days that it never saw.
+"""The dates model that ships: how well it writes days that it never saw, its runs, its files, its training.
 
 python -m pytest tests/model/cross_attention/test_dates.py
 """
 
+import math
 import random
 import shutil
-from datetime import date
 from pathlib import Path
 
 import pytest
 import torch
 
 from model.attention import attention_stages
-from model.cross_attention import dates, written_dates
-from model.cross_attention.date_measures import exact_match, held_out_sample, measure, shown_the_answer
-from model.cross_attention.dates import FOLDER, START, DatesModel
-from model.cross_attention.written_dates import (
-    CHARACTERS,
-    DAYS,
-    HELD_OUT_DAYS,
-    TEMPLATES,
-    examples,
-    held_out_days,
-    read,
-    read_iso,
-    training_days,
+from model.cross_attention import dates
+from model.cross_attention.answers import NO_DATE, SURE
+from model.cross_attention.date_measures import (
+    answer_chances,
+    exact_match,
+    held_out_sample,
+    measure,
+    shown_the_answer,
 )
+from model.cross_attention.dates import FOLDER, START, DatesModel
+from model.cross_attention.days import held_out_days
+from model.cross_attention.no_dates import none_examples
+from model.cross_attention.reading import read
+from model.cross_attention.written_dates import examples
 from model.errors import CheckpointError
 from model.masks import MaskSpec
 from model.training.dates import Recipe, rows_of, train, training_rows
+from model.training.measure_dates import answered, people_write
 from tests.near import assert_near
 
 LIFTED = MaskSpec(padding=False)
@@ -41,68 +42,11 @@ def model() -> DatesModel:
     return dates.load()
 
 
-class TestStrings:
-    def test_every_string_is_read_as_the_day_it_was_written_from(self) -> None:
-        """Which also shows that no two days are written alike."""
-        draw = random.Random(8)
-        some = examples([written_dates.day_of(number) for number in range(DAYS)], 30_000, draw)
-        wrong = [(text, iso, read(text)) for text, iso in some if str(read(text)) != iso]
-        assert not wrong[:5]
-
-    def test_they_are_of_known_characters_and_fit_the_context(self) -> None:
-        some = [text for text, _ in examples(training_days(), 30_000, random.Random(9))]
-        assert set("".join(some)) <= set(CHARACTERS)
-        assert max(map(len, some)) <= 64
-
-    def test_days_that_are_held_out_never_occur_in_training(self) -> None:
-        held_out, trained = set(held_out_days()), set(training_days())
-        assert len(held_out) == HELD_OUT_DAYS
-        assert not held_out & trained
-        assert len(held_out | trained) == DAYS == 73_049
-        assert held_out_days() == held_out_days()
-
-    def test_there_are_many_formats(self) -> None:
-        assert len(set(TEMPLATES)) >= 30
-        texts = {text for text, _ in examples([date(2021, 3, 3)], 3_000, random.Random(2))}
-        assert len(texts) > 800
-
-    @pytest.mark.parametrize(
-        ("text", "iso"),
-        [
-            ("the 3rd of March 2021", "2021-03-03"),
-            ("3/4/2021", "2021-04-03"),
-            ("2021/4/3", "2021-04-03"),
-            ("3.4.21", "2021-04-03"),
-            ("3 4 50", "1950-04-03"),
-            ("3 4 49", "2049-04-03"),
-            ("  MARCH   3 , '97", "1997-03-03"),
-            ("Tuesday 3 March 2021", "2021-03-03"),
-            ("the twenty first day of Sept. 2000", "2000-09-21"),
-            ("29 February 2024", "2024-02-29"),
-        ],
-    )
-    def test_the_rules(self, text: str, iso: str) -> None:
-        assert str(read(text)) == iso
-
-    @pytest.mark.parametrize(
-        "text",
-        ["", "hello", "31 February 2021", "29 February 2023", "March 2021", "3 March", "3 March 2100", "3/13/2021",
-         "3 March 1899", "3 March April 2021", "12 34 56 78", "3 March 021", "1/2021/3", "🦊 March 3 2021", "²/3/2021"],
-    )  # fmt: skip
-    def test_what_is_no_date(self, text: str) -> None:
-        assert read(text) is None
-
-    @pytest.mark.parametrize("text", ["2021-3-3", "2021-02-30", "2021-03-03 ", "", "２０２１-03-03", "20210303"])
-    def test_what_is_no_day_of_the_calendar_in_iso(self, text: str) -> None:
-        assert read_iso(text) is None
-        assert read_iso("2024-02-29") == date(2024, 2, 29)
-
-
 class TestExactMatch:
-    def test_at_least_98_percent_of_a_fresh_sample_of_held_out_dates(self, model: DatesModel) -> None:
+    def test_at_least_97_percent_of_a_fresh_sample_of_held_out_dates(self, model: DatesModel) -> None:
         some = examples(held_out_days(), 2_000, random.Random("a fresh sample"))
         found = exact_match(model, some)
-        assert found >= 0.98, f"{found:.2%} of {len(some)} exact"
+        assert found >= 0.97, f"{found:.2%} of {len(some)} exact"
 
     def test_lifting_the_padding_mask_breaks_the_writing(self, model: DatesModel) -> None:
         some = list(held_out_sample(150))
@@ -123,7 +67,56 @@ class TestExactMatch:
         assert (found.characters, found.probability) == shown_the_answer(model, some, LIFTED)
 
     def test_it_is_small_enough_to_ship(self) -> None:
-        assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 3_000_000
+        assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 0.6 * 2**20
+
+
+class TestTheList:
+    """Ways that people write dates, and texts that are none, listed before the model was trained."""
+
+    def test_it_is_what_its_kinds_say_by_the_rules_and_of_held_out_days(self) -> None:
+        listed, held_out = people_write(), {day.isoformat() for day in held_out_days()}
+        assert sum(one.definite for one in listed) == 200
+        for one in listed:
+            readings = [day.isoformat() for day in read(one.text)] or [NO_DATE]
+            assert readings == [one.answer, *([one.other] if one.other else [])], one.text
+            assert {one.answer, one.other} <= held_out | {NO_DATE, ""}, one.text
+
+    def test_at_least_95_percent_of_it_is_read(self, model: DatesModel) -> None:
+        definite = [one for one in people_write() if one.definite]
+        wrote = answered(model, [one.text for one in definite])
+        wrong = [(one.text, text) for one, (text, _) in zip(definite, wrote, strict=True) if text != one.answer]
+        assert len(wrong) <= 0.05 * len(definite), wrong
+
+    def test_texts_that_are_none_are_called_so(self, model: DatesModel) -> None:
+        none = [one.text for one in people_write() if one.answer == NO_DATE]
+        wrote = [text for text, _ in answered(model, none)]
+        assert wrote.count(NO_DATE) >= 0.9 * len(none), [
+            pair for pair in zip(none, wrote, strict=True) if pair[1] != NO_DATE
+        ]
+        some = [text for text, _ in none_examples(500, random.Random("fresh"))]
+        assert [text for text, _ in answered(model, some)].count(NO_DATE) >= 475
+
+    def test_of_two_readings_the_day_comes_first_and_the_other_is_not_ruled_out(self, model: DatesModel) -> None:
+        two = [one for one in people_write() if one.other]
+        chances = [answer_chances(model, one.text, (one.answer, one.other)) for one in two]
+        likelier = sum(first > second for first, second in chances)
+        assert likelier >= 0.9 * len(two), chances
+        assert sum(second for _, second in chances) / len(two) == pytest.approx(0.25, abs=0.12)
+        assert all(sum(both) <= 1.0001 for both in chances)
+
+    def test_answers_that_are_called_sure_are_right(self, model: DatesModel) -> None:
+        some = examples(held_out_days(), 800, random.Random("sure")) + none_examples(200, random.Random("sure"))
+        found = answered(model, [text for text, _ in some])
+        sure = [text == wanted for (text, chance), (_, wanted) in zip(found, some, strict=True) if chance >= SURE]
+        assert len(sure) > 800
+        assert sum(sure) >= 0.99 * len(sure)
+
+    def test_an_answers_chance_is_the_product_of_its_characters(self, model: DatesModel) -> None:
+        written = model.write(model.encode_source(["7/5/2020"]))
+        (chance,) = answer_chances(model, "7/5/2020", written.texts)
+        assert chance == pytest.approx(math.prod(written.probabilities[0]), rel=1e-4)
+        assert len(written.probabilities[0]) == 11
+        assert answer_chances(model, "7/5/2020", ("2020", "2020-05-07"))[0] < 1e-3
 
 
 class TestEncoding:
@@ -260,12 +253,22 @@ class TestTraining:
         assert model.describe().layers == {"encoder": 1, "decoder": 1, "cross": 1}
         assert len(model.write(model.encode_source(LINES)).texts) == 2
         header = (tmp_path / "loss.csv").read_text().splitlines()[0]
-        assert header == "step,minutes,training_loss,held_out_exact"
+        assert header == "step,minutes,training_loss,held_out_exact,none_exact"
 
     def test_no_row_is_of_a_day_that_is_held_out(self) -> None:
         held_out = {day.isoformat() for day in held_out_days()}
         batches = training_rows(Recipe(rows=64))
-        assert not [iso for _ in range(50) for _, iso in next(batches) if iso in held_out]
+        rows = [row for _ in range(48) for row in next(batches)]
+        assert not [iso for _, iso in rows if iso in held_out]
+        assert not {text for text, iso in rows if iso != NO_DATE} & {one.text for one in people_write()}
+        assert [iso for _, iso in rows].count(NO_DATE) == pytest.approx(0.25 * len(rows), abs=10)
+
+    def test_a_quarter_of_the_texts_with_two_readings_is_taught_with_the_month_first(self) -> None:
+        batches = training_rows(Recipe(rows=64))
+        pairs = [(read(text), iso) for _ in range(48) for text, iso in next(batches)]
+        second = [str(readings[1]) == iso for readings, iso in pairs if len(readings) == 2]
+        assert len(second) > 100
+        assert sum(second) / len(second) == pytest.approx(0.25, abs=0.08)
 
     def test_rows_are_padded_between_their_start_and_end(self) -> None:
         source, target = rows_of([("3/4/97", "1997-04-03"), ("3 May 1997", "1997-05-03")], dates.new_tokenizer())

@@ -18,9 +18,9 @@ from model.base import Model
 from model.blocks import Block
 from model.decoder import DecoderModel
 from model.errors import NotSupported
+from model.frozen import Stream
 from model.heads.carried import TOP, additions, carried, direct_effect, effect_on_logits
 from model.heads.score_split import score_split
-from model.heads.stream import stream, through_frozen
 from model.masks import MaskSpec
 from model.positions import positions_under
 from model.trace import Trace
@@ -46,6 +46,10 @@ def streams(model: Model, trace: Trace) -> list[Tensor]:
     for block, record in zip(blocks, trace.layers, strict=True):
         found.append(block(found[-1], record.context.allowed(trace.spec))[0])
     return found
+
+
+def stream(model: Model, trace: Trace, row: int, places: list[int], layer: int) -> Stream:
+    return model.frozen(trace, row).stream(places, layer if layer < trace.num_layers else None)
 
 
 @pytest.fixture(params=SPECS, ids=SPEC_NAMES)
@@ -84,7 +88,10 @@ class TestAdditions:
         allowed = trace.layers[layer].context.allowed(trace.spec)
         expected = block.attention(block.attention_norm(entering), allowed)[0]
         for row, query in ((0, 9), (1, 8), (0, 2)):
-            each = [additions(tiny, trace, row, trace.spec, layer, head, query) for head in range(tiny.num_heads)]
+            each = [
+                additions(tiny.frozen(trace, row), trace, row, trace.spec, layer, head, query)
+                for head in range(tiny.num_heads)
+            ]
             found = torch.stack(each).sum((0, 1)) + block.attention.output.bias.double()
             torch.testing.assert_close(found, expected[row, query].double(), atol=1e-5, rtol=0)
 
@@ -92,12 +99,12 @@ class TestAdditions:
         trace = tiny.run(tiny.encode(LINES, "left"))
         blocked = ~trace.allowed(1, 1)[8]
         assert blocked.any()
-        assert (additions(tiny, trace, 1, trace.spec, 1, 2, 8)[blocked] == 0).all()
+        assert (additions(tiny.frozen(trace, 1), trace, 1, trace.spec, 1, 2, 8)[blocked] == 0).all()
 
     def test_other_masks_in_this_layer_alone_are_taken(self, tiny: Model) -> None:
         trace = tiny.run(tiny.encode(LINES, "left"))
         lifted = replace(trace.spec, causal=False, layers=(1,))
-        later = additions(tiny, trace, 0, lifted, 1, 2, 3)[4:]
+        later = additions(tiny.frozen(trace, 0), trace, 0, lifted, 1, 2, 3)[4:]
         assert (later.norm(dim=-1) > 0).all()
 
 
@@ -119,7 +126,7 @@ class TestCarried:
         self, tiny: Model, trace: Trace
     ) -> None:
         found = carried(tiny, trace, 0, trace.spec, 1, 2, 9)
-        each = additions(tiny, trace, 0, trace.spec, 1, 2, 9)
+        each = additions(tiny.frozen(trace, 0), trace, 0, trace.spec, 1, 2, 9)
         assert found.added is not None
         np.testing.assert_allclose(found.added, each.norm(dim=-1).numpy(), atol=1e-6)
         assert found.output == pytest.approx(float(each.sum(0).norm()))
@@ -130,16 +137,16 @@ class TestDirectEffect:
     def test_with_what_all_else_adds_it_makes_the_logits(self, tiny: Model, trace: Trace) -> None:
         decoder, _ = network(tiny)
         norm, unembed = decoder.network.norm, decoder.network.unembedding.weight.double()
-        whole = stream(tiny, trace, 0, [9], tiny.num_layers)
+        run, whole = tiny.frozen(trace, 0), stream(tiny, trace, 0, [9], tiny.num_layers)
         for layer, head in ((0, 1), (1, 2)):
-            found = effect_on_logits(tiny, trace, 0, trace.spec, layer, head, 9)
+            found = effect_on_logits(run, trace, 0, trace.spec, layer, head, 9)
             others = [place for place, name in enumerate(whole.names) if name != f"L{layer} H{head}"]
-            rest = through_frozen(norm, whole.parts[others].sum(0, keepdim=True), whole.total)[0, 0]
-            logits = found + (rest + norm.bias.double()) @ unembed.T
+            rest = run.logits(9, whole.parts[others].sum(0))[0]
+            logits = found + rest + norm.bias.double() @ unembed.T
             torch.testing.assert_close(logits.float(), trace.logits[0, 9], atol=1e-4, rtol=0)
 
     def test_it_lists_the_tokens_pushed_most_relative_to_the_mean(self, tiny: Model, trace: Trace) -> None:
-        effect = effect_on_logits(tiny, trace, 0, trace.spec, 1, 0, 9).numpy()
+        effect = effect_on_logits(tiny.frozen(trace, 0), trace, 0, trace.spec, 1, 0, 9).numpy()
         found = direct_effect(tiny, trace, 0, trace.spec, 1, 0, 9)
         assert len(found.up) == len(found.down) == TOP
         assert found.up[0] == (tiny.label(int(effect.argmax())), pytest.approx(effect.max() - effect.mean()))
@@ -170,8 +177,9 @@ class TestScoreSplit:
         assert found.sources is not None
         assert found.terms is not None
         wrote = stream(tiny, trace, 0, [5], 1)
-        place = found.sources.index("L0 MLP")
-        part = through_frozen(blocks[1].attention_norm, wrote.parts[place : place + 1], wrote.total)[0, 0]
+        place, norm = found.sources.index("L0 MLP"), blocks[1].attention_norm
+        total, part = wrote.total[0], wrote.parts[place, 0]
+        part = (part - part.mean()) / (total.var(unbiased=False) + norm.eps).sqrt() * norm.weight.double()
         width = len(found.q)
         lost = part @ blocks[1].attention.query.weight.double()[2 * width : 3 * width].T
         assert found.terms[place].sum() == pytest.approx(float(lost.numpy() @ found.k) * found.scale, abs=1e-5)
@@ -184,11 +192,16 @@ class TestScoreSplit:
             assert found.terms is not None
             assert found.terms.sum() == pytest.approx(float(scores[query, key]), abs=1e-5)
 
-    def test_a_network_that_is_not_ours_is_split_by_dimension_alone_and_says_why(self, tiny: Model) -> None:
+    def test_a_network_of_which_it_is_not_known_is_split_by_dimension_alone_and_says_why(self, tiny: Model) -> None:
+        class Unknown(DecoderModel):
+            frozen = Model.frozen
+
         trace = tiny.run(tiny.encode(["the cat sat"]))
-        found = score_split(cast(Model, object()), trace, 0, 1, 1, 2, 0)
+        unknown = Unknown("Unknown", network(tiny)[0].network, None)
+        found = score_split(unknown, trace, 0, 1, 1, 2, 0)
         assert (found.sources, found.terms) == (None, None)
-        assert "own Transformer" in found.why_not
+        assert "Unknown: what its parts write" in found.why_not
         assert found.score == pytest.approx(float(trace.stages(1, 1).scaled[2, 0]), abs=1e-5)
-        with pytest.raises(NotSupported, match="own Transformer"):
-            direct_effect(cast(Model, object()), trace, 0, trace.spec, 1, 1, 2)
+        assert carried(unknown, trace, 0, trace.spec, 1, 1, 2).added is None
+        with pytest.raises(NotSupported, match="not known"):
+            direct_effect(unknown, trace, 0, trace.spec, 1, 1, 2)

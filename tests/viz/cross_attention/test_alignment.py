@@ -10,6 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from model.cross_attention.answers import read_iso
 from viz.cross_attention.alignment import (
     FAINTEST,
     LINES_A_STEP,
@@ -122,27 +123,55 @@ class TestStrip:
 
 class TestWords:
     def answer(self, **changes: object) -> str:
-        fields: dict = {"meant": date(2021, 3, 3), "wrote": "2021-03-03", "day": date(2021, 3, 3),
-                        "least": 0.875, "at": "3 (character 10)"}  # fmt: skip
+        fields: dict = {"meant": (date(2021, 3, 3),), "chances": (0.95,), "wrote": "2021-03-03",
+                        "day": date(2021, 3, 3), "chance": 0.95, "least": 0.975, "at": "3 (character 10)"}  # fmt: skip
         return re.sub("<.*?>", "", verdict(Answer(**fields | changes)))
 
     def test_right(self) -> None:
         assert self.answer() == (
             "The model writes 2021-03-03, which is right: the text means 3 March 2021. "
-            "Its least certain character is 3 (character 10), with 87.5 %."
+            "Its least certain character is 3 (character 10), with 97.5 %."
         )
 
     def test_where_no_character_is_less_certain_none_is_named(self) -> None:
         assert self.answer(least=0.9998).endswith("Every character has a probability of &gt; 99.9 %.")
 
     def test_wrong(self) -> None:
-        assert "which is wrong: the text means 4 March 2021" in self.answer(meant=date(2021, 3, 4))
+        assert "which is wrong: the text means 4 March 2021" in self.answer(meant=(date(2021, 3, 4),))
+        called_none = self.answer(wrote="none", day=None)
+        assert called_none.startswith("The model writes none, which is wrong: the text means 3 March 2021.")
 
-    def test_no_date_and_no_day(self) -> None:
-        said = self.answer(meant=None, wrote="2021-02-31", day=None)
-        assert said.startswith("This text is no date from 1900 to 2099 by the rules below, and the model cannot say so")
-        assert "it writes 2021-02-31, no day of the calendar." in said
-        assert "a day of the calendar (3 March 2021)" in self.answer(meant=None)
+    @pytest.mark.parametrize(
+        ("wrote", "judged"),
+        [("none", "right"), ("2021-03-03", "wrong"), ("2021-02-31", "wrong, and no day of the calendar")],
+    )
+    def test_no_date(self, wrote: str, judged: str) -> None:
+        said = self.answer(meant=(), chances=(), wrote=wrote, day=read_iso(wrote))
+        assert said.startswith(
+            f"The model writes {wrote}, which is {judged}: by the rules below the text names no single"
+        )
+
+    def test_an_answer_of_little_probability_is_called_unsure(self) -> None:
+        assert "It is unsure: this answer as a whole has a probability of 89.9 %." in self.answer(chance=0.899)
+        assert "unsure" not in self.answer(chance=0.9)
+        assert "It is unsure" in self.answer(meant=(), chances=(), wrote="none", day=None, chance=0.5)
+
+    @pytest.mark.parametrize(
+        ("wrote", "judged"),
+        [
+            ("2021-04-03", "the reading with the day first"),
+            ("2021-03-04", "the reading with the month first"),
+            ("2021-03-03", "wrong"),
+            ("none", "wrong"),
+        ],
+    )
+    def test_two_readings_have_their_probabilities(self, wrote: str, judged: str) -> None:
+        both = {"meant": (date(2021, 4, 3), date(2021, 3, 4)), "chances": (0.71, 0.27), "chance": 0.71}
+        said = self.answer(**both, wrote=wrote, day=read_iso(wrote))
+        assert said.startswith(
+            f"The model writes {wrote}, which is {judged}. The text could mean 3 April 2021 or, the month first, "
+            "4 March 2021, and nothing in it says which: the model gives the two a probability of 71.0 % and 27.0 %."
+        )
 
     def test_lifted_masks(self) -> None:
         lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
@@ -152,12 +181,11 @@ class TestWords:
 
     def test_beside_lifted_masks_it_says_which_masks_its_probabilities_are_under(self) -> None:
         assert self.answer(lifted="without both").startswith("Under the standard masks the model writes 2021-03-03")
-        assert "say so: under the standard masks it writes" in self.answer(meant=None, lifted="without both")
 
     def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
         said = self.answer(lifted="without both", now="2020-03-03", now_day=date(2020, 3, 3))
         assert said.endswith("it writes 2020-03-03, which is wrong.")
-        assert judgement(date(2021, 3, 3), "2020-03-03", date(2020, 3, 3)) == "wrong"
+        assert judgement((date(2021, 3, 3),), "2020-03-03", date(2020, 3, 3)) == "wrong"
 
     def test_a_step(self) -> None:
         said = re.sub("<.*?>", "", step_words(alignment()))

@@ -201,7 +201,7 @@ def split() -> ScoreSplit:
     q, k, terms = chance.normal(size=7), chance.normal(size=7), chance.normal(size=(11, 11))
     score = float((q * k).sum() * 0.5)
     terms += (score - terms.sum()) / terms.size
-    return ScoreSplit(q, k, 0.5, q * k * 0.5, score, tuple(f"s{place}" for place in range(11)), terms)
+    return ScoreSplit(q, k, 0.5, q * k * 0.5, score, sources=tuple(f"s{place}" for place in range(11)), terms=terms)
 
 
 class TestScoreSplit:
@@ -228,6 +228,8 @@ class TestScoreSplit:
         found = split()
         words = plain(sum_words(found, "3: a", "1: b", score=found.score, weight="0.5000", blocked=[]))
         assert words.endswith("× 0.5. Its weight is 0.5000.")
-        words = plain(sum_words(found, "3: a", "1: b", score=found.score + 1, weight="", blocked=["causal", "padding"]))
-        assert f"with the model's own bias or cap {signed(found.score + 1)}" in words
+        found = replace(found, added=1.25, softcap=30.0)
+        words = plain(sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]))
+        assert "within ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
+        assert "for the positions" in pairs_table(found)
         assert words.endswith("Causal and padding block it: nothing comes of it.")

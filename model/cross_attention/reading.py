@@ -1,0 +1,166 @@
+"""A reader of our own for dates in English: the rules by which the page says what a text means.
+
+The rules, where people disagree. In numbers alone, 3/4/2021, the day comes first; where that is no day of the
+calendar, the month (12/25/2020). Where both could be, the text has two readings, and the day first is taken. A year of
+four digits that comes first is followed by the month. A year of two digits is one of 1950 to 2049. The name of a
+weekday says nothing, even a wrong one. A month's name may have one letter wrong. Days are those of the calendar from
+1900 to 2099.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from functools import lru_cache
+
+from model.cross_attention.days import (
+    FIRST_DAY,
+    LAST_DAY,
+    MONTHS,
+    ORDINALS,
+    SHORT_WEEKDAYS,
+    WEEKDAYS,
+    possible,
+    year_in_words,
+)
+
+_SKIPPED = "|".join(
+    (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")
+)
+_BETWEEN = rf"(?:[\s,./_'’;()*-]|(?<![a-z])(?:{_SKIPPED})(?![a-z]))*"
+_DAY = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9])"
+_ORDINAL = r"(?<![0-9])(?P<day>[0-9]{1,2})(?:st|nd|rd|th)"
+_MONTH = r"(?P<month>(?<![a-z])[a-z]{3,11}|(?<=[0-9](?:st|nd|rd|th))[a-z]{3,11})(?![a-z])"
+_YEAR = r"(?<![0-9])(?P<year>[0-9]{4}|[0-9]{2})(?![0-9]|st|nd|rd|th)"
+_FULL_YEAR = r"(?<![0-9])(?P<year>[0-9]{4})(?![0-9])"
+_NAMED = [  # the month by its name, in all the orders that people use
+    re.compile(_BETWEEN.join(parts))
+    for parts in (
+        (_DAY, _MONTH, _YEAR),
+        (_MONTH, _DAY, _YEAR),
+        (_FULL_YEAR, _MONTH, _DAY),
+        (_FULL_YEAR, _DAY, _MONTH),
+    )
+]
+_DAY_LAST = re.compile(_BETWEEN.join((_MONTH, _FULL_YEAR, _ORDINAL)))  # October 2021, the 3rd
+_ALONE = r"(?<![0-9])(?<![0-9][./-])"  # no number stands before it …
+_ENDED = r"(?![0-9])(?![./-][0-9])"  # … nor after it
+_PARTED = r"(?P<{}>\s*[./_-]\s*|\s+)"
+_NUMBERS = re.compile(
+    rf"{_ALONE}(?P<first>[0-9]{{1,2}}){_PARTED.format('one')}(?P<second>[0-9]{{1,2}}){_PARTED.format('other')}"
+    rf"(?P<year>[0-9]{{4}}|[0-9]{{2}}){_ENDED}"
+)
+_YEAR_FIRST = re.compile(
+    rf"{_ALONE}(?P<year>[0-9]{{4}}){_PARTED.format('one')}(?P<month>[0-9]{{1,2}}){_PARTED.format('other')}"
+    rf"(?P<day>[0-9]{{1,2}}){_ENDED}"
+)
+_JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])")
+_TIME = re.compile(
+    r"(?:(?<=[0-9])t)?(?<![0-9])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?"
+    r"(?: ?[ap]\.?m\b\.?|z\b)?(?: ?(?:utc|gmt)?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?"
+    r"|(?<![0-9])[0-9]{1,2} ?[ap]\.?m\b\.?|(?<=[0-9])t[0-9]{4,6}z?(?![0-9])|(?<=[0-9])_[0-9]{6}z?(?![0-9])"
+)
+_MONTH_OF = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
+_MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept": 9}
+_DAY_OF = {word: f"{number}th" for number, word in enumerate(ORDINALS, 1)}
+_YEAR_OF = {words: str(year) for year in range(FIRST_DAY.year, LAST_DAY.year + 1) for words in year_in_words(year)}
+
+
+def _any_of(words: dict[str, str]) -> re.Pattern[str]:
+    """The words, the longest first, with a hyphen or a space inside."""
+    return re.compile(
+        "(?<![a-z])(?:"
+        + "|".join(re.sub("[- ]", "[ -]+", word) for word in sorted(words, key=len, reverse=True))
+        + ")(?![a-z])"
+    )
+
+
+_DAY_WORDS, _YEAR_WORDS = _any_of(_DAY_OF), _any_of(_YEAR_OF)
+
+
+def read(text: str) -> tuple[date, ...]:
+    """The days that a text means by the rules above: none, one, or two, the one that is taken first.
+
+    Of a text that names several days, none: which one is meant?"""
+    plain = _TIME.sub(" ", _in_digits(text.lower()))
+    last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
+    if last:  # or the number before the month might pass for its day
+        plain = last[-1]
+    named = [
+        (found, month_of(found["month"])) for pattern in (_DAY_LAST, *_NAMED) for found in _matches(pattern, plain)
+    ]
+    named += [(found, int(found["month"])) for pattern in (_YEAR_FIRST, _JOINED) for found in _matches(pattern, plain)]
+    numbers = _matches(_NUMBERS, plain)
+    for length in (4, 2):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
+        readings = {_either(found) for found in numbers if len(found["year"]) == length}
+        readings |= {_one(found, month) for found, month in named if len(found["year"]) == length}
+        readings.discard(())
+        if readings:
+            return readings.pop() if len(readings) == 1 else ()
+    return ()
+
+
+@lru_cache(maxsize=4_096)
+def month_of(word: str) -> int:
+    """The month's number, of a name with at most one letter wrong; 0 where it is none."""
+    if word in _MONTH_OF:
+        return _MONTH_OF[word]
+    near = [name for name in MONTHS if len(word) > 3 < len(name) and _one_apart(word, name.lower())]
+    return MONTHS.index(near[0]) + 1 if len(near) == 1 else 0
+
+
+def _overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """All matches, also those that begin within another one."""
+    found = pattern.search(text)
+    while found:
+        yield found
+        found = pattern.search(text, found.start() + 1)
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
+    """Their parts, of those whose numbers are parted by the same sign twice, or by spaces where the year is whole."""
+    found = [match.groupdict() for match in _overlapping(pattern, text)]
+    signs = [(one.get("one", "").strip(), one.get("other", "").strip()) for one in found]
+    return [
+        one
+        for one, (sign, other) in zip(found, signs, strict=True)
+        if sign == other and (sign or "one" not in one or len(one["year"]) == 4)
+    ]
+
+
+def _either(found: dict[str, str]) -> tuple[date, ...]:
+    """The day first, and the month first where that is a day of the calendar too."""
+    first, second, year = int(found["first"]), int(found["second"]), _whole(found["year"])
+    both = (possible(year, second, first), possible(year, first, second))
+    return tuple(dict.fromkeys(day for day in both if day))
+
+
+def _one(found: dict[str, str], month: int) -> tuple[date, ...]:
+    day = possible(_whole(found["year"]), month, int(found["day"]))
+    return (day,) if day else ()
+
+
+def _whole(year: str) -> int:
+    return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 50 else 2000)
+
+
+def _in_digits(text: str) -> str:
+    """Ordinals and years in words as digits."""
+    text = _YEAR_WORDS.sub(lambda found: _YEAR_OF[_as_listed(found[0], _YEAR_OF)], text)
+    return _DAY_WORDS.sub(lambda found: _DAY_OF[_as_listed(found[0], _DAY_OF)], text)
+
+
+def _as_listed(words: str, listed: dict[str, str]) -> str:
+    """With the hyphens and spaces that the list has."""
+    spaced = " ".join(re.split("[ -]+", words))
+    return next(word for word in listed if word.replace("-", " ") == spaced)
+
+
+def _one_apart(word: str, name: str) -> bool:
+    """One letter too many, too few or wrong, or two neighbours swapped; the first letter is right."""
+    if word[:1] != name[:1] or abs(len(word) - len(name)) > 1:
+        return False
+    pairs = zip(word, name, strict=False)
+    begin = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(word), len(name)))
+    rest, right = word[begin:], name[begin:]
+    swapped = rest[1::-1] + rest[2:]
+    return rest[1:] in (right, right[1:]) or rest == right[1:] or swapped == right

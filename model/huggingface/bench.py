@@ -1,0 +1,169 @@
+"""The layers of a transformers network, called one by one on slots that all stand at one position of a text.
+
+What a layer makes of each slot is asked, not what slots make of each other: attention gives what it is told to give.
+So a layer can be asked for the query that each of many parts of a stream makes at that position, or for what each of
+many outputs of its heads adds to the stream.
+Sizes: N slots' parts, n slots, W width, H heads, D head width.
+"""
+
+import copy
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.errors import NotSupported, first_line
+from model.huggingface.attention_hook import Call, blank, going_on
+from model.huggingface.frozen_norms import FrozenNorms
+from model.huggingface.own_attention import OwnAttention
+from model.huggingface.residual import ResidualHooks
+from model.huggingface.stacks import OneStack, device_of
+
+SLOTS = 32
+
+
+class _Told:
+    """A run whose attentions give what they are told, or end the run where they are told nothing."""
+
+    def __init__(self, slots: int, *, own_code: bool) -> None:
+        self.positions: Tensor | None = None
+        self.own_code = own_code
+        self.gives: Tensor | None = None
+        self.ends = False
+        self.heard: Call | None = None
+        self._slots = slots
+
+    def concerns(self, queries: int, keys: int) -> bool:
+        return self._slots in (queries, keys)
+
+    def mask(self, arguments: dict[str, Any]) -> Tensor | None:
+        return blank(arguments)
+
+    def attend(self, call: Call) -> Tensor:
+        self.heard = call
+        if self.ends:
+            raise _Heard
+        return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1]) if self.gives is None else self.gives
+
+
+class _Heard(Exception):
+    """The layer's query and key are known."""
+
+
+class _Silent(nn.Module):
+    """Stands for a module with weights: gives zeros of the shapes that it gives."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["stood_here"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["stood_here"], name)
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        module = self.__dict__["stood_here"]
+        if type(module) is nn.Linear:  # a router may be one that gives more
+            return arguments[0].new_zeros(*arguments[0].shape[:-1], module.out_features)
+        return _zeros(module(*arguments, **options))
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.zeros_like(value)
+    return type(value)(_zeros(one) for one in value) if isinstance(value, tuple | list) else value
+
+
+def attention_alone(layer: nn.Module, attention: nn.Module) -> nn.Module:
+    """A layer of which the part that holds the attention and its norms are left, all else being silent; the layer
+    itself stays as it is."""
+    shadow = copy.copy(layer)
+    shadow._modules = dict(layer._modules)
+    for name, child in layer.named_children():
+        if not any(one is attention for one in child.modules()):
+            shadow._modules[name] = _silenced(child)
+    return shadow
+
+
+def _silenced(module: nn.Module) -> nn.Module:
+    if "norm" in type(module).__name__.lower():
+        return module
+    if next(module.parameters(recurse=False), None) is not None:
+        return _Silent(module)
+    shadow = copy.copy(module)
+    shadow._modules = {name: child if child is None else _silenced(child) for name, child in module._modules.items()}
+    return shadow
+
+
+class Bench:
+    """At one position, the number of which the network is told where it takes positions; token: any."""
+
+    def __init__(self, stack: OneStack, hooks: ResidualHooks, token: int, number: int, *, own_code: bool) -> None:
+        self._slots = min(SLOTS, stack.context())
+        self._told = _Told(self._slots, own_code=own_code)
+        ids = torch.full((1, self._slots), token, device=device_of(stack.network))
+        self._told.positions = torch.full_like(ids, number)
+        with hooks.reading() as read:
+            stack.states(self._told, ids, torch.ones_like(ids, dtype=torch.bool))
+        self._layers = read.layers
+        self._attention_alone: dict[int, nn.Module] = {}
+
+    def heads(self, number: int, whole: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """q [N,H,D] and k [N,Hkv,D] that parts [N,W] of the stream `whole` [W] make in a layer, its norms frozen."""
+        x = self._filled(whole)
+        kept, _ = self._call(number, x, None, None)
+        found = []
+        for some in parts.split(self._slots):
+            self._call(number, self._padded(some), None, kept)
+            assert self._told.heard is not None
+            found.append([part[0].transpose(0, 1)[: len(some)] for part in (self._told.heard.q, self._told.heard.k)])
+        q, k = (torch.cat(some).double().cpu() for some in zip(*found, strict=True))
+        return q, k
+
+    def adds(self, number: int, attention: nn.Module, x: Tensor, whole: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """What leaves a layer [N,W] without its feed-forward part, into which the stream x [W] goes and whose heads,
+        that give `whole` [H,D], give parts [N,H,D] of it instead; its norms frozen. And what leaves it where neither
+        the stream nor its heads give anything, [W]."""
+        if number not in self._attention_alone:
+            self._attention_alone[number] = attention_alone(self._layers[number].module, attention)
+        filled, alone = self._filled(x), self._attention_alone[number]
+        kept, _ = self._call(number, filled, self._given(self._filled(whole)), None, alone)
+        found = []
+        for some in parts.split(self._slots):
+            _, made = self._call(number, filled, self._given(self._padded(some)), kept, alone)
+            found.append(made[0, : len(some)])
+        nothing = self._given(self._filled(torch.zeros_like(whole)))
+        _, ground = self._call(number, torch.zeros_like(filled), nothing, kept, alone)
+        return torch.cat(found).double().cpu(), ground[0, 0].double().cpu()
+
+    def _call(
+        self, number: int, x: Tensor, gives: Tensor | None, kept: list[Tensor] | None, module: nn.Module | None = None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The deviations and what leaves the layer; where its attention is told nothing, x, and q and k are heard."""
+        told, layer = self._told, self._layers[number]
+        told.gives, told.ends = gives, gives is None
+        own_code = OwnAttention(1) if told.own_code else nullcontext()
+        with going_on(told), own_code, FrozenNorms(kept) as norms:
+            try:
+                made = layer.again(x.clone(), module or layer.module)
+            except _Heard:
+                made = x
+            except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
+                why = f"{type(error).__name__}: {first_line(error)}"
+                raise NotSupported(f"Its layers cannot be called one by one ({why})") from None
+        return norms.kept, made
+
+    def _filled(self, one: Tensor) -> Tensor:
+        """The same in every slot: [..] -> [1,n,..]."""
+        return self._padded(one.expand(self._slots, *one.shape))
+
+    def _padded(self, some: Tensor) -> Tensor:
+        """[N,..] -> [1,n,..], zeros in the slots that are left."""
+        weight = next(self._layers[0].module.parameters())
+        result = weight.new_zeros(1, self._slots, *some.shape[1:])
+        result[0, : len(some)] = some
+        return result
+
+    @staticmethod
+    def _given(outputs: Tensor) -> Tensor:
+        return outputs.transpose(1, 2)  # [1,n,H,D] -> [1,H,n,D]

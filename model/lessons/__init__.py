@@ -1,0 +1,1 @@
+"""Lessons: what is in one, and the questions whose answers are computed from its runs."""

@@ -1,0 +1,236 @@
+"""Questions about a run. What may be answered, what of it is right, and why: computed from the run, never written down.
+
+A new kind is one function in KINDS, and its sentences in lessons/words.*.yaml. Losses are natural logarithms (nats).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.base import Model
+from model.heads.survey import survey
+from model.lessons.said import Said
+from model.masks import MaskSpec
+from model.trace import Trace
+
+MOST_CHOICES = 4
+NO_CHANGE = 0.05  # nats a token: a smaller change of the mean loss is said to be none
+SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
+SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end: none, less than a tenth, less than half, more
+HABITS = ("first", "previous", "itself", "induction")
+NAMED = (
+    "causal",
+    "padding",
+    "sliding",
+    "stride",
+    "documents",
+    "prefix",
+    "sinks",
+    "drawn",
+)  # of MaskSpec
+PREDICTED = 20  # likeliest tokens that wrong answers are taken from
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`."""
+
+    kind: str
+    row: int
+    layer: int
+    head: int
+    query: int | None = None
+    among: tuple[MaskSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """choices: what the reader may say. right: which of them are. why: what is seen, in one sentence."""
+
+    choices: tuple[Said, ...]
+    right: frozenset[int]
+    why: Said
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A question and its run, and the run that it is compared with."""
+
+    model: Model
+    trace: Trace
+    beside: Trace
+    beside_name: str
+    asked: Asked
+
+    @property
+    def query(self) -> int:
+        """The position asked about. Raises ValueError for one that the row does not have."""
+        total = len(self.trace.queries.pieces[self.asked.row])
+        if self.asked.query is None:
+            return self.trace.queries.real(self.asked.row).stop - 1
+        if self.asked.query >= total:
+            raise ValueError(f"expected a query from 0 to {total - 1}, got {self.asked.query}")
+        return self.asked.query
+
+    def weights(self, trace: Trace) -> np.ndarray:
+        """[Q,K] of the head."""
+        return trace.weights(self.asked.layer, self.asked.head, self.asked.row).numpy()
+
+    def allowed(self) -> np.ndarray:
+        """bool [Q,K] of the head."""
+        return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
+
+    def token(self, position: int, *, key: bool = False) -> Said:
+        """A token of the row with its position."""
+        pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
+        return Said("token", {"position": position, "token": pieces[position]})
+
+    def loss(self, trace: Trace) -> float:
+        """The mean of the row's losses. Raises ValueError where there is none."""
+        losses = trace.losses(self.asked.row).numpy()
+        if np.isnan(losses).all():
+            raise ValueError("expected a text of at least two tokens, for a loss")
+        return float(np.nanmean(losses))
+
+
+def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: Asked) -> Answer:
+    """Raises ValueError for a run that the question cannot be asked of, saying what was expected."""
+    return KINDS[asked.kind](Case(model, trace, beside, beside_name, asked))
+
+
+def _loss(case: Case) -> Answer:
+    """Does the mean loss fall, rise or stay?"""
+    before, after = case.loss(case.beside), case.loss(case.trace)
+    moves = ("falls", "rises", "stays")
+    right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
+    return _one_of([Said(f"loss_{move}") for move in moves], right,
+                   Said(f"loss_{moves[right]}_why", {"before": before, "after": after}))  # fmt: skip
+
+
+def _lower(case: Case) -> Answer:
+    """Which of the two models has the lower loss?"""
+    one, other = case.loss(case.trace), case.loss(case.beside)
+    names = Said(f"model_{case.model.name}"), Said(f"model_{case.beside_name}")
+    right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
+    return _one_of([*names, Said("lower_neither")], right,
+                   Said("lower_why", {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
+
+
+def _looks(case: Case) -> Answer:
+    """Which token does the query look at most?"""
+    query, weights = case.query, case.weights(case.trace)[case.query]
+    seen = np.flatnonzero(case.allowed()[query])
+    if len(seen) < 2:
+        raise ValueError(f"expected a query that sees two tokens or more, got one that sees {len(seen)}")
+    heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
+    habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
+    keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
+    why = {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())}
+    return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), Said("looks_why", why))
+
+
+def _sees(case: Case) -> Answer:
+    """How many tokens may the query look at?"""
+    query, allowed = case.query, case.allowed()
+    count, total = int(allowed[query].sum()), allowed.shape[1]
+    guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
+    counts = sorted(list(dict.fromkeys(guess for guess in guesses if 0 <= guess <= total))[:MOST_CHOICES])
+    why = {"query": case.token(query), "count": count, "total": total, "blocked": total - count}
+    return _one_of([Said("count", {"count": one}) for one in counts], counts.index(count), Said("sees_why", why))
+
+
+def _next(case: Case) -> Answer:
+    """Which token is the likeliest after the query?"""
+    now, before = (trace.next_token(case.asked.row, case.query) for trace in (case.trace, case.beside))
+    top = now.topk(PREDICTED)
+    first, second = top.indices[:2].tolist()
+    tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
+    why = {"query": case.token(case.query), "token": case.model.label(first), "share": float(top.values[0]),
+           "other": case.model.label(second), "less": float(top.values[1])}  # fmt: skip
+    return _one_of([Said("label", {"token": case.model.label(token)}) for token in tokens], tokens.index(first),
+                   Said("next_why", why))  # fmt: skip
+
+
+def _row(case: Case) -> Answer:
+    """Do the weights of the query's row change?"""
+    query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
+    if one.shape != other.shape:
+        raise ValueError(f"expected two runs on as many tokens, got {one.shape[1]} and {other.shape[1]}")
+    most = float(np.abs(one[query] - other[query]).max())
+    right = int(most < SAME)
+    name = ("row_changes", "row_stays")[right]
+    return _one_of([Said("row_changes"), Said("row_stays")], right,
+                   Said(f"{name}_why", {"query": case.token(query), "most": most}))  # fmt: skip
+
+
+def _habit(case: Case) -> Answer:
+    """Where does the head look most of the time?"""
+    found = survey(case.trace, case.asked.row).measures()
+    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
+    shares = {name: share for name, share in shares.items() if not np.isnan(share)}
+    best = max(shares, key=lambda name: shares[name])
+    head = {"layer": case.asked.layer, "head": case.asked.head}
+    return _one_of([Said(f"habit_{name}") for name in shares], list(shares).index(best),
+                   Said(f"habit_{best}_why", head | {"share": shares[best]}))  # fmt: skip
+
+
+def _share(case: Case, what: str) -> Answer:
+    found = survey(case.trace, case.asked.row).measures()[what]
+    share = float(found[case.asked.layer, case.asked.head])
+    if np.isnan(share):
+        raise ValueError("expected a row whose tokens look at something, got one that looks at nothing")
+    right = sum(share > end for end in SHARES)
+    return _one_of([Said(f"share_{place}") for place in range(len(SHARES) + 1)], right,
+                   Said(f"{what}_none_why" if not right else f"{what}_why", {"share": share}))  # fmt: skip
+
+
+def _future(case: Case) -> Answer:
+    """How much of the head's attention goes to later tokens?"""
+    return _share(case, "future")
+
+
+def _padding(case: Case) -> Answer:
+    """How much of the head's attention goes to padding?"""
+    return _share(case, "padding")
+
+
+def _picture(case: Case) -> Answer:
+    """Which of these masks made the picture? Right is each that blocks the same cells."""
+    layer, row, head = case.asked.layer, case.asked.row, case.asked.head
+    cells = case.allowed()
+    made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
+    right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
+    if not right or len(right) == len(made):
+        raise ValueError("expected masks among which one at least made the picture, and one at least did not")
+    why = {"masks": masks_on(case.trace.spec, case.trace), "blocked": int((~cells).sum()), "total": cells.size}
+    return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Said("picture_why", why))
+
+
+def masks_on(masks: MaskSpec, trace: Trace) -> Said:
+    """The names of the masks that are on, of those that this attention can have."""
+    has = trace.layers[0].context.available
+    some = {name: getattr(masks, name) for name in NAMED if name in has or name not in ("causal", "padding")}
+    on = [name for name, size in some.items() if size and (name, size) != ("stride", 1)]
+    if not on:
+        return Said("mask_none")
+    return Said("list", {"parts": tuple(Said(f"mask_{name}", {"size": some[name]}) for name in on)})
+
+
+def _one_of(choices: list[Said], right: int, why: Said) -> Answer:
+    return Answer(tuple(choices), frozenset([right]), why)
+
+
+KINDS: Mapping[str, Callable[[Case], Answer]] = {
+    "loss": _loss,
+    "lower": _lower,
+    "looks": _looks,
+    "sees": _sees,
+    "next": _next,
+    "row": _row,
+    "habit": _habit,
+    "future": _future,
+    "padding": _padding,
+    "picture": _picture,
+}
+COMPARING = frozenset({"loss", "lower", "row"})  # with the step's `beside`

@@ -1,0 +1,220 @@
+"""A lesson from its file: Markdown with front matter, a `## ` heading for each step and in it a fenced block `run`.
+
+Whoever wrote it may be anybody. Nothing in it is executed, sizes are bounded before anything is parsed, and a mistake
+is a ValueError that names the line and what was expected there.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from model.lessons.lesson import MOST_STEPS, Front, Lesson, Step
+
+MOST_BYTES = 1_000_000  # of a lesson
+MOST_SETTINGS = 20_000  # characters of its front matter, and of a step's block
+SHARED = ("text", "model")  # what the front matter may give to all steps
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
+
+Read = TypeVar("Read", bound=BaseModel)
+
+
+@dataclass
+class Section:
+    """A step as it is written. line, settings_line: where it and its block begin in the file, from 1."""
+
+    title: str
+    line: int
+    prose: list[str] = field(default_factory=list)
+    settings: list[str] | None = None
+    settings_line: int = 0
+
+
+def read(data: str | bytes) -> Lesson:
+    """Raises ValueError, "line 7: expected …, got …", for anything that is no lesson."""
+    lines = _text(data).splitlines()
+    if not lines or lines[0].strip() != "---":
+        raise _wrong(1, "--- and then the lesson's title, aim and minutes", lines[0] if lines else "an empty file")
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
+    if end is None:
+        raise _wrong(len(lines), "a second --- that ends the front matter", "the end of the file")
+    front = _checked(Front, _settings(lines[1:end], 2), {})
+    sections = _sections(lines[end + 1 :], end + 2)
+    if not sections:
+        raise _wrong(len(lines), "`## ` and the title of the first step", "the end of the file")
+    common = front.model_dump(include=set(SHARED), exclude_none=True)
+    return Lesson(**front.model_dump(), steps=tuple(_step(section, common) for section in sections))
+
+
+def _text(data: str | bytes) -> str:
+    size = len(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise ValueError(f"expected a lesson of at most {MOST_BYTES:,} bytes, got {size:,}")
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise _wrong(line, "text in UTF-8", f"the byte {data[error.start]:#04x}") from None
+
+
+def _sections(lines: list[str], first: int) -> list[Section]:
+    """The steps; first: the number of the first of these lines in the file."""
+    found: list[Section] = []
+    inside: list[str] | None = None  # the block `run` that is open
+    closing = ""  # what ends the fence that is open
+    for number, line in enumerate(lines, first):
+        fence = FENCE.match(line)
+        if closing:
+            if fence and fence[1].startswith(closing) and not fence[2]:
+                closing = ""
+                if inside is None:
+                    found[-1].prose.append(line)
+                inside = None
+            else:
+                (found[-1].prose if inside is None else inside).append(line)
+        elif line.startswith("## "):
+            if len(found) == MOST_STEPS:
+                raise _wrong(number, f"at most {MOST_STEPS} steps", "one more")
+            found.append(Section(line[3:].strip(), number))
+        elif not found:
+            if line.strip():
+                raise _wrong(number, "`## ` and the title of the first step", line)
+        elif fence:
+            closing = fence[1]
+            if fence[2] != "run":
+                found[-1].prose.append(line)
+            elif found[-1].settings is not None:
+                raise _wrong(number, "one block `run` in a step", "a second one")
+            else:
+                inside = found[-1].settings = []
+                found[-1].settings_line = number + 1
+        else:
+            found[-1].prose.append(line)
+    if closing:
+        raise _wrong(first + len(lines), f"{closing} that ends the block", "the end of the file")
+    return found
+
+
+def _step(section: Section, common: dict[str, Any]) -> Step:
+    settings = _settings(section.settings or [], section.settings_line or section.line)
+    prose = "\n".join(section.prose).strip()
+    settings.values = common | settings.values
+    return _checked(Step, settings, {"title": section.title, "prose": prose})
+
+
+@dataclass
+class Settings:
+    """A mapping of YAML: its values, and where they stand. first: its first line's number in the file."""
+
+    values: dict[str, Any]
+    node: Node | None
+    first: int
+
+    def line_of(self, place: tuple[int | str, ...]) -> int:
+        """The line of the value at a place, or of what is nearest to it."""
+        node, line = self.node, self.first
+        for step in place:
+            found = _entry(node, step)
+            if found is None:
+                break
+            node, line = found[1], self.first + found[0].start_mark.line
+        return line
+
+
+def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
+    """(what stands where the entry begins, its value)."""
+    if isinstance(node, MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == step), None)
+    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
+
+
+def _settings(lines: list[str], first: int) -> Settings:
+    """A mapping with text keys, from YAML without anchors, in which nothing is built but plain values."""
+    text = "\n".join(lines)
+    if len(text) > MOST_SETTINGS:
+        raise _wrong(first, f"at most {MOST_SETTINGS:,} characters of settings", f"{len(text):,}")
+    try:
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
+                raise _wrong(
+                    first + token.start_mark.line, "plain values", "an anchor or alias of YAML; put it in quotes"
+                )
+        node, values = yaml.compose(text, _Plain), yaml.load(text, _Plain)
+    except yaml.MarkedYAMLError as error:
+        line = first + (error.problem_mark.line if error.problem_mark else 0)
+        raise ValueError(f"line {line}: expected YAML, `name: value` a line; {error.problem}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if str(error).startswith("line "):
+            raise
+        raise _wrong(first, "YAML, `name: value` a line", "what cannot be read as that") from None
+    if values is None:
+        return Settings({}, None, first)
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise _wrong(first, "settings, `name: value` a line", values)
+    return Settings(values, node, first)
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML without dates: 2021-03-03 is a text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as the class it derives from
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _checked(kind: type[Read], settings: Settings, more: dict[str, Any]) -> Read:
+    try:
+        return kind.model_validate(settings.values | more)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place, got = first["loc"], first["input"]
+    name = ".".join(map(str, place))
+    line = settings.line_of(place)
+    if first["type"] == "extra_forbidden":
+        raise _wrong(line, f"one of {', '.join(_names(kind, place))}", name)
+    if first["type"] == "missing":
+        raise _wrong(line, f"{name}, {_description(kind, place)}", "nothing")
+    if first["type"] == "value_error":
+        raise ValueError(f"line {line}: {name}: {first['ctx']['error']}")
+    raise _wrong(line, f"{name}, {_description(kind, place)}", got)
+
+
+def _description(kind: type[BaseModel], place: tuple[int | str, ...]) -> str:
+    """What is said of the innermost field at a place."""
+    found = [part.model_fields[name].description or "" for part, name in _along(kind, place)]
+    return found[-1] if found else "something else"
+
+
+def _names(kind: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """The fields of the part that holds the place, but those that are not written there."""
+    inner = [kind, *(_part(part, name) for part, name in _along(kind, place))]
+    last = next(part for part in reversed(inner) if part is not None)
+    return [name for name in last.model_fields if name not in ("title", "prose") or last is Front]
+
+
+def _along(kind: type[BaseModel], place: tuple[int | str, ...]) -> Iterator[tuple[type[BaseModel], str]]:
+    part: type[BaseModel] | None = kind
+    for name in place:
+        if part is None or name not in part.model_fields:
+            return
+        yield part, str(name)
+        part = _part(part, str(name))
+
+
+def _part(kind: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The part that a field holds, if it holds one."""
+    options = (kind.model_fields[name].annotation, *getattr(kind.model_fields[name].annotation, "__args__", ()))
+    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def _wrong(line: int, expected: str, got: object) -> ValueError:
+    return ValueError(f"line {line}: expected {expected}, got {str(got).strip()[:80]!r}")

@@ -1,0 +1,75 @@
+"""Lessons: one idea a screen, asked before it is shown; presented with large type and arrow keys."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Lessons")  # first, so that the browser has something to fetch while torch is imported
+
+from ui import link
+from ui.guard import guarded
+from ui.lessons import aside, choices, screen, shelves
+from ui.lessons.choices import LessonLink, say
+from ui.markdown import escaped
+from viz.lessons.screen import PRESENTED, STYLE
+
+choices.restore()
+state = st.session_state
+st.html(STYLE + (PRESENTED if state.lesson_present else ""))
+problem = state.pop("lesson_wrong", None)
+if problem:
+    st.warning(escaped(say("own_wrong", problem=problem)))
+with guarded():
+    found = shelves.shelved()
+with st.sidebar:
+    beside = st.container()
+with guarded():
+    opened = shelves.opened(found)
+with beside:
+    aside.show(found, opened)
+if opened is None:
+    aside.show_list(found)
+else:
+    lesson, last = opened.lesson, len(opened.lesson.steps) + 1
+    number = state.lesson_step = min(state.lesson_step, last)
+    following = next((one for one in found if one.name == lesson.next and one.lesson), None)
+    title, buttons = st.columns([1, 1.3], gap="large", vertical_alignment="center")
+    title.markdown(f"### {escaped(lesson.title)}")
+    with (
+        buttons,
+        st.container(key="lesson_nav", horizontal=True, horizontal_alignment="right", vertical_alignment="center"),
+    ):
+        st.button(
+            say("previous"),
+            key="previous",
+            disabled=number == 1,
+            shortcut="Left",
+            on_click=choices.go,
+            args=(number - 1,),
+        )
+        st.markdown(escaped(say("step_of", step=number, steps=last)), width="content")
+        if number < last:
+            st.button(
+                say("next"), key="next", type="primary", shortcut="Right", on_click=choices.go, args=(number + 1,)
+            )
+        elif following and following.lesson:
+            label = say("next_lesson", title=following.lesson.title)
+            st.button(
+                escaped(label),
+                key="next",
+                type="primary",
+                shortcut="Right",
+                on_click=choices.go,
+                args=(1, following.name),
+            )
+        label, icon = (
+            ("leave", ":material/close_fullscreen:") if state.lesson_present else ("present", ":material/open_in_full:")
+        )
+        st.button(say(label), key="present", icon=icon, shortcut="P",
+                  on_click=lambda: state.update(lesson_present=not state.lesson_present))  # fmt: skip
+    if number < last:
+        screen.show(lesson, opened.key, number)
+    else:
+        screen.show_end(lesson, opened.key)
+with st.sidebar:
+    link.share(LessonLink.of_choices())

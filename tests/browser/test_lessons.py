@@ -1,0 +1,91 @@
+"""All six lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone.
+
+python -m pytest tests/browser/test_lessons.py
+"""
+
+from collections.abc import Callable
+
+from model.lessons.shelf import FOLDER, shelf
+from tests.browser.explore import Explore
+
+Visit = Callable[..., Explore]
+
+
+class Lessons(Explore):
+    """The page as it stands still; `verdict` is what is said of an answer."""
+
+    PATH = "lessons"
+    STATE = """() => {
+      const app = document.querySelector('[data-testid=stApp]');
+      const still = app?.dataset.testScriptState === 'notRunning' && !document.querySelector('[data-testid=stSpinner]');
+      const charts = [...document.querySelectorAll('[data-testid=stPlotlyChart]')];
+      const there = document.querySelector('h4') && charts.every((chart) => chart.querySelector('.main-svg'));
+      return still && there ? document.querySelector('[data-testid=stMain]').innerText : null;
+    }"""
+
+    def press(self, key: str) -> None:
+        self.after(lambda: self.page.keyboard.press(key))
+
+    def verdict(self) -> str:
+        found = self.page.locator(".verdict")
+        return found.inner_text() if found.count() else ""
+
+    def title(self) -> str:
+        return self.page.locator("h4").first.inner_text()
+
+    def overflow(self) -> tuple[int, int]:
+        """Pixels that the page is too wide and too tall for its window."""
+        return tuple(
+            self.page.get_by_test_id("stMain").evaluate(
+                "main => [main.scrollWidth - main.clientWidth, main.scrollHeight - main.clientHeight]"
+            )
+        )
+
+
+def test_a_teacher_walks_through_all_six_lessons_by_keyboard_alone(visit: Visit) -> None:
+    page = visit("lesson=what_attention_is&present=true", height=720, kind=Lessons)
+    assert not page.page.get_by_test_id("stSidebar").is_visible()
+    verdicts = set()
+    for shelved in shelf(FOLDER, "en"):
+        assert shelved.lesson
+        for number, step in enumerate(shelved.lesson.steps):
+            assert page.title() == step.title
+            if step.ask:
+                assert page.verdict() == ""
+                page.press(str(1 + number % 2))  # an answer that is right in some steps and wrong in others
+                verdicts.add(page.verdict().partition(".")[0])
+            assert page.overflow() == (0, 0), f"{shelved.name}, {step.title}"
+            page.press("ArrowRight")
+        assert page.title() == "What you saw"
+        assert page.page.locator("ol.seen li").count() == 3
+        assert page.overflow() == (0, 0)
+        if shelved.lesson.next:
+            page.press("ArrowRight")
+    assert verdicts == {"That is right", "Not this one"}
+    page.press("p")
+    assert page.page.get_by_test_id("stSidebar").is_visible()
+
+
+def test_nothing_sticks_out_on_a_phone_or_on_a_large_screen_in_either_language(visit: Visit) -> None:
+    """The step with the widest picture, the losses and a question, and in Chinese; the sidebar is closed on a phone."""
+    for query in ("lesson=causal_mask&step=5", "lesson=why_training&step=1&present=true&lang=zh"):
+        page = visit(query, width=390, height=844, fresh=True, kind=Lessons)
+        assert page.overflow()[0] == 0
+        page.press("1")
+        assert page.overflow()[0] == 0
+        assert page.page.locator(".st-key-lesson_nav button").last.is_visible()
+        page.page.set_viewport_size({"width": 1920, "height": 1080})
+        page.page.wait_for_timeout(300)
+        assert page.overflow()[0] == 0
+
+
+def test_a_word_opens_where_it_stands_and_escape_closes_it(visit: Visit) -> None:
+    page = visit("lesson=what_attention_is", kind=Lessons).page
+    word, card = page.locator("button.word").first, page.locator(".card").first
+    word.focus()
+    page.keyboard.press("Enter")
+    assert card.is_visible()
+    assert "One attention of a layer" in card.inner_text()
+    assert card.locator("img").evaluate("image => image.naturalWidth") > 0
+    page.keyboard.press("Escape")
+    assert not card.is_visible()

@@ -1,0 +1,123 @@
+"""The rules by which a text means a day, and the generators that write by them: dates, and texts that are none.
+
+python -m pytest tests/model/cross_attention/test_reading.py
+"""
+
+import random
+from datetime import date
+
+import pytest
+
+from model.cross_attention.answers import NO_DATE, read_iso
+from model.cross_attention.days import (
+    DAYS,
+    HELD_OUT_DAYS,
+    day_of,
+    held_out_days,
+    training_days,
+    year_in_words,
+)
+from model.cross_attention.no_dates import KINDS, none_examples
+from model.cross_attention.reading import month_of, read
+from model.cross_attention.surroundings import UNKNOWN_CHARACTERS
+from model.cross_attention.written_dates import CHARACTERS, SHAPES, examples, mistyped
+
+CONTEXT = 96
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("text", "days"),
+        [
+            ("the 3rd of March 2021", "2021-03-03"),
+            ("2021/4/3", "2021-04-03"),
+            ("  MARCH   3 , '97", "1997-03-03"),
+            ("Tuesday 3 March 2021", "2021-03-03"),
+            ("the twenty first day of Sept. 2000", "2000-09-21"),
+            ("29 February 2024", "2024-02-29"),
+            ("3/4/2021", "2021-04-03 2021-03-04"),
+            ("3.4.21", "2021-04-03 2021-03-04"),
+            ("4/4/21", "2021-04-04"),
+            ("3 4 1950", "1950-04-03 1950-03-04"),
+            ("13/4/50", "1950-04-13"),
+            ("4/13/49", "2049-04-13"),
+            ("2021-03-04T10:15:00.123+02:00", "2021-03-04"),
+            ("20210304T101500Z", "2021-03-04"),
+            ("13:55 on 26/Oct/1998", "1998-10-26"),
+            ("22st Febuary, two thousand and five", "2005-02-22"),
+            ("week 3, Jan 20, 2017", "2017-01-20"),
+            ("No. 5, October 2021, the 3rd", "2021-10-03"),
+            ("🦊 March 3 2021", "2021-03-03"),
+        ],
+    )
+    def test_what_a_text_means(self, text: str, days: str) -> None:
+        assert " ".join(map(str, read(text))) == days
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "hello", "31 February 2021", "29 February 2023", "March 2021", "3 March", "3 March 2100", "13/13/2021",
+         "3 March 1899", "3 March April 2021", "12 34 56 78", "3 March 021", "1/2021/3", "²/3/2021", "1.2.20.4",
+         "3 4 50", "2021-13-04", "3 March 2021 or 4 May 2022", "3/4-2021", "5 sent 2020", "10:12:2020"],
+    )  # fmt: skip
+    def test_what_is_no_date(self, text: str) -> None:
+        assert read(text) == ()
+
+    @pytest.mark.parametrize(
+        "text", ["2021-3-3", "2021-02-30", "2021-03-03 ", "", "２０２１-03-03", "20210303", "none"]
+    )
+    def test_what_is_no_day_of_the_calendar_in_iso(self, text: str) -> None:
+        assert read_iso(text) is None
+        assert read_iso("2024-02-29") == date(2024, 2, 29)
+
+    def test_one_letter_of_a_month_may_be_wrong_but_not_two(self) -> None:
+        words = ("febuary", "marhc", "jully", "octobre", "sept", "junuary", "febury", "mar", "mat", "sent", "")
+        assert [month_of(word) for word in words] == [2, 3, 7, 10, 9, 1, 0, 3, 0, 0, 0]
+
+    def test_years_in_words(self) -> None:
+        assert year_in_words(1999) == ("nineteen ninety-nine",)
+        assert year_in_words(1905) == ("nineteen oh five",)
+        assert year_in_words(2005) == ("two thousand and five", "two thousand five")
+        assert year_in_words(2021) == ("twenty twenty-one", "two thousand and twenty-one")
+        said = [words for year in range(1900, 2100) for words in year_in_words(year)]
+        assert len(set(said)) == len(said)
+
+
+class TestGenerators:
+    def test_every_string_is_read_as_the_day_it_was_written_from(self) -> None:
+        """Which also shows that no two days are written alike, but for those with two readings."""
+        some = examples([day_of(number) for number in range(DAYS)], 12_000, random.Random(8))
+        wrong = [(text, iso, read(text)) for text, iso in some if [iso] != [str(day) for day in read(text)[:1]]]
+        assert not wrong[:5]
+        assert {len(read(text)) for text, _ in some[:1_000]} == {1, 2}
+        assert set("".join(text for text, _ in some)) <= set(CHARACTERS) | set(UNKNOWN_CHARACTERS)
+        assert max(len(text) for text, _ in some) <= CONTEXT
+
+    @pytest.mark.parametrize("kind", dict.fromkeys(KINDS), ids=lambda kind: kind.__name__[1:])
+    def test_a_text_that_is_none_is_seldom_drawn_again(self, kind: object) -> None:
+        """What happens to be a date is left out; a kind of which much is left out would be no kind of its own."""
+        draw = random.Random(4)
+        some = [kind(draw) for _ in range(300)]  # type: ignore[operator]
+        assert sum(bool(read(text)) for text in some) <= 30, [text for text in some if read(text)][:5]
+
+    def test_what_is_no_date_names_none_and_has_its_word(self) -> None:
+        some = none_examples(1_000, random.Random(9))
+        assert {wanted for _, wanted in some} == {NO_DATE}
+        assert all(text and not read(text) for text, _ in some)
+
+    def test_days_that_are_held_out_never_occur_in_training(self) -> None:
+        held_out, trained = set(held_out_days()), set(training_days())
+        assert len(held_out) == HELD_OUT_DAYS
+        assert not held_out & trained
+        assert len(held_out | trained) == DAYS == 73_049
+        assert held_out_days() == held_out_days()
+
+    def test_there_are_many_formats(self) -> None:
+        assert SHAPES >= 60
+        texts = {text for text, _ in examples([date(2021, 3, 3)], 3_000, random.Random(2))}
+        assert len(texts) > 1_500
+
+    def test_a_typing_error_leaves_the_month_known(self) -> None:
+        draw = random.Random(6)
+        made = [(name, mistyped(name, draw)) for name in ("February", "July", "September") for _ in range(200)]
+        assert len({wrong for _, wrong in made}) > 50
+        assert all(month_of(wrong.lower()) == month_of(name.lower()) for name, wrong in made)

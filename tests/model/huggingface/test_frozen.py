@@ -1,0 +1,170 @@
+"""What the heads of transformers' networks read and write: sums that have to come out, or a sentence that says why not.
+
+    python -m pytest tests/model/huggingface/test_frozen.py
+
+On a tiny random network of each family. The references are the network's own modules, heard while it runs.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from model.errors import NotSupported
+from model.heads.carried import additions, carried, direct_effect, effect_on_logits
+from model.heads.score_split import score_split
+from model.huggingface import adapter
+from model.huggingface.adapter import HuggingFaceModel
+from model.masks import MaskSpec
+from model.settings import Settings
+from model.trace import Trace
+from tests.model.huggingface import families, test_families
+from tests.model.huggingface.family import Family
+
+CLOSE = 1e-5
+LINES = ["the cat sat on a mat and then it saw", "red ball near"]
+MORE = {  # code of its own with rotary positions or ALiBi, a gate, parallel layers of two kinds, a low-rank q and k
+    "gptj": ("token", None),
+    "bloom": ("embedding", None),
+    "qwen3_next": ("token", "linear attention + MLP"),
+    "falcon_h1": ("token", "state space + MLP"),
+    "llama4": ("token", None),
+    "deepseek_v32": ("token", None),
+}
+NOT_EXACT = {
+    "bert": "do more to the residual stream than add to it",  # its norms stand behind the sums
+    "openai-gpt": "do more to the residual stream than add to it",
+    "zamba": "does not leave the layer",
+    "diffllama": "several attentions",
+    "t5": "encoder-decoder",
+}
+ENDS = {  # the module that gives what attention adds to the stream
+    "gpt2": "attn",
+    "gpt_neox": "attention",
+    "gemma2": "post_attention_layernorm",
+    "gemma3": "post_attention_layernorm",
+    "olmo2": "post_attention_layernorm",
+}
+
+
+def saved(name: str, folder: Path, loaded: dict[str, Family]) -> HuggingFaceModel:
+    if name in families.ALL:
+        return loaded[name].ours
+    return adapter.load(str(test_families.saved(name, folder)), settings=Settings())
+
+
+def run(model: HuggingFaceModel, spec: MaskSpec | None = None) -> Trace:
+    return model.run(model.encode(LINES, "left"), spec)
+
+
+def check_cells(model: HuggingFaceModel, trace: Trace, row: int, cells: list[tuple[int, int, int, int]]) -> tuple:
+    """The terms of cells (layer, head, query, key) sum to the scores. The names of the last one's sources."""
+    for layer, head, query, key in cells:
+        found, record = score_split(model, trace, row, layer, head, query, key), trace.layers[layer]
+        assert found.terms is not None, found.why_not
+        raw = float(trace.stages(layer, head, row).raw[query, key]) * found.scale
+        assert found.score == pytest.approx(raw, abs=CLOSE)
+        assert abs(found.terms.sum() - raw) <= CLOSE * max(abs(found.terms).sum(), 1)
+        if record.terms.softcap is None:
+            assert found.score + found.added == pytest.approx(
+                float(trace.stages(layer, head, row).scaled[query, key]), abs=1e-4
+            )
+    return found.sources
+
+
+@pytest.mark.parametrize("name", families.DECODERS)
+def test_the_terms_of_a_cell_sum_to_its_score(name: str, loaded: dict[str, Family]) -> None:
+    model = loaded[name].ours
+    trace = run(model)
+    sources = check_cells(model, trace, 0, [(2, 3, 8, 5), (1, 0, 4, 4)])
+    check_cells(model, trace, 1, [(2, 2, 9, 8)])
+    assert [one for one in sources if one.startswith("L0")] == [*(f"L0 H{head}" for head in range(4)), "L0 MLP"]
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_other_code_is_split_too_and_what_writes_besides_heads_is_named(
+    name: str, tmp_path: Path, loaded: dict[str, Family]
+) -> None:
+    model = saved(name, tmp_path, loaded)
+    trace = run(model)
+    last = trace.num_layers - 1
+    sources = check_cells(model, trace, 0, [(last, 1, 8, 5)])
+    first, kind = MORE[name]
+    assert sources[0] == first
+    assert f"L0 {kind or 'MLP'}" in sources
+
+
+def test_alibi_is_a_source_of_its_own(tmp_path: Path, loaded: dict[str, Family]) -> None:
+    """Bloom's slope of head 1 of 3 … times the key's position: a number of its own, not a product of q and k."""
+    model = saved("bloom", tmp_path, loaded)
+    trace = run(model)
+    near, far = (score_split(model, trace, 0, 1, 1, 8, key) for key in (7, 2))
+    assert near.added != 0
+    assert near.added / far.added == pytest.approx(7 / 2)
+
+
+@pytest.mark.parametrize("name", NOT_EXACT)
+def test_where_it_is_not_exact_it_says_why(name: str, tmp_path: Path, loaded: dict[str, Family]) -> None:
+    model = saved(name, tmp_path, loaded)
+    trace = run(model)
+    last = trace.num_layers - 1
+    found = score_split(model, trace, 0, last, 1, 2, 2)
+    assert found.terms is None
+    assert NOT_EXACT[name] in found.why_not
+    assert carried(model, trace, 0, trace.spec, last, 1, 2).added is None
+    with pytest.raises(NotSupported, match=NOT_EXACT[name]):
+        direct_effect(model, trace, 0, trace.spec, last, 1, 2)
+
+
+@pytest.mark.parametrize("name", families.DECODERS)
+def test_all_heads_with_the_bias_are_the_attention_layer_s_output(name: str, loaded: dict[str, Family]) -> None:
+    model = loaded[name].ours
+    trace, layer, query = run(model, MaskSpec(causal=False)), 1, 8
+    heard: list[Tensor] = []
+    ends = list(of_name(model._stacks.network, ENDS.get(name, "self_attn")))
+    hook = ends[layer].register_forward_hook(
+        lambda _, __, made: heard.append(made[0] if isinstance(made, tuple) else made)
+    )
+    frozen = model.frozen(trace, 0)
+    hook.remove()
+    each = [additions(frozen, trace, 0, trace.spec, layer, head, query) for head in range(trace.num_heads)]
+    _, bias = frozen._written(layer, query)  # of the output projection
+    found, expected = torch.stack(each).sum((0, 1)) + bias, heard[0][0, query].double()
+    assert float(bias.abs().max()) > 0.01 or name not in ("gpt2", "gpt_neox", "opt", "phi")
+    assert float((found - expected).abs().max()) <= CLOSE * max(float(expected.abs().max()), 1)
+
+
+def of_name(network: nn.Module, name: str) -> list[nn.Module]:
+    return [module for path, module in network.named_modules() if path.endswith(f".{name}")]
+
+
+@pytest.mark.parametrize("name", families.DECODERS)
+def test_what_all_sources_add_to_the_logits_makes_them(name: str, loaded: dict[str, Family]) -> None:
+    """Up to what the final norm's and the head's biases give, the same at each position; a cap comes after."""
+    model = loaded[name].ours
+    trace = run(model)
+    frozen, gives = model.frozen(trace, 0), []
+    for query in (8, 3):
+        sources = frozen.stream([query], None)
+        each = frozen.logits(query, sources.parts[:, 0])
+        place = sources.names.index("L1 H2")
+        effect = effect_on_logits(frozen, trace, 0, trace.spec, 1, 2, query)
+        torch.testing.assert_close(each[place], effect, atol=1e-4, rtol=0)
+        logits = trace.logits[0, query].double()
+        if frozen.caps_logits:
+            logits = 5 * torch.atanh(logits / 5)
+        gives.append(logits - each.sum(0))
+    assert frozen.caps_logits == (name == "gemma2")
+    torch.testing.assert_close(gives[0], gives[1], atol=1e-3 if name == "gemma2" else 1e-4, rtol=1e-4)
+    if name not in ("gpt2", "gpt_neox", "opt", "phi"):
+        assert float(gives[0].abs().max()) <= 1e-3 if name == "gemma2" else 1e-4
+
+
+def test_a_run_is_not_touched_by_being_asked(loaded: dict[str, Family]) -> None:
+    model = loaded["gemma2"].ours
+    before = run(model).logits
+    trace = run(model)
+    score_split(model, trace, 0, 2, 1, 8, 5)
+    direct_effect(model, trace, 0, trace.spec, 2, 1, 8)
+    assert torch.equal(run(model).logits, before)

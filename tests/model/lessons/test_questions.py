@@ -1,0 +1,146 @@
+"""Questions: what is right is computed from the run, so each kind is asked of runs in which other answers are.
+
+python -m pytest tests/model/lessons/test_questions.py
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from model.base import Model
+from model.lessons.questions import KINDS, Answer, Asked, answer
+from model.masks import MaskSpec
+
+ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
+PETER = "Peter blew his silver whistle twice, and Peter blew his silver"
+CAT = "The cat saw the dog, and the dog saw the cat."
+TWO = "Once upon a time\nThe little girl ran down the hill."
+FREE, CAUSAL, PADDING = MaskSpec(causal=False, padding=False), MaskSpec(padding=False), MaskSpec(causal=False)
+PAIRS = (MaskSpec(), CAUSAL, PADDING, FREE)
+
+
+def ask(
+    model: Model, kind: str, text: str, masks: MaskSpec | None = None, *, head: tuple[int, int] = (0, 0),
+    query: int | None = None, beside: tuple[str | None, MaskSpec | None] = (None, None), pad: str = "left",
+    among: tuple[MaskSpec, ...] = (),
+) -> Answer:  # fmt: skip
+    both = (text, masks), (beside[0] or text, beside[1])
+    runs = [model.run(model.encode(some.split("\n"), pad), spec) for some, spec in both]
+    return answer(model, *runs, model.name, Asked(kind, 0, *head, query, among))
+
+
+def right(found: Answer) -> list[object]:
+    """What is said of the right choices: a name, or what stands in its one place."""
+    choices = [found.choices[place] for place in sorted(found.right)]
+    return [next(iter(choice.values.values()), choice.name) for choice in choices]
+
+
+@pytest.mark.parametrize(
+    ("text", "masks", "move"), [(ONCE, FREE, "loss_rises"), (CAT, FREE, "loss_falls"), (ONCE, None, "loss_stays")]
+)
+def test_the_loss_falls_rises_and_stays(story: Model, text: str, masks: MaskSpec | None, move: str) -> None:
+    found = ask(story, "loss", text, masks)
+    assert right(found) == [move]
+    before, after = found.why.values["before"], found.why.values["after"]
+    assert {"loss_rises": after > before + 0.05, "loss_falls": after < before - 0.05}.get(move, after == before)
+    assert found.why.name == f"{move}_why"
+
+
+def test_the_model_with_the_lower_loss(story: Model) -> None:
+    """The story model without its mask, beside itself: it reads one text better, the other worse."""
+    names = [ask(story, "lower", text, FREE).right for text in (CAT, ONCE)]
+    assert names == [frozenset([0]), frozenset([1])]
+    assert right(ask(story, "lower", ONCE)) == ["lower_neither"]
+
+
+@pytest.mark.parametrize(("head", "query", "position"), [((0, 3), 4, 3), ((4, 0), 12, 4), ((5, 2), 12, 0)])
+def test_the_token_looked_at_most_is_the_row_s_largest_weight(
+    story: Model, head: tuple[int, int], query: int, position: int
+) -> None:
+    found = ask(story, "looks", PETER, head=head, query=query)
+    assert right(found) == [position]
+    weights = story.run(story.encode([PETER])).weights(*head)[query]
+    assert found.why.values["share"] == pytest.approx(float(weights[position]))
+    assert len({str(choice.values) for choice in found.choices}) == 4
+
+
+@pytest.mark.parametrize(
+    ("masks", "query", "count"), [(None, 8, 5), (None, 2, 0), (CAUSAL, 8, 9), (PADDING, 5, 5), (FREE, 5, 9)]
+)
+def test_open_cells_are_counted_in_the_mask(story: Model, masks: MaskSpec | None, query: int, count: int) -> None:
+    found = ask(story, "sees", TWO, masks, query=query)  # 4 of padding, then 5 tokens
+    assert right(found) == [count]
+    assert (found.why.values["count"], found.why.values["blocked"]) == (count, 9 - count)
+
+
+def test_the_likeliest_next_token_comes_from_the_run_asked_about(story: Model) -> None:
+    run = story.run(story.encode([ONCE]))
+    for query in (3, 16):
+        found = ask(story, "next", ONCE, query=query)
+        assert right(found) == [story.label(int(run.next_token(0, query).argmax()))]
+
+
+@pytest.mark.parametrize(
+    ("masks", "pad", "changes"), [(CAUSAL, "right", False), (CAUSAL, "left", True), (FREE, "right", True)]
+)
+def test_a_row_changes_only_where_a_lifted_mask_reaches_it(
+    story: Model, masks: MaskSpec, pad: str, changes: bool
+) -> None:
+    query = 4 if pad == "right" else 8
+    found = ask(story, "row", TWO, masks, query=query, pad=pad, head=(0, 3))
+    assert right(found) == ["row_changes" if changes else "row_stays"]
+    assert (found.why.values["most"] > 1e-5) == changes
+
+
+@pytest.mark.parametrize(
+    ("head", "habit"), [((5, 2), "first"), ((0, 3), "previous"), ((4, 1), "itself"), ((4, 0), "induction")]
+)
+def test_the_habit_is_the_largest_of_the_measured_shares(story: Model, head: tuple[int, int], habit: str) -> None:
+    assert right(ask(story, "habit", PETER, head=head)) == [f"habit_{habit}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "masks", "head", "share"),
+    [("future", None, (0, 0), 0), ("future", PADDING, (5, 2), 1), ("future", PADDING, (3, 5), 2),
+     ("padding", None, (0, 3), 0), ("padding", CAUSAL, (5, 2), 1), ("padding", CAUSAL, (5, 0), 2),
+     ("padding", CAUSAL, (1, 3), 3)],
+)  # fmt: skip
+def test_shares_fall_into_the_choice_that_holds_them(
+    story: Model, kind: str, masks: MaskSpec | None, head: tuple[int, int], share: int
+) -> None:
+    found = ask(story, kind, TWO, masks, head=head)
+    assert found.right == {share}
+    low, high = (0.0, 0.0, 0.1, 0.5, 1.0)[share : share + 2]
+    assert found.why.values["share"] == 0 if share == 0 else low < found.why.values["share"] <= high
+
+
+@pytest.mark.parametrize("masks", PAIRS)
+def test_the_masks_of_a_picture_are_those_that_block_its_cells(story: Model, masks: MaskSpec) -> None:
+    assert ask(story, "picture", TWO, masks, among=PAIRS).right == {PAIRS.index(masks)}
+
+
+def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> None:
+    among = (MaskSpec(), replace(MaskSpec(), sliding=99), FREE)
+    assert ask(story, "picture", TWO, among=among).right == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [
+        ("looks", {"query": 99}, "a query from 0 to 13, got 99"),
+        ("looks", {"query": 0}, "sees two tokens or more, got one that sees 1"),
+        ("row", {"beside": (ONCE, None)}, "two runs on as many tokens, got 14 and 19"),
+        ("picture", {"among": (FREE, CAUSAL)}, "one at least made the picture"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: dict, said: str) -> None:
+    masks = PADDING if kind == "picture" else None
+    text = TWO if kind == "picture" else PETER
+    with pytest.raises(ValueError, match=said):
+        ask(story, kind, text, masks, **more)
+
+
+def test_every_kind_is_tested_here() -> None:
+    assert set(KINDS) == {
+        "loss", "lower", "looks", "sees", "next", "row", "habit", "future", "padding", "picture",
+    }  # fmt: skip

@@ -1,0 +1,109 @@
+"""Lessons from their files: what is read, and which line a mistake is said to stand on.
+
+python -m pytest tests/model/lessons/test_reading.py
+"""
+
+import pytest
+
+from model.lessons.reading import MOST_BYTES, read
+from model.lessons.shelf import FOLDER, LANGUAGES, shelf
+from model.masks import MaskSpec
+
+LESSON = """---
+title: Windows
+aim: See a window.
+minutes: 7
+text: one two three
+---
+
+## First
+
+```run
+head: L4 H1
+masks: {"causal": false, "sliding": 3}
+query: 2
+ask:
+  kind: picture
+  among:
+    - {"sliding": 3}
+    - {"sliding": 5}
+```
+
+Some *prose*.
+
+```python
+## no heading
+```
+
+## Second
+
+```run
+text: 2021-03-03
+ask: loss
+```
+"""
+
+
+def test_a_lesson_is_what_its_file_says() -> None:
+    lesson = read(LESSON.encode())
+    first, second = lesson.steps
+    assert (lesson.title, lesson.minutes, lesson.next) == ("Windows", 7, "")
+    assert (first.title, first.text, first.head, first.query) == ("First", "one two three", (4, 1), 2)
+    assert first.masks == MaskSpec(causal=False, sliding=3)
+    assert first.ask is not None
+    assert [masks.sliding for masks in first.ask.among] == [3, 5]
+    assert first.prose == "Some *prose*.\n\n```python\n## no heading\n```"
+    assert (second.text, second.head, second.masks) == ("2021-03-03", (0, 0), None)
+    assert second.ask is not None
+    assert second.ask.kind == "loss"
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "line", "said"),
+    [
+        ("---\ntitle", "title", 1, "expected ---"),
+        ("minutes: 7", "minutes: ten", 4, "minutes, minutes, a whole number from 1 to 240, got 'ten'"),
+        ("aim: See a window.\n", "", 2, "aim, what is learned, in one line"),
+        ("text: one", "txet: one", 5, "expected one of title, aim, needs, minutes, next, text, model, got 'txet'"),
+        ("head: L4 H1", "head: 4", 11, "a head as the pages write it: L4 H0, got '4'"),
+        ('"sliding": 3}\nq', '"sliding": -3}\nq', 12, "expected a whole number from 0"),
+        ('{"causal": false,', '{"casual": false,', 12, "casual"),
+        ("query: 2", "query: 2\nquery2: 3", 14, "got 'query2'"),
+        ("kind: picture", "kind: riddle", 14, "a kind of question, one of loss, lower"),
+        ("  among:\n", "  amogn:\n", 16, "expected one of kind, among, got 'ask.amogn'"),
+        ("query: 2", "query: *two", 13, "an anchor or alias"),
+        ("query: 2", "query: [", 15, "expected YAML"),
+        ("query: 2", "query: !!python/object:os.system 1", 13, "expected YAML"),
+        ("ask: loss\n```", "ask: loss", 32, "expected ``` that ends the block"),
+        ("## First\n", "First\n", 8, "expected `## `"),
+        ("text: one two three\n", "", 10, "text, a text of at most 2,000 characters, here or at the top"),
+    ],
+)
+def test_a_mistake_is_said_with_its_line_and_with_what_was_expected(
+    written: str, instead: str, line: int, said: str
+) -> None:
+    assert LESSON.count(written) == 1
+    with pytest.raises(ValueError, match=rf"^line {line}: ") as error:
+        read(LESSON.replace(written, instead))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"---\n---\n", b"---\n" + b"[" * 15_000 + b"\n---\n## A\n"])
+def test_what_is_no_lesson_is_refused_with_a_line(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^line [12]: "):
+        read(data)
+
+
+def test_a_lesson_of_more_than_a_megabyte_is_not_looked_at() -> None:
+    with pytest.raises(ValueError, match="at most 1,000,000 bytes, got 1,000,001"):
+        read(b"-" * (MOST_BYTES + 1))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_six_lessons_ship_each_names_the_next_and_each_asks_three_times(language: str) -> None:
+    found = shelf(FOLDER, language)
+    assert [one.problem for one in found] == [""] * 6
+    lessons = [one.lesson for one in found if one.lesson]
+    assert [one.next for one in lessons] == [*(one.name for one in found[1:]), ""]
+    assert min(sum(step.ask is not None for step in lesson.steps) for lesson in lessons) >= 3
+    assert all(step.notice for lesson in lessons for step in lesson.steps)

@@ -1,0 +1,94 @@
+"""Explore and the Mask Lab with "Ask me first": a flipped mask is asked about before it is shown. And the start.
+
+python -m pytest tests/pages/test_ask_first.py
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.pages.explore import Explore, same
+from ui.lessons.first import TURNS
+from ui.lessons.start import THINGS
+
+
+def asking(**query: str) -> Explore:
+    page = Explore(**query)
+    page.app.toggle(key="ask_first_on").set_value(True)
+    return page.run()
+
+
+def question(page: Explore) -> list[str]:
+    """What may be answered; [] where nothing is asked."""
+    return [button.label for button in page.app.button if re.fullmatch(r"first_\d", str(button.key))]
+
+
+def verdicts(page: Explore) -> list[str]:
+    return [re.sub("<.*?>", " ", one).strip() for one in page.html() if 'class="verdict' in one]
+
+
+def press(page: Explore, key: str) -> Explore:
+    page.app.button(key=key).click()
+    return page.run()
+
+
+def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> None:
+    page = asking()
+    before = page.weights()
+    page.switch("causal", False)
+    assert question(page) == ["It falls.", "It rises.", "It stays."]
+    assert same(page.weights(), before)
+    press(page, "first_1")
+    assert not question(page)
+    assert not same(page.weights(), before)
+    (said,) = verdicts(page)
+    means = re.findall(r"from ([\d.]+) to ([\d.]+)", said)[0]
+    assert said.startswith("That is right." if float(means[1]) > float(means[0]) else "Not this one.")
+    assert f"from {means[0]} to {means[1]} nats" in page.sentence()
+
+
+def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_it() -> None:
+    page, kinds = asking(text="Once upon a time there was a cat", query="3"), []
+    for turn in range(2 * len(TURNS)):
+        page.switch("causal", bool(turn % 2))
+        kinds.append(next(one.value for one in page.app.markdown if one.value.startswith("**")))
+        press(page, "first_0")
+    assert len(set(kinds)) == len(TURNS) - 1 == 6
+    assert not any("padding" in kind for kind in kinds)
+
+
+def test_switched_off_nothing_is_asked_and_a_new_text_is_shown_at_once() -> None:
+    assert not question(Explore().switch("causal", False))
+    page = asking().switch("causal", False)
+    page.type("Another text")
+    assert not question(page)
+    assert np.isfinite(page.weights()).all()
+
+
+def test_the_mask_lab_asks_too() -> None:
+    page = asking()
+    page.app.switch_page("pages/mask_lab.py")
+    page.run().switch("causal", False)
+    assert len(question(page)) == 3
+    press(page, "first_0")
+    assert len(verdicts(page)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "masks"),
+    [("start_previous", (0, 3), (True, True)), ("start_future", (4, 0), (False, True)),
+     ("start_padding", (0, 3), (True, False))],
+)  # fmt: skip
+def test_a_thing_to_try_is_done_by_one_press_and_ticked(
+    name: str, head: tuple[int, int], masks: tuple[bool, bool]
+) -> None:
+    page = press(Explore(causal="false", layer="2"), name)
+    assert ((page["layer"], page["head"]), (page["causal"], page["padding"])) == (head, masks)
+    icons = {thing: page.app.button(key=thing).proto.icon for thing in THINGS}
+    assert [thing for thing, icon in icons.items() if "check_circle" in icon] == [name]
+
+
+def test_the_start_is_gone_when_closed() -> None:
+    page = press(Explore(), "start_close").switch("causal", False)
+    assert not {button.key for button in page.app.button} & {*THINGS, "start_close"}

@@ -1,0 +1,1 @@
+"""The Lessons page's pieces."""

@@ -1,0 +1,95 @@
+"""Ask me first: a page that a reader flips a mask on asks what that will do, and shows it once there is an answer."""
+
+from collections.abc import Hashable
+
+import streamlit as st
+
+from model.base import Model
+from model.jobs.job import ModelRef, Run, digest, shape_of
+from model.lessons.questions import Answer, Asked, answer
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from ui import results
+from ui.guard import TROUBLE
+from ui.lessons.choices import INTERFACE, interface
+from ui.markdown import escaped
+from viz.lessons import screen, words
+
+TURNS = ("loss", "future", "padding", "looks", "next", "row", "sees")  # one after the other, those that can be asked
+NEED_PREDICTIONS = ("loss", "next")
+
+
+def switch() -> None:
+    """The switch, off at first; it stays as it is on the other pages of this session."""
+    st.session_state.ask_first_on = st.session_state.get("ask_first", False)
+    st.toggle(interface("first"), key="ask_first_on", help=interface("first_help"), on_change=_take)
+
+
+def masks_to_show(
+    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, attention: str, layer: int, head: int
+) -> MaskSpec:
+    """spec; or, where the reader wants to be asked, the masks before it until they have said what it will do."""
+    state = st.session_state
+    if not state.get("ask_first"):
+        state.pop("first_shown", None)
+        return spec
+    about = model.key, digest((shape_of(batch), batch.texts)), row, attention
+    seen_about, before = state.get("first_shown", (None, spec))
+    if seen_about != about or before == spec:
+        state.first_shown = about, spec
+        said, verdict = state.get("first_verdict", (None, ""))
+        if said == (about, spec):
+            st.html(screen.STYLE)
+            st.html(verdict)
+        return spec
+    refs = [Run(ModelRef.of(model), batch, masks, attention) for masks in (spec, before)]
+    found = _question(model, refs, row, layer, head, spec, before)
+    if found is None:
+        state.first_shown = about, spec
+        return spec
+    kind, answered = found
+    with st.container(border=True):
+        query = answered.why.values.get("query")
+        place = words.plain(INTERFACE, query) if query else ""
+        st.markdown(f"**{escaped(interface(f'first_{kind}', query=place))}**")
+        with st.container(horizontal=True):
+            for number, choice in enumerate(answered.choices):
+                label = words.plain(INTERFACE, choice)
+                st.button(escaped(label), key=f"first_{number}", on_click=_commit,
+                          args=(number, answered, about, spec))  # fmt: skip
+    return before
+
+
+def _question(
+    model: Model, runs: list[Run], row: int, layer: int, head: int, spec: MaskSpec, before: MaskSpec
+) -> tuple[str, Answer] | None:
+    """The next kind of question that these runs can be asked, and its answer."""
+    turn = st.session_state.get("first_turn", 0)
+    lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
+    has_padding = not bool(runs[0].keys.keep[row].all())
+    unasked = ({"future"} if "causal" not in lifted else set()) | (
+        {"padding"} if "padding" not in lifted or not has_padding else set()
+    )
+    for kind in (*TURNS[turn % len(TURNS) :], *TURNS[: turn % len(TURNS)]):
+        silent = kind in NEED_PREDICTIONS and (model.kind == "encoder" or not model.predicts)
+        if silent or kind in unasked:
+            continue
+        asked = Asked(kind, row, layer, head, st.session_state.get("query"))
+        try:
+            return kind, results.ask(answer, ModelRef.of(model), *runs, model.name, asked)
+        except TROUBLE:
+            continue  # not of this text: the next kind
+    return None
+
+
+def _commit(place: int, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
+    state = st.session_state
+    right = " / ".join(words.plain(INTERFACE, answered.choices[one]) for one in sorted(answered.right))
+    kind = "right" if place in answered.right else "wrong"
+    lines = [interface(kind, right=right), words.plain(INTERFACE, answered.why)]
+    state.first_shown, state.first_verdict = (about, spec), ((about, spec), screen.verdict(kind, lines))
+    state.first_turn = state.get("first_turn", 0) + 1
+
+
+def _take() -> None:
+    st.session_state.ask_first = st.session_state.ask_first_on

@@ -1,0 +1,111 @@
+"""A small picture for each word of the glossary: SVG. Rows are queries, columns are keys."""
+
+import base64
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from markupsafe import Markup
+
+from viz.html import join, tag
+from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
+
+SIDE, CELL = 5, 14  # cells a side, pixels of one
+LINE = "#868C96"  # seen on either ground
+DARK, MIDDLE, BRIGHT = SEQUENTIAL[1], SEQUENTIAL[5], SEQUENTIAL[9]
+
+
+def _svg(parts: Iterable[Markup], wide: int = SIDE * CELL) -> Markup:
+    """As an image, which Streamlit's sanitised HTML may hold; the word beside it says what it shows."""
+    sizes = {"viewBox": f"0 0 {wide} {SIDE * CELL}", "width": wide, "height": SIDE * CELL}
+    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **sizes)
+    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return Markup('<img src="{}" alt="" width="{}" height="{}">').format(source, wide, SIDE * CELL)
+
+
+def _box(x: float, y: float, wide: float, tall: float, **style: object) -> Markup:
+    return tag("rect", x=round(x, 1), y=round(y, 1), width=round(wide, 1), height=round(tall, 1), **style)
+
+
+def _cells(colour: Callable[[int, int], str]) -> list[Markup]:
+    places = [(row, column) for row in range(SIDE) for column in range(SIDE)]
+    return [
+        _box(column * CELL + 1, row * CELL + 1, CELL - 2, CELL - 2, fill=colour(row, column)) for row, column in places
+    ]
+
+
+def _frame(x: float, y: float, wide: float, tall: float) -> Markup:
+    return _box(x + 1, y + 1, wide - 2, tall - 2, fill="none", stroke=MARK, stroke_width=2)
+
+
+def _text(words: str, x: float, y: float) -> Markup:
+    return tag("text", words, x=x, y=y, fill=LINE, font_size=11)
+
+
+def _weights(row: int, column: int) -> str:
+    if column > row:
+        return DARK
+    return BRIGHT if column == row - 1 or row == 0 else MIDDLE if column == 0 else DARK
+
+
+def _query() -> Markup:
+    return _svg([*_cells(_weights), _frame(0, 3 * CELL, SIDE * CELL, CELL)])
+
+
+def _key() -> Markup:
+    return _svg([*_cells(_weights), _frame(2 * CELL, 0, CELL, SIDE * CELL)])
+
+
+def _head() -> Markup:
+    tables = []
+    for place in range(3):
+        bright = [(row * (place + 1) + place) % 4 for row in range(4)]
+        tables += [
+            _box(place * 26 + column * 6, 23 + row * 6, 5, 5, fill=BRIGHT if bright[row] == column else DARK)
+            for row in range(4) for column in range(4)
+        ]  # fmt: skip
+    return _svg([*tables, _frame(24, 20, 29, 30)], 80)
+
+
+def _logit() -> Markup:
+    bars = [_box(36, 6 + place * 22, long, 12, fill=NOW) for place, long in enumerate((54, 36, 18))]
+    return _svg([*bars, *(_text(f"{number}", 8, 16 + place * 22) for place, number in enumerate((3, 2, 1)))], 96)
+
+
+def _nat() -> Markup:
+    points = " ".join(
+        f"{10 + 90 * p:.1f},{62 + 18 * math.log(p):.1f}" for p in (0.04 + 0.03 * step for step in range(33))
+    )
+    curve = tag("polyline", points=points, fill="none", stroke=NOW, stroke_width=2)
+    axes = tag("path", d="M10 4V62H100", fill="none", stroke=LINE)
+    return _svg([axes, curve, _text("0", 1, 64), _text("p = 1", 72, 54)], 104)
+
+
+def _leak() -> Markup:
+    return _svg(_cells(lambda row, column: NOW if column > row else ALLOWED))
+
+
+def _causal() -> Markup:
+    return _svg(_cells(lambda row, column: MASK_COLOURS["causal"] if column > row else ALLOWED))
+
+
+def _padding() -> Markup:
+    return _svg(_cells(lambda row, column: MASK_COLOURS["padding"] if column < 2 else ALLOWED))
+
+
+def _induction() -> Markup:
+    tokens = [_text(letter, 8 + place * 22, 58) for place, letter in enumerate("AB…A")]
+    arrow = tag("path", d="M78 44C70 16 42 16 36 42M36 42l-4 -8M36 42l8 -5", fill="none", stroke=MARK, stroke_width=2)
+    return _svg([*tokens, arrow], 96)
+
+
+PICTURES: Mapping[str, Callable[[], Markup]] = {
+    "query": _query,
+    "key": _key,
+    "head": _head,
+    "logit": _logit,
+    "nat": _nat,
+    "leak": _leak,
+    "induction": _induction,
+    "causal": _causal,
+    "padding": _padding,
+}

@@ -1,0 +1,84 @@
+"""The text of a lesson's step as tokens, and the page's style."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from viz.html import join, tag
+
+STYLE = """
+<style>
+  .prose { font-size: 1.05rem; line-height: 1.55; max-width: 42rem; }
+  .prose :is(p, li), .verdict p, ol.seen li { font-size: inherit; }
+  .prose p { margin: 0 0 .7em; }
+  .prose .word { all: unset; cursor: help; text-decoration: underline dotted 1.5px; text-underline-offset: .22em; }
+  .prose .word:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
+  .card { position-area: bottom span-right; position-try-fallbacks: flip-block, flip-inline; margin: .4rem 0;
+    max-width: min(26rem, 90vw); padding: .8rem 1rem; border: 1px solid rgba(128,128,128,.5); border-radius: 6px;
+    background: var(--st-background-color, Canvas); color: inherit; font-size: .95rem; line-height: 1.45; }
+  .card:popover-open, .words > div { display: flex; gap: 1rem; align-items: flex-start; }
+  .card img, .words img { flex: none; }
+  .card p, .words p { margin: .2em 0 0; }
+  .words { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: 1.2rem; }
+  ol.tokens { list-style: none; display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; margin: 0 0 1rem; }
+  ol.tokens li { margin: 0; padding: .2rem .45rem; border-radius: 4px; font-family: monospace; font-size: 1rem;
+    background: rgba(128,128,128,.14); }
+  ol.tokens small { display: block; opacity: .75; font-size: .72rem; text-align: center; }
+  ol.tokens li.query { outline: 2.5px solid #e6399b; }
+  .verdict { font-size: 1.05rem; line-height: 1.5; max-width: 42rem; border-left: 4px solid; padding: .1rem .8rem;
+    margin: 0 0 .8rem; animation: changed 1.2s; }
+  .verdict.right { border-color: #2E8B57; }
+  .verdict.wrong { border-color: #C0504D; }
+  .verdict.told { border-color: #4A90C2; }
+  .verdict p { margin: 0 0 .3em; }
+  ol.seen { font-size: 1.25rem; line-height: 1.5; max-width: 60rem; }
+  ol.seen li { margin: 0 0 .8em; }
+  .st-key-lesson_list :is(a, .stPageLink) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
+    background: transparent; }
+  .st-key-lesson_list a p { font-weight: 400; }
+  .st-key-lesson_list .st-key-lesson_here a p { font-weight: 700; }
+  .st-key-lesson_list > [data-testid="stElementContainer"] { margin: 0; }
+  .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
+  .aim { font-size: 1rem; opacity: .85; margin: 0; }
+  .st-key-lesson_nav button p { white-space: nowrap; }
+  @media (max-width: 640px) {
+    .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
+      background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
+    [data-testid="stColumn"]:has(.st-key-lesson_nav) { display: contents; }
+    .block-container { padding-bottom: 5rem; } }
+  @media (prefers-reduced-motion: reduce) { .verdict { animation: none; } }
+</style>
+"""
+PRESENTED = """
+<style>
+  section[data-testid="stSidebar"], [data-testid="stExpandSidebarButton"], [data-testid="stHeader"] { display: none; }
+  .block-container { padding: 1.2rem 2.4rem 1rem; }
+  .prose, .verdict { font-size: max(1.15rem, 1.52vw); line-height: 1.42; max-width: none; }
+  .block-container h3, .block-container h4 { padding: 0; }
+  .block-container h4 { font-size: max(1.3rem, 1.9vw); }
+  .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
+  [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
+  ol.tokens li { font-size: max(1.1rem, 1.5vw); }
+  ol.seen { font-size: max(1.2rem, 1.9vw); max-width: none; }
+  @media (max-width: 640px) { .block-container { padding: 1rem 1rem 5rem; } }
+</style>
+"""
+
+
+def tokens(pieces: Sequence[str], query: int | None) -> Markup:
+    """A row's tokens with their positions, that of the query framed."""
+    items = [
+        tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
+        for place, piece in enumerate(pieces)
+    ]
+    return tag("ol", join(items), class_="tokens")
+
+
+def seen(lines: Sequence[str]) -> Markup:
+    """The lines that a lesson ends with."""
+    return tag("ol", join(tag("li", line) for line in lines), class_="seen")
+
+
+def verdict(kind: str, lines: Sequence[str]) -> Markup:
+    """What is said of an answer. kind: right, wrong or told."""
+    return tag("div", join(tag("p", line) for line in lines), class_=f"verdict {kind}", role="status")
