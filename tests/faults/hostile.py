@@ -24,6 +24,7 @@ from ui.export import sections as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.choices import AtlasLink
 from ui.layers.choosing import LayersLink
+from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_lab import sections as mask_lab
 from ui.obey import ObeyLink
@@ -49,6 +50,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/bug_clinic.py": ClinicLink,
     "pages/obey.py": ObeyLink,
     "pages/export.py": View,
+    "pages/lessons.py": LessonLink,
 }
 MARKUP = (
     "<script>alert(1)</script>",

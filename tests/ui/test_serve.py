@@ -22,7 +22,7 @@ from ui import health
 from ui.headers import headers
 from ui.log import WithoutWords
 
-FOLDERS = ("model", "viz", "ui", "pages", ".streamlit")
+FOLDERS = ("model", "viz", "ui", "pages", "lessons", ".streamlit")
 TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
 COURSES = "'self' https://courses.example.org"
 READY_SECONDS = 60
