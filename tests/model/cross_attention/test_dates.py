@@ -43,10 +43,10 @@ def model() -> DatesModel:
 
 
 class TestExactMatch:
-    def test_at_least_97_percent_of_a_fresh_sample_of_held_out_dates(self, model: DatesModel) -> None:
+    def test_at_least_98_percent_of_a_fresh_sample_of_held_out_dates(self, model: DatesModel) -> None:
         some = examples(held_out_days(), 2_000, random.Random("a fresh sample"))
         found = exact_match(model, some)
-        assert found >= 0.97, f"{found:.2%} of {len(some)} exact"
+        assert found >= 0.98, f"{found:.2%} of {len(some)} exact"
 
     def test_lifting_the_padding_mask_breaks_the_writing(self, model: DatesModel) -> None:
         some = list(held_out_sample(150))
