@@ -50,9 +50,12 @@ class NearTraces(RequestRouter):
         return [[first], [one for one in candidate_replicas if one is not first]]
 
 
+ROUTING: dict[str, Any] = {"request_router_class": NearTraces}
+
+
 @serve.deployment(
     max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=5, graceful_shutdown_timeout_s=2,
-    request_router_config=RequestRouterConfig(request_router_class=NearTraces),
+    request_router_config=RequestRouterConfig(**ROUTING),
 )  # fmt: skip
 class Replica:
     """One engine, one thread of torch, one job at a time."""
@@ -105,7 +108,7 @@ def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> l
     """
     if not ray.is_initialized():
         os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here: replicas answer readers
-        own = {"include_dashboard": False} if address == "local" else {}
+        own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT}, **own)
     most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)
     scaling = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most, "target_ongoing_requests": 1,
