@@ -1,6 +1,9 @@
 # Unmask on CPU, as a user without rights; its file system may be read-only. Build: deploy/README.md
 FROM python:3.11-slim
 
+# a font with Chinese (5 MB), for the words of pictures as PNG and PDF; without one these are English
+RUN apt-get update && apt-get install -y --no-install-recommends fonts-wqy-microhei && rm -rf /var/lib/apt/lists/*
+
 # where torch's CPU builds lie, as PyTorch's site names it; without it pip takes its own, which may bring CUDA's gigabytes
 ARG TORCH_INDEX=""
 COPY requirements.txt /app/

@@ -6,7 +6,7 @@ TEXT ?= ../shared/data/text
 WORKERS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: run serve test audit bench train chromium
+.PHONY: run serve test audit bench train words chromium
 
 run: $(VENV)/.app
 	$(BIN)/streamlit run app.py
@@ -28,6 +28,14 @@ bench: $(VENV)/.bench chromium
 
 train: $(VENV)/.app
 	$(BIN)/python -m model.training story --text $(TEXT)
+
+# What the source says, into locale/: what is new is empty there and waits for its translation, what is gone goes
+words: $(VENV)/.dev
+	$(BIN)/pybabel --quiet extract --keywords say:1 --keywords say_count:1,2 --keywords N_:1 --no-default-keywords \
+		--sort-output --no-location --omit-header --output-file locale/unmask.pot app.py model viz ui pages
+	$(BIN)/pybabel --quiet update --domain unmask --input-file locale/unmask.pot --output-dir locale \
+		--no-fuzzy-matching --ignore-obsolete --width 120
+	rm locale/unmask.pot
 
 $(VENV)/.app: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

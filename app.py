@@ -6,7 +6,8 @@ from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, link, overview, query, run_view
+from model.language import say
+from ui import controls, explain, glossary, link, overview, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
@@ -39,11 +40,11 @@ name = f"{run_view.layer_names(model, attention)[layer]} H{head}"
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 if scope == "model":
-    with asked_place, guarded("Running both …"):
+    with asked_place, guarded(say("Running both …")):
         spec = first.masks_to_show(model, batch, spec, row, attention, layer, head)
 
 changed = spec != model.standard
-with sentence_place, guarded(f"Running {explain.title_of(model)} …"):
+with sentence_place, guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
 scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
@@ -71,37 +72,40 @@ with right:
         alt = drawn(explain.head_alt, name, views[0], changed)
         head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True)
     sharing = explain.sharing(now, layer, head)
-    st.html(drawn(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
+    with st.container(horizontal=True, wrap=False, gap="small"):
+        st.html(drawn(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
+        glossary.show()
     with guarded():
         head_views.show(now, whole, layer, head, name, part)
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
-    with st.expander("How a cell is computed"):
-        st.markdown(explain.FORMULA)
+    with st.expander(say("How a cell is computed")):
+        st.markdown(say(explain.FORMULA))
 
-with overview_place, guarded("Looking at every head …"):  # the chosen head stands on the page before all are surveyed
+# the chosen head stands on the page before all are surveyed
+with overview_place, guarded(say("Looking at every head …")):
     surveys = now.survey(), standard.survey()
     numbers = model.describe().layer_numbers.get(attention, ())
     overview.show(surveys[0], layer, head, numbers)
-    st.caption(explain.OVERVIEW)
+    st.caption(say(explain.OVERVIEW))
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
-with tokens, guarded("Predicting …"):
+with tokens, guarded(say("Predicting …")):
     asked = query.predicting(now, query.choose(now))
     predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
 if predictions is None or standard_predictions is None:
-    tokens.info(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"]))
+    tokens.info(say(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"])))
 else:
     tokens.html(drawn(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed))
     with losses:
         curves = (predictions.losses, standard_predictions.losses)
         figure = drawn(loss_figure, *curves, batch.pieces[row], changed=changed)
-        st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=explain.NATS)
+        st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
         if misled(*curves):
-            losses.caption(explain.MISLED)
+            losses.caption(say(explain.MISLED))
         if explain.lifts_the_causal_mask(now):
-            losses.page_link("pages/why_causal.py", label=explain.WHY_CAUSAL, icon=":material/visibility_off:")
+            losses.page_link("pages/why_causal.py", label=say(explain.WHY_CAUSAL), icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(drawn(leak_table, one, every, name, changed=changed))
 with st.sidebar:

@@ -17,7 +17,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = "unmask"
 ROOMS = ("model", "viz", "ui")  # packages of the checkout that lie in the package of the wheel
-CARRIED = (*ROOMS, "pages", "lessons", ".streamlit", "app.py")  # PACKAGE itself is there already
+CARRIED = (*ROOMS, "pages", "lessons", "locale", ".streamlit", "app.py")  # PACKAGE itself is there already
 LEFT_OUT = {"__pycache__"}
 
 

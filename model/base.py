@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.errors import NotSupported
 from model.frozen import FrozenRun
+from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
@@ -62,8 +63,8 @@ class Description:
     window: its sliding window in positions, or None; windowed: how many layers have it.
     layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
     where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
-    of them is: "attention", "state space", "linear attention" …; else empty.
-    precision: in a few words, where its weights are not float32 from the file on.
+    of them is: "attention", "state space", "linear attention" …, to be said where they are shown; else empty.
+    precision: in a few words, in the reader's language, where its weights are not float32 from the file on.
     """
 
     architecture: str
@@ -92,8 +93,11 @@ class Description:
         if not others:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
-        listed = "; ".join(f"{kind} in {_ranges(numbers)}" for kind, numbers in kinds.items())
-        return f"Layers without attention: {listed}. Lifting a mask reaches the attention layers only."
+        each = [say("{kind} in {layers}", kind=say(kind), layers=_ranges(numbers)) for kind, numbers in kinds.items()]
+        return say(
+            "Layers without attention: {kinds}. Lifting a mask reaches the attention layers only.",
+            kinds=say("; ").join(each),
+        )
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -169,15 +173,17 @@ class Model(ABC):
 
     def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
         """`run`, but for what edit makes of each attention's heads. Raises NotSupported where that cannot be done."""
-        raise NotSupported(f"{self.name}: what its heads give cannot be changed here")
+        raise NotSupported(say("{model}: what its heads give cannot be changed here", model=self.name))
 
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""
-        raise NotSupported(f"{self.name}: what each of its layers leaves is not known here")
+        raise NotSupported(say("{model}: what each of its layers leaves is not known here", model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> FrozenRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
-        raise NotSupported(f"{self.name}: what its parts write into the residual stream is not known here")
+        raise NotSupported(
+            say("{model}: what its parts write into the residual stream is not known here", model=self.name)
+        )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from model.base import CHECKPOINTS, Model, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import AS_WE_DO, load_transformer
+from model.language import N_, say
 from model.settings import Settings
 from model.text import BatchTokenizer
 
@@ -25,7 +26,7 @@ class Entry:
     """A model the catalog knows by name."""
 
     name: str
-    title: str
+    title: str  # to be said where it is shown
     repo: str | None = None  # on the Hugging Face hub; None for a model that ships
     megabytes: int = 0  # to download
     first_head: tuple[int, int] | None = None  # layer and head worth seeing first
@@ -34,8 +35,8 @@ class Entry:
 ENTRIES = {
     entry.name: entry
     for entry in (
-        Entry(name="story", title="story (built in)", first_head=(4, 0)),
-        Entry(name="dates", title="dates (built in)", first_head=(0, 1)),
+        Entry(name="story", title=N_("story (built in)"), first_head=(4, 0)),
+        Entry(name="dates", title=N_("dates (built in)"), first_head=(0, 1)),
         Entry(name="distilgpt2", title="DistilGPT-2", repo="distilbert/distilgpt2", megabytes=353),
         Entry(name="gpt2", title="GPT-2", repo="openai-community/gpt2", megabytes=548, first_head=(5, 1)),
         Entry(name="gpt2-medium", title="GPT-2 medium", repo="openai-community/gpt2-medium", megabytes=1520),
@@ -131,7 +132,8 @@ def first_head(model: Model) -> tuple[int, int]:
 
 def _check_offered(name: str, settings: Settings) -> None:
     if settings.models and name not in settings.models:
-        raise CheckpointError(f"{name} is not offered here. Choose one of {', '.join(settings.models)}.")
+        names = ", ".join(settings.models)
+        raise CheckpointError(say("{name} is not offered here. Choose one of {names}.", name=name, names=names))
 
 
 def _entry(name: str) -> Entry | None:
@@ -177,8 +179,11 @@ def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(
-            f"{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}"
-        )
+            say(
+                "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}",
+                folder=folder, known=known, entries=entries,
+            )
+        )  # fmt: skip
     start = tokenizer.token_to_id("<start>")
     pad = tokenizer.token_to_id("<pad>")
     pad = known - 1 if pad is None else pad
@@ -197,5 +202,9 @@ def _tokenizer(folder: Path) -> Tokenizer:
                 pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))
                 return Tokenizer.from_str(pair.to_str())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(f"{folder}: expected a tokenizer, found a damaged one ({error})") from None
-    raise CheckpointError(f"{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none")
+        raise CheckpointError(
+            say("{folder}: expected a tokenizer, found a damaged one ({error})", folder=folder, error=error)
+        ) from None
+    raise CheckpointError(
+        say("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none", folder=folder)
+    )

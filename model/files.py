@@ -14,4 +14,5 @@ def write(path: Path, data: bytes) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise OSError(f"{path} was not written ({error.strerror}); what was there before is as it was") from error
+        why = f"{path} was not written ({error.strerror}); what was there before is as it was"  # not shown
+        raise OSError(why) from error

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from model.language import N_
 from model.trace import LayerRecord, Trace
 
-TOKEN, POSITION, EMBEDDING, BIASES = "token", "position", "embedding", "biases"
+TOKEN, POSITION, EMBEDDING, BIASES = N_("token"), N_("position"), N_("embedding"), N_("biases")  # said where shown
 
 
 @dataclass(frozen=True, eq=False)

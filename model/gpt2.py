@@ -16,6 +16,7 @@ from torch import Tensor
 
 from model.errors import CheckpointError
 from model.files import write
+from model.language import say
 from model.transformer import Transformer, TransformerConfig
 
 AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
@@ -51,20 +52,33 @@ def read_config(folder: Path) -> TransformerConfig:
     try:
         config = GPT2Config.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: expected a model's config.json, found no such file") from None
+        raise CheckpointError(say("{path}: expected a model's config.json, found no such file", path=path)) from None
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the file"
+        field = ".".join(map(str, first["loc"])) or say("the file")
         raise CheckpointError(
-            f"{path}: expected {field} as GPT-2 writes it ({first['msg']}), found {str(first['input'])[:60]!r}"
+            say(
+                "{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}",
+                path=path,
+                field=field,
+                problem=first["msg"],
+                found=str(first["input"])[:60],
+            )
         ) from None
     for name, value in AS_WE_DO.items():
         if getattr(config, name) != value:
-            raise CheckpointError(f"{path}: expected {name} {value!r}, found {getattr(config, name)!r}")
+            got = getattr(config, name)
+            raise CheckpointError(
+                say("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, value=value, got=got)
+            )
     if config.n_embd % config.n_head:
         raise CheckpointError(
-            f"{path}: expected a width (n_embd) that is a multiple of the heads (n_head), "
-            f"found {config.n_embd} and {config.n_head}"
+            say(
+                "{path}: expected a width (n_embd) that is a multiple of the heads (n_head), found {width} and {heads}",
+                path=path,
+                width=config.n_embd,
+                heads=config.n_head,
+            )
         )
     return TransformerConfig(
         vocabulary=config.vocab_size,
@@ -92,10 +106,14 @@ def load_transformer(folder: Path) -> Transformer:
         with safe_open(path, framework="pt") as file:
             state = dict(_read(file, path, model))
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: expected the weights, found no such file") from None
+        raise CheckpointError(say("{path}: expected the weights, found no such file", path=path)) from None
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{path}: expected a safetensors file, found a damaged or truncated one ({error})"
+            say(
+                "{path}: expected a safetensors file, found a damaged or truncated one ({error})",
+                path=path,
+                error=error,
+            )
         ) from None
     if config.tied:
         state["unembedding.weight"] = state["token_embedding.weight"]
@@ -167,14 +185,22 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         # the files OpenAI's weights came in leave the prefix out
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
         if name not in stored:
-            raise CheckpointError(f"{path}: expected a tensor {theirs}, found none ({len(stored)} others)")
+            raise CheckpointError(
+                say(
+                    "{path}: expected a tensor {name}, found none ({count} others)",
+                    path=path, name=theirs, count=len(stored),
+                )
+            )  # fmt: skip
         rows = sum(shapes[our][0] for our in ours)
         expected = (rows, *shapes[ours[0]][1:])
         if _transposed(theirs):
             expected = expected[::-1]
         found = tuple(file.get_slice(name).get_shape())
         if found != expected:
-            raise CheckpointError(f"{path}: expected {name} {list(expected)}, found {list(found)}")
+            shapes_said = {"value": list(expected), "got": list(found)}
+            raise CheckpointError(
+                say("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, **shapes_said)
+            )
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):
             tensor = tensor.T

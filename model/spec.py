@@ -4,6 +4,8 @@ import json
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+from model.language import N_, say
+
 MOST_POSITIONS = 1_000_000  # more than any text here has
 MOST_STROKES = 20_000  # of a drawing
 MOST_IN_SCOPE = 1_000  # layers, or heads
@@ -28,10 +30,10 @@ class Stroke:
     last_key: int
 
     def __post_init__(self) -> None:
-        _expect(self.kind in get_args(StrokeKind), "a stroke", "block, open or erase", self.kind)
+        _expect(self.kind in get_args(StrokeKind), N_("a stroke"), N_("block, open or erase"), self.kind)
         for first, last in ((self.query, self.last_query), (self.key, self.last_key)):
-            _expect(_is_count(first) and _is_count(last) and first <= last, "a stroke",
-                    f"a first and a last position from 0 to {MOST_POSITIONS}", (first, last))  # fmt: skip
+            _expect(_is_count(first) and _is_count(last) and first <= last, N_("a stroke"),
+                    N_("a first and a last position from 0 to {most}"), (first, last), MOST_POSITIONS)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,22 +67,22 @@ class MaskSpec:
 
     def __post_init__(self) -> None:
         for name in ("causal", "padding", "window", "chunk", "padding_queries"):
-            _expect(isinstance(getattr(self, name), bool), name, "true or false", getattr(self, name))
+            _expect(isinstance(getattr(self, name), bool), name, N_("true or false"), getattr(self, name))
         for name in ("sliding", "stride", "prefix", "sinks"):
-            most = f"a whole number from 0 (off) to {MOST_POSITIONS}"
-            _expect(_is_count(getattr(self, name)), name, most, getattr(self, name))
-        separator = f"a separator of at most {LONGEST_SEPARATOR} characters"
-        _expect(_is_separator(self.documents), "documents", separator, self.documents)
-        _expect(self.positions in get_args(Positions), "positions", "counted, cells or documents", self.positions)
+            number = N_("a whole number from 0 (off) to {most}")
+            _expect(_is_count(getattr(self, name)), name, number, getattr(self, name), MOST_POSITIONS)
+        separator = N_("a separator of at most {most} characters")
+        _expect(_is_separator(self.documents), "documents", separator, self.documents, LONGEST_SEPARATOR)
+        _expect(self.positions in get_args(Positions), "positions", N_("counted, cells or documents"), self.positions)
         drawn = isinstance(self.drawn, tuple) and all(type(stroke) is Stroke for stroke in self.drawn)
-        _expect(drawn, "drawn", "a tuple of strokes", self.drawn)
-        count = len(self.drawn)
-        _expect(count <= MOST_STROKES, "drawn", f"at most {MOST_STROKES:,} strokes", f"{count:,} of them")
+        _expect(drawn, "drawn", N_("a tuple of strokes"), self.drawn)
+        _expect(len(self.drawn) <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), len(self.drawn), MOST_STROKES)
         for name in ("layers", "heads"):
             some = getattr(self, name)
             few = isinstance(some, tuple) and len(some) <= MOST_IN_SCOPE
             numbers = few and all(map(_is_count, some)) and len(set(some)) == len(some)
-            _expect(numbers, name, f"a tuple of at most {MOST_IN_SCOPE} different whole numbers from 0", some)
+            scope = N_("a tuple of at most {most} different whole numbers from 0")
+            _expect(numbers, name, scope, some, MOST_IN_SCOPE)
 
     def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
         """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
@@ -90,7 +92,7 @@ class MaskSpec:
     def check_scope(self, layers: int, heads: int) -> None:
         """Raises ValueError for a layer or head that a model of so many does not have."""
         for name, some, count in (("layers", self.layers, layers), ("heads", self.heads, heads)):
-            _expect(all(one < count for one in some), name, f"numbers from 0 to {count - 1}", some)
+            _expect(all(one < count for one in some), name, N_("numbers from 0 to {most}"), some, count - 1)
 
     def to_json(self) -> str:
         """Every field by its name; a stroke is a list [kind, query, key, last_query, last_key]."""
@@ -103,34 +105,34 @@ class MaskSpec:
 
         Raises ValueError, saying what was expected, for anything else and for more than MOST_BYTES of it.
         """
-        _expect(isinstance(text, str | bytes), "a mask", "JSON", text)
-        _expect(len(text) <= MOST_BYTES, "a mask", f"at most {MOST_BYTES:,} bytes of JSON", f"{len(text):,}")
+        _expect(isinstance(text, str | bytes), N_("a mask"), "JSON", text)
+        _expect(len(text) <= MOST_BYTES, N_("a mask"), N_("at most {most:,} bytes of JSON"), len(text), MOST_BYTES)
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected a mask as JSON, got text that is none ({str(error)[:100]})") from None
+            why = str(error)[:100]
+            raise ValueError(say("expected a mask as JSON, got text that is none ({why})", why=why)) from None
         return cls._from_data(data)
 
     @classmethod
     def _from_data(cls, data: Any) -> "MaskSpec":
-        _expect(isinstance(data, dict), "a mask", "a JSON object", data)
+        _expect(isinstance(data, dict), N_("a mask"), N_("a JSON object"), data)
         names = {field.name for field in fields(cls)}
         unknown = sorted(set(data) - names)
-        _expect(not unknown, "a mask", f"no fields but {', '.join(sorted(names))}", unknown)
+        _expect(not unknown, N_("a mask"), N_("no fields but {most}"), unknown, ", ".join(sorted(names)))
         plain = dict(data)
         for name in {"layers", "heads", "drawn"} & set(data):
-            _expect(isinstance(data[name], list), name, "a list", data[name])
+            _expect(isinstance(data[name], list), name, N_("a list"), data[name])
             plain[name] = tuple(data[name])
         if "drawn" in plain:
-            _expect(
-                len(plain["drawn"]) <= MOST_STROKES, "drawn", f"at most {MOST_STROKES:,} strokes", len(plain["drawn"])
-            )
+            count = len(plain["drawn"])
+            _expect(count <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), count, MOST_STROKES)
             plain["drawn"] = tuple(map(stroke_of, plain["drawn"]))
         return cls(**plain)
 
 
 def stroke_of(data: Any) -> Stroke:
-    _expect(isinstance(data, list) and len(data) == 5, "a stroke", "a list of a kind and four positions", data)
+    _expect(isinstance(data, list) and len(data) == 5, N_("a stroke"), N_("a list of a kind and four positions"), data)
     return Stroke(*data)
 
 
@@ -144,9 +146,12 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST_POSITIONS
 
 
-def _expect(right: bool, name: str, expected: str, got: Any) -> None:
+def _expect(right: bool, name: str, expected: str, got: Any, most: int | str = "") -> None:
+    """name: a field's, or marked to be said. expected: marked, with a place for `most`."""
     if not right:
-        raise ValueError(f"{name}: expected {expected}, got {_shown(got)}")
+        name = name if name.isidentifier() else say(name)  # a field is called as in JSON
+        wanted = say(expected, most=most)
+        raise ValueError(say("{name}: expected {wanted}, got {got}", name=name, wanted=wanted, got=_shown(got)))
 
 
 def _shown(got: Any) -> str:
@@ -154,7 +159,7 @@ def _shown(got: Any) -> str:
     try:
         shown = repr(got)
     except (ValueError, RecursionError):
-        return f"a {type(got).__name__} too large to show"
+        return say("a {kind} too large to show", kind=type(got).__name__)
     return shown if len(shown) <= 80 else shown[:80] + "…"
 
 

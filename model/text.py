@@ -13,6 +13,8 @@ from tokenizers.pre_tokenizers import Sequence as Both
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
+from model.language import say
+
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
 CHARACTERS_TRIED = 64  # a token's worth of text, at the most, that encode reads for each position of the context
@@ -105,11 +107,11 @@ class BatchTokenizer:
         if pad_side not in ("left", "right"):
             raise ValueError(f'expected pad_side "left" or "right", got {pad_side!r}')
         if not texts:
-            raise ValueError("expected at least one text, got none")
+            raise ValueError(say("expected at least one text, got none"))
         encoded = [self._ids(text) for text in texts]
         empty = [number for number, text in enumerate(texts) if not text or not encoded[number][0]]
         if empty:
-            raise ValueError(f"expected text in every row, got none in row {empty[0]}")
+            raise ValueError(say("expected text in every row, got none in row {row}", row=empty[0]))
         rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
         batch = self.batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
         ends = tuple(self._row_ends(batch, row, ends) for row, (_, ends, _) in enumerate(encoded))
@@ -168,7 +170,9 @@ class BatchTokenizer:
             return self._tokenizer.encode(clean, add_special_tokens=False)
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
             raise ValueError(
-                f"expected a text of tokens that the tokenizer knows, got one that it refuses ({error})"
+                say(
+                    "expected a text of tokens that the tokenizer knows, got one that it refuses ({error})", error=error
+                )
             ) from None
 
 

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import page
 
-page.set_up("Heads off")  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Heads off"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.heads.ablation import HeadsOff, following, outcome
 from model.jobs.job import ModelRef
@@ -16,8 +17,6 @@ from viz import ablation
 from viz.loss_words import loss_words
 from viz.numbers import Candidate, loss_figure, next_token_table
 
-NAMES = ("heads off", "all heads")
-
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
@@ -25,7 +24,7 @@ if model.kind == "encoder" or not model.predicts:
     st.info(explain.NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
     st.stop()
 
-spec = controls.open_masks("Heads off", model, batch, row)
+spec = controls.open_masks(say("Heads off"), model, batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
@@ -36,13 +35,13 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     query_place = st.container(width=170)
 off = HeadsOff(chosen, way, mask, attention)
 predicting = "decoder" if "decoder" in model.attentions else attention
-with guarded(f"Running {explain.title_of(model)} …"):
+with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, _ = run_view.run_pair(model, batch, spec, row, predicting)
 with query_place:
     place = query.choose(now)
 choosing.share(model)
 
-with guarded("Running it with these heads off …"):
+with guarded(say("Running it with these heads off …")):
     all_on = HeadsOff((), attention=attention)
     follows = following(batch, row, place)
     asked_of = (outcome, ModelRef.of(model), batch, spec, row, place)
@@ -58,20 +57,21 @@ sentence = ablation.sentence(
 moved = loss_words(without.losses, whole.losses, list(pieces)) if chosen else ""
 sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 
+both = (say("heads off"), say("all heads"))
 tokens, losses = st.columns([1, 1.4], gap="large")
 with tokens:
     lists = [[Candidate(*one) for one in some.candidates] for some in (without, whole)]
-    st.html(drawn(next_token_table, *lists, changed=bool(chosen), names=NAMES))
+    st.html(drawn(next_token_table, *lists, changed=bool(chosen), names=both))
 with losses:
     curves = (without.losses, whole.losses)
-    st.caption(f"Loss per token, with {NAMES[0]} and with {NAMES[1]}", help=explain.NATS)
-    figure = drawn(loss_figure, *curves, pieces, changed=bool(chosen), names=NAMES)
+    st.caption(say("Loss per token, with heads off and with all heads"), help=say(explain.NATS))
+    figure = drawn(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
 
-st.markdown("#### Which head does most?")
+st.markdown("#### " + say("Which head does most?"))
 st.caption(
-    f"Each head off alone, in the way chosen above: what the loss rises by, of {ablation.what_is_asked(asked)}. "
-    "Colours go with the square root of that."
-)
+    say("Each head off alone, in the way chosen above: what the loss rises by, of {token}. Colours go with the square "
+        "root of that.", token=ablation.what_is_asked(asked))
+)  # fmt: skip
 with guarded():
     ranking.show(now, batch, place, whole.target, off, names, heads)

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
+from model.language import N_, say, together
 from ui import page
 
-page.set_up("A and B")  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("A and B"))  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, query, run_view
 from ui import head as head_picture
@@ -20,7 +21,7 @@ from viz.view import cropped
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
-spec = controls.open_masks("A and B", model, reading.batch, row)
+spec = controls.open_masks(say("A and B"), model, reading.batch, row)
 sentence_place = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), guarded():
@@ -40,7 +41,8 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), gu
         b_row = min(row, len(b_reading.rows) - 1)
 attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
 if not attentions:
-    st.info(f"{explain.title_of(model)} and {explain.title_of(other)} have no attention of the same kind.")
+    both = [explain.title_of(one) for one in (model, other)]
+    st.info(say("{one} and {other} have no attention of the same kind.", one=both[0], other=both[1]))
     st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention(attentions)
@@ -48,7 +50,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     with st.container(width=220):
         layer, head = controls.choose_head(model, *map(min, zip(*shapes, strict=True)))
     query_place = st.container(width=170)
-with guarded("Running A and B …"):
+with guarded(say("Running A and B …")):
     a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
     b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
     views = [a.head(layer, head), b.head(layer, head)]
@@ -74,18 +76,23 @@ for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, 
 left, right = st.columns(2, gap="small")
 sentences = [drawn(compare.weights_sentence, name, *views)]
 if shapes[0] != shapes[1]:
-    sizes = [f"{layers} layers of {heads} heads" for layers, heads in shapes]
-    st.caption(f"A has {sizes[0]}, B {sizes[1]}: what can be chosen is what both have.")
+    sizes = dict(zip(("a_layers", "a_heads", "b_layers", "b_heads"), (*shapes[0], *shapes[1]), strict=True))
+    st.caption(
+        say("A has {a_layers} layers of {a_heads} heads, B {b_layers} layers of {b_heads} heads: what can be chosen is "
+            "what both have.", **sizes)
+    )  # fmt: skip
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")
         figure = drawn(difference_figure, views[1], views[0], dark=page.is_dark())
-        head_picture.show(figure, f"B minus A. {sentences[0]}", room="one", key="head_difference")
-with right, guarded("Predicting …"):
+        head_picture.show(
+            figure, say("B minus A. {sentence}", sentence=sentences[0]), room="one", key="head_difference"
+        )
+with right, guarded(say("Predicting …")):
     places = None if attention == "encoder" else (place, choosing.query_of_b(a, b, place))
     found = [side.predictions(at) for side, at in zip((a, b), places or (None, None), strict=True)]
     if found[0] is not None and found[1] is not None:
-        st.markdown("#### The next token")
+        st.markdown("#### " + say("The next token"))
         lists = [one.candidates for one in found if one is not None]
         st.html(drawn(next_token_table, *lists, changed=True, names=("A", "B")))
         if places:
@@ -93,6 +100,6 @@ with right, guarded("Predicting …"):
                 f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})"
                 for side, at in zip((a, b), places, strict=True)
             ]
-            st.caption(f"After {asked[0]} in A, after {asked[1]} in B.")
+            st.caption(say("After {one} in A, after {other} in B.", one=asked[0], other=asked[1]))
         sentences.append(compare.prediction_sentence(*lists))
-sentence_place.html(f'<p class="sentence">{" ".join(sentences)}</p>')
+sentence_place.html(f'<p class="sentence">{together(sentences)}</p>')

@@ -7,6 +7,7 @@ from ui import page
 page.set_up("Cross-attention")  # first, so that the browser has something to fetch while torch is imported
 
 from model.cross_attention.dates import DatesModel
+from model.language import say
 from ui import controls, explain
 from ui.cross_attention import drawing, runs
 from ui.cross_attention import lines as ours
@@ -22,7 +23,7 @@ elif model is not chosen:
 with st.sidebar:
     text, targets = ours.choose_texts(model)
 if not text.strip():
-    st.info("Type a text on the left, one sequence a line, or take one of the examples.")
+    st.info(say("Type a text on the left, one sequence a line, or take one of the examples."))
     st.stop()
 
 title, switches = st.columns([1.4, 1], vertical_alignment="center")
@@ -31,24 +32,24 @@ with switches:
 sentence_place, notes = st.container(), st.container()
 with st.sidebar:
     beside = ours.choose_beside(model, text)
-with sentence_place, guarded(f"Reading and writing with {explain.title_of(model)} …"):
+with sentence_place, guarded(say("Reading and writing with {model} …", model=explain.title_of(model))):
     lines = ours.read(model, text, targets, beside)
     with st.sidebar:
         row = ours.choose_row(lines)
     parts = runs.run(model, lines, spec, row)
 source = parts["cross"].now.run.keys
-title.markdown(f"### Cross-attention\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
+title.markdown(f"### {say('Cross-attention')}\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
 for note in drawing.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
 drawing.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
-    with sentence_place, guarded("Writing …"):
+    with sentence_place, guarded(say("Writing …")):
         st.html(drawing.verdict(model, lines, spec, parts["decoder"].now))
 drawing.heatmaps(model, parts, ours.choose_shown(changed))
 if isinstance(model, DatesModel):
-    with guarded(f"Writing {runs.SAMPLE} held-out dates …"):
+    with guarded(say("Writing {count} held-out dates …", count=runs.SAMPLE)):
         drawing.what_breaks(model, lines, spec, parts["decoder"].standard)
 else:
     drawing.losses(parts["decoder"], changed=changed)

@@ -6,11 +6,11 @@ from ui import page
 
 page.set_up("Export")  # first, so that the browser has something to fetch while torch is imported
 
+from model.language import say
 from ui import controls, explain, link, run_view
 from ui.export import report, sections
 from ui.export.subject import Subject
 from ui.guard import guarded
-from viz.export.words import masks_said
 
 model, text = controls.open_page()
 reading, row = controls.open_text(model, text)
@@ -24,18 +24,20 @@ with st.sidebar:
 names = controls.switches(model)
 on = [name for name in names if getattr(spec, name)]
 lifted = [name for name in names if getattr(model.standard, name) and not getattr(spec, name)]
-with guarded(f"Running {explain.title_of(model)} …"):
+with guarded(say("Running {model} …", model=explain.title_of(model))):
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
     subject = Subject(
         now=pair[0],
         standard=pair[1] if spec != model.standard else None,
         layer=layer,
         head=head,
-        masks=masks_said(on, lifted, only_layer=scope == "layer"),
+        on=on,
+        lifted=lifted,
+        only_layer=scope == "layer",
         text=reading.rows[row],
     )
     size = subject.views()[0].weights.shape
-title.markdown(f"### Export\u2002:small[{explain.title_of(model)} · {subject.name}]")
+title.markdown("### " + say("Export") + f"\u2002:small[{explain.title_of(model)} · {subject.name}]")
 with st.sidebar:
     part = controls.choose_positions(*size)
 

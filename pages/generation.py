@@ -6,6 +6,7 @@ from ui import page
 
 page.set_up("Generation")  # first, so that the browser has something to fetch while torch is imported
 
+from model.language import say
 from ui import controls, explain
 from ui.generation import run, sections, steps
 from ui.generation import writing as generation
@@ -14,15 +15,15 @@ from ui.guard import guarded
 model, text = controls.open_page(generation.restore)
 generation.guard(model)
 if not text.strip():
-    st.info("Type the beginning of a text on the left, or take one of the examples: the model goes on with it.")
+    st.info(say("Type the beginning of a text on the left, or take one of the examples: the model goes on with it."))
     st.stop()
 
 title, pressed, heads = st.columns([1, 1.7, 1.1], vertical_alignment="bottom")
-title.markdown(f"### Generation\u2002:small[{explain.title_of(model)}]")
+title.markdown(f"### {say('Generation')}\u2002:small[{explain.title_of(model)}]")
 with heads:
     layer, head = controls.choose_head(model, model.num_layers, model.num_heads)
 sampling, cache = generation.choose_sampling(model)
-with guarded(f"Running {explain.title_of(model)} …", on_trouble=generation.halt):
+with guarded(say("Running {model} …", model=explain.title_of(model)), on_trouble=generation.halt):
     notes = generation.begin(model, text)
     writing = run.advance(model, sampling, cache)
     run.look_at(model, writing.path, cache)

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import page
 
-page.set_up("Head atlas")  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Head atlas"))  # first, so that the browser has something to fetch while torch is imported
 
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from viz.head_atlas.tables import tokens_table
 
 model, text = controls.open_page(choices.restore)
 title = st.empty()
-title.markdown("### Head atlas")
+title.markdown(f"### {say('Head atlas')}")
 texts, switches, axes = st.columns([1.9, 0.8, 1.6], vertical_alignment="bottom")
 with texts:
     chosen = choices.choose_source()
@@ -31,26 +32,29 @@ with axes:
 masks = replace(model.standard, **picking.lifted(model))
 layer, head = picking.chosen(model)
 choices.share(model, text)  # before what may end the page
-with guarded("Measuring every head …"):
+with guarded(say("Measuring every head …")):
     texts_key, read = runs.source(model, chosen, text)
     atlas = runs.find(model, texts_key, read, masks)
 
-size = f"{atlas.layers * atlas.heads} heads · {atlas.texts:,} texts · {atlas.read:,} tokens"
-title.markdown(f"### Head atlas\u2002:small[{explain.title_of(model)} · {size}]")
+size = say(
+    "{heads} heads · {texts:,} texts · {tokens:,} tokens",
+    heads=atlas.layers * atlas.heads, texts=atlas.texts, tokens=atlas.read,
+)  # fmt: skip
+title.markdown(f"### {say('Head atlas')}\u2002:small[{explain.title_of(model)} · {size}]")
 st.html(words.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
     picking.show(atlas, x, y, (layer, head))
-    st.caption(f"A point is a head; click one. Dotted: a head that looks evenly. {words.naming()}")
+    st.caption(say("A point is a head; click one. Dotted: a head that looks evenly. {naming}", naming=words.naming()))
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)
     st.html(words.head_sentence(atlas, layer, head))
     figure = distances(atlas, layer, head)
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
-    keys.html(drawn(tokens_table, atlas.key_tokens(layer, head)[:6], "looked at most"))
-    queries.html(drawn(tokens_table, atlas.query_tokens(layer, head)[:6], "sharpest from"))
-    st.caption(words.TOKENS)
+    keys.html(drawn(tokens_table, atlas.key_tokens(layer, head)[:6], say("looked at most")))
+    queries.html(drawn(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from")))
+    st.caption(words.tokens())
 
 section = choices.choose_section()
 if section == "examples":

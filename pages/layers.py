@@ -2,9 +2,10 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import page
 
-page.set_up("Across layers")  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Across layers"))  # first, so that the browser has something to fetch while torch is imported
 
 from ui import controls, explain, query, run_view
 from ui.guard import guarded
@@ -13,7 +14,7 @@ from ui.layers import choosing, sections
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
-spec = controls.open_masks("Across layers", model, reading.batch, row)
+spec = controls.open_masks(say("Across layers"), model, reading.batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     section = choosing.choose_section()
@@ -21,7 +22,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     if section != "lens":
         attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     query_place, over_place, layer_place = st.container(width=170), st.container(width=210), st.container(width=110)
-with guarded(f"Running {explain.title_of(model)} …"):
+with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
 tokens = reading.batch.source if attention == "encoder" and reading.batch.source else reading.batch
 changed = standard if spec != model.standard else None
@@ -38,7 +39,7 @@ if section == "all":
 choosing.share(model)
 
 chosen = sections.Chosen(model, tokens, row, place)
-with guarded("Looking across all layers …"):
+with guarded(say("Looking across all layers …")):
     if section == "lens":
         sentence = sections.show_lens(chosen, now, changed)
     elif section == "token":

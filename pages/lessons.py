@@ -2,14 +2,15 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import page
 
-page.set_up("Lessons")  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch while torch is imported
 
 from ui import link
 from ui.guard import guarded
 from ui.lessons import aside, choices, screen, shelves
-from ui.lessons.choices import LessonLink, say
+from ui.lessons.choices import LessonLink
 from ui.markdown import escaped
 from viz.lessons.screen import PRESENTED, STYLE
 
@@ -18,7 +19,7 @@ state = st.session_state
 st.html(STYLE + (PRESENTED if state.lesson_present else ""))
 problem = state.pop("lesson_wrong", None)
 if problem:
-    st.warning(escaped(say("own_wrong", problem=problem)))
+    st.warning(escaped(say("This is no lesson yet. {problem}", problem=problem)))
 with guarded():
     found = shelves.shelved()
 with st.sidebar:
@@ -40,20 +41,20 @@ else:
         st.container(key="lesson_nav", horizontal=True, horizontal_alignment="right", vertical_alignment="center"),
     ):
         st.button(
-            say("previous"),
+            say("Previous"),
             key="previous",
             disabled=number == 1,
             shortcut="Left",
             on_click=choices.go,
             args=(number - 1,),
         )
-        st.markdown(escaped(say("step_of", step=number, steps=last)), width="content")
+        st.markdown(escaped(say("{step} of {steps}", step=number, steps=last)), width="content")
         if number < last:
             st.button(
-                say("next"), key="next", type="primary", shortcut="Right", on_click=choices.go, args=(number + 1,)
+                say("Next"), key="next", type="primary", shortcut="Right", on_click=choices.go, args=(number + 1,)
             )
         elif following and following.lesson:
-            label = say("next_lesson", title=following.lesson.title)
+            label = say("Next: {title}", title=following.lesson.title)
             st.button(
                 escaped(label),
                 key="next",
@@ -63,9 +64,11 @@ else:
                 args=(1, following.name),
             )
         label, icon = (
-            ("leave", ":material/close_fullscreen:") if state.lesson_present else ("present", ":material/open_in_full:")
+            (say("Leave"), ":material/close_fullscreen:")
+            if state.lesson_present
+            else (say("Present"), ":material/open_in_full:")
         )
-        st.button(say(label), key="present", icon=icon, shortcut="P",
+        st.button(label, key="present", icon=icon, shortcut="P",
                   on_click=lambda: state.update(lesson_present=not state.lesson_present))  # fmt: skip
     if number < last:
         screen.show(lesson, opened.key, number)

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import page
 
-page.set_up("Mask Lab")  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.masks import NATIVE
 from ui import controls, explain, link, notes, query, run_view
@@ -26,13 +27,14 @@ with where, st.container(horizontal=True, vertical_alignment="bottom", gap="smal
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     query_place = st.container(width=150)
     held = compose.choose_where(run_view.layer_names(model, attention), layer)
-title.markdown(f"### Mask Lab\u2002:small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]")
+about = f":small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]"
+title.markdown("### " + say("Mask Lab") + f"\u2002{about}")
 spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
-with guarded("Running both …"):
+with guarded(say("Running both …")):
     spec = first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
-with guarded(f"Running {explain.title_of(model)} …"):
+with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
     mask = canvas.masks_of(now, layer, head)
@@ -50,8 +52,8 @@ with right:
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = drawn(sections.alt, now.name(layer, head), shown, now_view, standard_view)
-    head_picture.show(figure, alt, room="one", zooms=True)
-with said, guarded("Following what each token can know …"):
+    head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True)
+with said, guarded(say("Following what each token can know …")):
     said.html(effect.sentence(now, standard, chosen))
 st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))

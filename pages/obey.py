@@ -6,6 +6,7 @@ from ui import page
 
 page.set_up("Obey")  # first, so that the browser has something to fetch while torch is imported
 
+from model.language import say
 from ui import controls, explain, obey
 from ui import head as head_picture
 from ui.guard import guarded
@@ -21,23 +22,23 @@ if what == "patient":
     with st.sidebar:
         patient = obey.choose_patient()
     obey.share_patient()
-    with guarded(f"Checking {escaped(patient.title)} …"):
+    with guarded(say("Checking {name} …", name=escaped(patient.name))):
         report = obey.of_patient(patient, number_type)
     notes = obey.of_what(patient)
 else:
     model, text = controls.open_page()
     if not text.strip():
-        st.info("Type a text on the left: its first line is what the model reads.")
+        st.info(say("Type a text on the left: its first line is what the model reads."))
         st.stop()
     obey.share(model)
-    with guarded(f"Checking {explain.title_of(model)} …"):
+    with guarded(say("Checking {name} …", name=explain.title_of(model))):
         reading = obey.read(model, text)
         report = obey.of_model(model.name, reading, number_type)
     if reading.cut:
-        notes = f"The first {report.length} tokens of the first line are read."
+        notes = say("The first {count} tokens of the first line are read.", count=report.length)
 
 view = view_of(report)
-st.markdown(f"### Obey\u2002:small[{obey.size(report)}]")
+st.markdown("### " + say("Obey") + f"\u2002:small[{obey.size(report)}]")
 st.html(sentence(view))
 if notes:
     st.markdown(notes)
@@ -46,5 +47,5 @@ head_picture.show(figure, obey.alt(report), room="two", key="obey_figure", on_pi
 st.html(obey.key(report) + named_pairs(view))
 st.html(laws_table(view))
 st.caption(obey.numbers(report))
-with st.expander("How it is measured"):
-    st.markdown(obey.HOW)
+with st.expander(say("How it is measured")):
+    st.markdown(say(obey.HOW))

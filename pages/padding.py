@@ -6,6 +6,7 @@ from ui import page
 
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
+from model.language import say, say_count
 from ui import controls, explain, notes
 from ui.drawn import drawn
 from ui.guard import guarded
@@ -13,12 +14,12 @@ from ui.markdown import escaped
 from ui.padding import choosing, lines, runs, ways
 from viz.formats import amount
 from viz.padding import words
-from viz.padding.grid import grid
+from viz.padding.grid import LOGITS, STATES, grid
 from viz.padding.tables import texts_table
 
 model, text = controls.open_page()
 if model.kind == "encoder-decoder":
-    st.info(choosing.ENCODER_DECODER.format(explain.title_of(model)))
+    st.info(say(choosing.ENCODER_DECODER, model=explain.title_of(model)))
     st.stop()
 
 title = st.empty()
@@ -28,11 +29,16 @@ with guarded():
     own = runs.own_positions(model, found.texts)
 with switches:
     choice, causal = choosing.choose(model, own)
-with guarded(f"Running {explain.title_of(model)} …"):
+with guarded(say("Running {model} …", model=explain.title_of(model))):
     seen = runs.padded(model, found, choice, causal, own)
 texts, shown, cells, tolerance = seen.texts, seen.way, seen.cells, seen.tolerance
-what = "logits" if model.predicts else "last states"
-title.markdown(f"### Padding\u2002:small[{explain.title_of(model)} · {len(texts)} sentences · {cells} cells each]")
+what = LOGITS if model.predicts else STATES
+size = [
+    explain.title_of(model),
+    say_count("{count} sentence", "{count} sentences", len(texts)),
+    say_count("{count} cell each", "{count} cells each", cells),
+]
+title.markdown("### " + say("Padding") + f"\u2002:small[{' · '.join(size)}]")
 sentence = drawn(words.sentence, texts, shown, what)
 sentence_place.html(f'<p class="sentence">{sentence}</p>')
 with noted:
@@ -44,22 +50,25 @@ st.html(drawn(grid, texts, choice.mask, tolerance, what))
 
 left, right = st.columns([1.1, 1], gap="large")
 with left:
-    st.markdown("#### Each sentence against itself alone")
+    st.markdown("#### " + say("Each sentence against itself alone"))
     st.html(drawn(texts_table, texts, tolerance))
     if texts[0].alone is not None:
         st.caption(escaped(words.reading(texts, choice.side)))
 with right:
-    st.markdown("#### Every way to pad, at once")
-    with guarded("Running every other way to pad …"):
+    st.markdown("#### " + say("Every way to pad, at once"))
+    with guarded(say("Running every other way to pad …")):
         every = runs.ways(model, found, causal, own)
     ways.show(every, shown, len(texts), cells)
     st.caption(
-        f"Press a way to see it above. Its number is the largest difference between any sentence's {what} in the batch "
-        f"and alone. Up to {amount(tolerance)} it counts as correct: float32 rounds about as much when the same sums "
-        "run in another order. Framed: the way shown."
-    )
+        say(
+            "Press a way to see it above. Its number is the largest difference between any sentence's {what} in the "
+            "batch and alone. Up to {tolerance} it counts as correct: float32 rounds about as much when the same sums "
+            "run in another order. Framed: the way shown.",
+            what=say(what), tolerance=amount(tolerance),
+        )
+    )  # fmt: skip
 sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown, cells)}</p>')
 
-st.markdown("#### Why")
+st.markdown("#### " + say("Why"))
 st.html(words.listed(drawn(words.reasons, every, causal=causal, cells=cells)))
 choosing.share(model)

@@ -6,6 +6,7 @@ from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
+from model.language import say
 from ui.guard import guarded
 from ui.pixels import choices, look, pictures, write
 
@@ -13,7 +14,7 @@ choices.restore()
 with st.sidebar:
     controls = st.container()
 title, parts, switches = st.columns([0.32, 1, 1.3], vertical_alignment="center")
-title.markdown("### Pixels")
+title.markdown("### " + say("Pixels"))
 with parts:
     part = choices.choose_part()
 with guarded():
@@ -28,9 +29,12 @@ with guarded():
             rows, draw = write.choose_start(), choices.choose_draw()
         found = model.describe()
         st.caption(
-            f"The digits model: {found.layers['self']} layers × {found.heads} heads, {found.parameters:,} parameters, "
-            "a class token and 64 pixels of 8 grey levels, written row by row."
-        )
+            say(
+                "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 "
+                "pixels of 8 grey levels, written row by row.",
+                layers=found.layers["self"], heads=found.heads, parameters=found.parameters,
+            )
+        )  # fmt: skip
     if part == "look":
         with switches:
             causal, scope = look.choose_mask()

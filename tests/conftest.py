@@ -5,6 +5,7 @@ skipped, and say so.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
@@ -15,6 +16,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.gpt2 import save_transformer
+from model.language import spoken
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
 
@@ -57,3 +59,10 @@ def tiny(tiny_folder: Path) -> Model:
 def story() -> Model:
     """The story model that ships. Read-only."""
     return catalog.load("story")
+
+
+@pytest.fixture
+def in_chinese() -> Iterator[None]:
+    """AppTest looks for what a select box shows among its options: in the language of the test, not of the page."""
+    with spoken("zh"):
+        yield

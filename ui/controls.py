@@ -11,22 +11,26 @@ import streamlit as st
 
 from model import catalog
 from model.base import Model, TokenizedText
+from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch
 from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
+from ui.model_found import model_found
 from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
 OTHER = "another"
-SCOPES = {"model": "re-run the model", "layer": "this layer only"}
-SWITCHES = {
-    "causal": "On: no token sees a later one. Off: every token sees the whole text.",
-    "padding": "On: no token looks at the padding that evens out short lines.",
-    "window": "On: in some layers a token sees only its neighbourhood, as this model was trained.",
-    "chunk": "On: in some layers a token sees only the chunk of the text it stands in, as this model was trained.",
+SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
+SIDES = {"left": N_("left"), "right": N_("right")}
+SWITCH_NAMES = {"causal": N_("Causal"), "padding": N_("Padding"), "window": N_("Window"), "chunk": N_("Chunk")}
+SWITCHES = {  # and what they do
+    "causal": N_("On: no token sees a later one. Off: every token sees the whole text."),
+    "padding": N_("On: no token looks at the padding that evens out short lines."),
+    "window": N_("On: in some layers a token sees only its neighbourhood, as this model was trained."),
+    "chunk": N_("On: in some layers a token sees only the chunk of the text it stands in, as this model was trained."),
 }
 OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
 
@@ -50,18 +54,18 @@ def open_model(*own: Callable[[], None]) -> Model:
         name = choose_model()
     with st.container():  # its own place, so that what follows keeps its own whatever is said here
         model = models.get_or_keep(name)
-    st.sidebar.caption(explain.model_found(model))
+    st.sidebar.caption(model_found(model))
     return model
 
 
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     if not text.strip():
-        st.info("Type a text on the left, one sequence a line, or take one of the examples.")
+        st.info(say("Type a text on the left, one sequence a line, or take one of the examples."))
         st.stop()
     with st.sidebar:
         targets = choose_target(model)
-    with guarded(f"Reading with {explain.title_of(model)} …"):
+    with guarded(say("Reading with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, st.session_state.pad, targets)
     with st.sidebar:
         row = choose_row(reading.rows)
@@ -89,9 +93,9 @@ def choose_model() -> str:
     offered = [*catalog.offered(settings), *([] if settings.models else [OTHER])]
     if st.session_state.model not in offered:
         st.session_state.model = offered[0]
-    st.selectbox("Model", offered, format_func=_model_title, key="model", on_change=_start_anew)
+    st.selectbox(say("Model"), offered, format_func=_model_title, key="model", on_change=_start_anew)
     if st.session_state.model == OTHER:
-        st.text_input("Hub id or folder", key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
+        st.text_input(say("Hub id or folder"), key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
     return wanted()
 
 
@@ -103,9 +107,9 @@ def wanted() -> str:
 
 def choose_text() -> str:
     """The text, one row a line."""
-    st.text_area("Text, one sequence a line", key="text", height=140, on_change=_show_all_positions)
-    st.selectbox("Examples", EXAMPLES, index=None, key="example", placeholder="Examples", label_visibility="collapsed",
-                 on_change=_take_example)  # fmt: skip
+    st.text_area(say("Text, one sequence a line"), key="text", height=140, on_change=_show_all_positions)
+    st.selectbox(say("Examples"), EXAMPLES, format_func=say, index=None, key="example", placeholder=say("Examples"),
+                 label_visibility="collapsed", on_change=_take_example)  # fmt: skip
     return read(st.session_state.text)
 
 
@@ -113,7 +117,10 @@ def read(text: str) -> str:
     """What this server reads of a text; under its box stands where that is not all of it."""
     most = Settings.from_environment().characters
     if len(text) > most:
-        st.caption(f":material/info: {len(text):,} characters; this server reads the first {most:,} at the most.")
+        said = say(
+            "{count:,} characters; this server reads the first {most:,} at the most.", count=len(text), most=most
+        )
+        st.caption(f":material/info: {said}")
     return text[:most]
 
 
@@ -122,8 +129,8 @@ def choose_row(rows: list[str]) -> int:
     st.session_state.row = min(max(st.session_state.row, 1), len(rows))
     if len(rows) > 1:
         numbers = range(1, len(rows) + 1)
-        st.selectbox("Row", numbers, format_func=lambda number: f"{number}: {rows[number - 1][:40]}", key="row")
-        st.radio("Pad side", ("left", "right"), key="pad", horizontal=True)
+        st.selectbox(say("Row"), numbers, format_func=lambda number: f"{number}: {rows[number - 1][:40]}", key="row")
+        st.radio(say("Pad side"), list(SIDES), format_func=lambda side: say(SIDES[side]), key="pad", horizontal=True)
     return st.session_state.row - 1
 
 
@@ -131,7 +138,8 @@ def choose_target(model: Model) -> list[str] | None:
     """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
     if model.kind != "encoder-decoder":
         return None
-    st.text_area("Target text, one a line", key="target", height=80, placeholder="left empty, the model writes it")
+    st.text_area(say("Target text, one a line"), key="target", height=80,
+                 placeholder=say("left empty, the model writes it"))  # fmt: skip
     return [line for line in read(st.session_state.target).splitlines() if line.strip()] or None
 
 
@@ -140,7 +148,9 @@ def choose_attention(offered: Sequence[str]) -> str:
     if st.session_state.attention not in offered:
         st.session_state.attention = offered[min(1, len(offered) - 1)]
     if len(offered) > 1:
-        st.segmented_control("Attention", offered, key="attention", required=True)
+        st.segmented_control(
+            say("Attention"), offered, format_func=explain.attention_name, key="attention", required=True
+        )
     return st.session_state.attention
 
 
@@ -149,9 +159,10 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model)
         st.segmented_control(
-            "A lifted mask:", list(SCOPES), format_func=SCOPES.__getitem__, key="scope", required=True, width="content",
-            help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-            "standard run, the chosen layer's weights redone; other layers and the predictions stay.",
+            say("A lifted mask:"), list(SCOPES), format_func=lambda scope: say(SCOPES[scope]), key="scope",
+            required=True, width="content",
+            help=say("Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of "
+            "the standard run, the chosen layer's weights redone; other layers and the predictions stay."),
         )  # fmt: skip
     return spec, st.session_state.scope
 
@@ -186,7 +197,7 @@ def mask_switch(model: Model, name: str) -> None:
     """The switch of a mask that models are trained with; at first as this model was."""
     if st.session_state[name] is None:
         st.session_state[name] = getattr(model.standard, name)
-    st.toggle(name.capitalize(), key=name, help=SWITCHES[name], width="content")
+    st.toggle(say(SWITCH_NAMES[name]), key=name, help=say(SWITCHES[name]), width="content")
 
 
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
@@ -199,10 +210,11 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     others = found.other_layers()
     with st.container(horizontal=True, wrap=False):
         st.selectbox(
-            "Layer", range(layers), key="layer", format_func=lambda shown: str(found.layer_number(attention, shown)),
-            help=f"Numbered as in the network. {others}" if others else None,
+            say("Layer"), range(layers), key="layer",
+            format_func=lambda shown: str(found.layer_number(attention, shown)),
+            help=say("Numbered as in the network. {others}", others=others) if others else None,
         )  # fmt: skip
-        st.selectbox("Head", range(heads), key="head")
+        st.selectbox(say("Head"), range(heads), key="head")
     return st.session_state.layer, st.session_state.head
 
 
@@ -217,9 +229,8 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     if longest <= MOST_TICKS or rows != columns:
         return 0, longest
     st.session_state.positions = (begin, end)
-    label = "Part of the text shown large"
-    help_text = f"Up to {MOST_CELLS} tokens get a cell each; of more, every cell is the largest of several."
-    st.slider(label, 0, longest, key="positions", on_change=_take_positions, help=help_text)
+    about = say("Up to {most} tokens get a cell each; of more, every cell is the largest of several.", most=MOST_CELLS)
+    st.slider(say("Part of the text shown large"), 0, longest, key="positions", on_change=_take_positions, help=about)
     return st.session_state.positions
 
 
@@ -240,11 +251,12 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
 
 def _model_title(name: str) -> str:
     if name == OTHER:
-        return "Another model…"
+        return say("Another model…")
     entry = catalog.ENTRIES.get(name)
     if entry is None:
         return name
-    return entry.title if not entry.megabytes else f"{entry.title} ({entry.megabytes:,} MB)"
+    title = say(entry.title)
+    return title if not entry.megabytes else f"{title} ({entry.megabytes:,} MB)"
 
 
 def _start_anew() -> None:

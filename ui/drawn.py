@@ -17,12 +17,13 @@ Picture = TypeVar("Picture")
 def drawn(make: Callable[P, Picture], *arguments: P.args, **named: P.kwargs) -> Picture:
     """make(*arguments, **named), remembered for everybody in the process.
 
-    make: a function of a module that depends on its arguments alone: pictures, tables and sentences are. Arguments are
-    compared by what they hold, arrays by where they lie in memory: those of results are read-only and stay there, parts
-    of them included. Of an array that is made anew at every rerun the picture is too: remember the array first.
+    make: a function of a module that depends on its arguments and the reader's language alone: pictures, tables and
+    sentences are. Arguments are compared by what they hold, arrays by where they lie in memory: those of results are
+    read-only and stay there, parts of them included. Of an array that is made anew at every rerun the picture is too:
+    remember the array first.
     """
     key = (make, _key(arguments), _key(named))
-    return results.shared().get(key, lambda: make(*arguments, **named))
+    return results.kept(key, lambda: make(*arguments, **named))
 
 
 def _key(value: Any) -> Hashable:

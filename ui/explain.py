@@ -1,32 +1,36 @@
 """The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from model.base import Description, Model, TokenizedText
+from model.base import Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
+from model.language import N_, say, say_count, together
 from model.settings import Settings
 from model.text import TokenBatch
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
+from viz.html import swatch
 from viz.leaks import mean_share
 from viz.loss_words import loss_words
+from viz.masks import mask_name, mask_names
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
 from viz.view import MOST_CELLS, HeadView
 
 NO_PREDICTIONS = {
-    "encoder": "An encoder predicts no next token: it reads a whole text at once. Its attention is all there is.",
-    "decoder": "This model was saved without the layer that predicts tokens. Its attention is all there is.",
+    "encoder": N_("An encoder predicts no next token: it reads a whole text at once. Its attention is all there is."),
+    "decoder": N_("This model was saved without the layer that predicts tokens. Its attention is all there is."),
 }
-FORMULA = """
+FORMULA = N_("""
 A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 
 1. **scaled score**: q · k / √d (some models cap it or add a bias for the distance)
@@ -36,18 +40,20 @@ A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 
 The head's output for a token is the sum of all tokens' values, each times its weight.
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)
-"""
+""")
+BYTE = re.compile("⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩")  # as model/text.py labels what is no whole character
 NOT_MEASURED = float("nan")
-WHY_CAUSAL = "Why causal: a model trained without the mask"
-MISLED = (
+WHY_CAUSAL = N_("Why causal: a model trained without the mask")
+ATTENTIONS = {"self": N_("self"), "encoder": N_("encoder"), "decoder": N_("decoder"), "cross": N_("cross")}
+MISLED = N_(
     "This model was trained under its standard masks and met no others: what a lifted mask lets in is new to it, and "
     "can mislead it."
 )
-OVERVIEW = (
+OVERVIEW = N_(
     "Every head, colours from 0 to 1; L4 H0 is layer 4, head 0, both counted from 0. Click one to see it large; or "
     "arrow keys and Enter."
 )
-NATS = "A token's loss is −ln of the probability that it was given, in nats: 0 is certainty, 2.3 is one in ten."
+NATS = N_("A token's loss is −ln of the probability that it was given, in nats: 0 is certainty, 2.3 is one in ten.")
 
 
 def title_of(model: Model) -> str:
@@ -60,32 +66,73 @@ def plain_title(model: Model) -> str:
     return Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name
 
 
+def attention_name(name: str) -> str:
+    """One of a model's attentions, as it is shown."""
+    return say(ATTENTIONS[name])
+
+
 def size(batch: TokenBatch, row: int) -> str:
     """How long the row is."""
     real = int(batch.keep[row].sum())
     padding = batch.ids.shape[1] - real
-    return f"{real} tokens" + (f" + {padding} padding" if padding else "")
+    tokens = say_count("{count} token", "{count} tokens", real, count=real)
+    return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
 def limits(model: Model, reading: TokenizedText) -> list[str]:
     """A sentence for everything of the text that is not shown."""
     batch = reading.batch
-    notes = _cuts(model, batch.cut, "Row") if batch.source is None else []
-    if batch.source is not None:
-        notes = _cuts(model, batch.source.cut, "Source row") + _cuts(model, batch.cut, "Target row")
+    if batch.source is None:
+        notes = _cuts(model, batch.cut, N_(
+            "{model} reads at most {most:,} tokens. Row {row} shows the first {most:,}; its last {count:,} characters "
+            "are cut, from “{beginning}” on."
+        ))  # fmt: skip
+    else:
+        notes = _cuts(model, batch.source.cut, N_(
+            "{model} reads at most {most:,} tokens. Source row {row} shows the first {most:,}; its last {count:,} "
+            "characters are cut, from “{beginning}” on."
+        )) + _cuts(model, batch.cut, N_(
+            "{model} reads at most {most:,} tokens. Target row {row} shows the first {most:,}; its last {count:,} "
+            "characters are cut, from “{beginning}” on."
+        ))  # fmt: skip
     if reading.rows_left_out:
         notes.append(
-            f"Shown are the first {len(reading.rows):,} lines, {reading.rows_left_out:,} more are left out: "
-            f"the page takes {Settings.from_environment().rows} lines at the most, fewer when they are long."
+            say(
+                "Shown are the first {count:,} lines, {left:,} more are left out: the page takes {most} lines at the "
+                "most, fewer when they are long.",
+                count=len(reading.rows),
+                left=reading.rows_left_out,
+                most=Settings.from_environment().rows,
+            )
         )
-    return notes
+    return notes + _in_bytes(model, reading.batch if reading.batch.source is None else reading.batch.source)
 
 
-def _cuts(model: Model, cuts: tuple[str, ...], what: str) -> list[str]:
+def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
+    """Of the first row whose characters are for the most part none that the tokenizer has tokens for."""
+    for row, (pieces, keep) in enumerate(zip(batch.pieces, batch.keep.tolist(), strict=True), 1):
+        real = [piece for piece, kept in zip(pieces, keep, strict=True) if kept]
+        count = sum(BYTE.fullmatch(piece) is not None for piece in real)
+        if 2 * count > len(real):
+            example = next(piece for piece in real if BYTE.fullmatch(piece))
+            return [
+                say("{model} has no tokens for most of what row {row} is written with: {count:,} of its {tokens:,} "
+                    "tokens are bytes of characters, such as {example}.",
+                    model=title_of(model), row=row, count=count, tokens=len(real), example=example)
+            ]  # fmt: skip
+    return []
+
+
+def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
     return [
-        f"{title_of(model)} reads at most {model.context:,} tokens. "
-        f"{what} {number} shows the first {model.context:,}; its last {len(cut):,} characters are cut, "
-        f"from “{escaped(_beginning(cut))}” on."
+        say(
+            sentence,
+            model=title_of(model),
+            most=model.context,
+            row=number,
+            count=len(cut),
+            beginning=escaped(_beginning(cut)),
+        )
         for number, cut in enumerate(cuts, 1)
         if cut
     ]
@@ -142,94 +189,82 @@ def leaks(survey: Survey, layer: int, head: int) -> tuple[Leak, Leak]:
     return one, Leak(mean_share(survey.future), mean_share(survey.padding))
 
 
-def model_found(model: Model) -> str:
-    """What was found in the model, in a few lines."""
-    found = model.describe()
-    layers = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
-    masks = ", ".join(found.masks)
-    if found.window is not None:
-        masks += f" ({found.window} positions, in {found.windowed} layers)"
-    if found.other_layers():
-        masks += f". {found.other_layers().rstrip('.')}"
-    millions = found.parameters / 1e6
-    size = f"{millions:,.0f} M parameters" if millions >= 10 else f"{millions:.2g} M parameters"
-    context = f"context {found.context:,}" + (
-        f", {model.context:,} of it here" if model.context < found.context else ""
-    )
-    article = "an" if found.kind.startswith("e") else "a"
-    what = f"{article} {found.kind} of {size} ({found.architecture})"
-    precision = f", {found.precision}" if found.precision else ""
-    return f"{title_of(model)}: {what}, {layers} layers, {_heads(found)}, {context}{precision}. Masks: {masks}."
-
-
-def _heads(found: Description) -> str:
-    """One number where all attentions have as many, else one for each."""
-    parts = found.heads_by_part or {"self": (found.heads, found.key_value_heads)}
-    queries = {name: heads for name, (heads, _) in parts.items()}
-    keys = {name: heads for name, (_, heads) in parts.items()}
-    shared = f" sharing {_total(keys)} key-value heads" if keys != queries else ""
-    return f"{_total(queries)} heads{shared}"
-
-
-def _total(counts: dict[str, int]) -> str:
-    return _counts(counts) if len(set(counts.values())) > 1 else f"{next(iter(counts.values()))}"
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return " + ".join(f"{count} {name}" for name, count in counts.items())
-
-
 def sharing(look: RunView, layer: int, head: int) -> str:
     """Which query heads share the chosen one's keys and values; nothing where none does."""
     heads = run_view.shape(look.model, look.run.attention)[1]
     group = heads // look.shown(layer, head).key_value_heads
     others = [str(other) for other in range(heads) if other // group == head // group and other != head]
-    return f"Head {head} reads key-value head {head // group}, as do {', '.join(others)}. " if others else ""
+    if not others:
+        return ""
+    listed = say(", ").join(others)
+    return say(
+        "Head {head} reads key-value head {group}, as do {others}.", head=head, group=head // group, others=listed
+    )
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:
     """The heatmap for whoever cannot see it: its size, where its weight is, and what is blocked."""
     blocked = view.any_blocked()
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
-    masks = " and ".join(name for name, mask in view.blocked.items() if mask.any()) or "no mask"
-    beside = " Beside it the same head with the standard masks, and the difference." if changed else ""
-    largest = f"query {view.first + query} ({view.queries[query]}) on key {view.first_key + key} ({view.keys[key]})"
-    return (
-        f"Attention of {name}, {view.weights.shape[0]} queries by {view.weights.shape[1]} keys. The largest weight, "
-        f"{view.weights.max():.2f}, is that of {largest}. "
-        f"{percent(float(blocked.mean()))} of the cells are blocked, by {masks}.{beside}"
-    )
+    parts = [
+        say(
+            "Attention of {head}, {queries} queries by {keys} keys. The largest weight, {weight:.2f}, is that of query "
+            "{query} ({looker}) on key {key} ({looked}).",
+            head=name,
+            queries=view.weights.shape[0],
+            keys=view.weights.shape[1],
+            weight=view.weights.max(),
+            query=view.first + query,
+            looker=view.queries[query],
+            key=view.first_key + key,
+            looked=view.keys[key],
+        )
+    ]
+    if blocked.any():
+        masks = mask_names(name for name, mask in view.blocked.items() if mask.any())
+        share = percent(float(blocked.mean()))
+        parts.append(say("{share} of the cells are blocked, by {masks}.", share=share, masks=masks))
+    else:
+        parts.append(say("No cell is blocked."))
+    if changed:
+        parts.append(say("Beside it the same head with the standard masks, and the difference."))
+    return together(parts)
 
 
 def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:
     """The means of the two curves."""
-    return f"Loss per token. The mean is {_mean(now)} nats now and {_mean(standard)} under the standard masks."
+    means = {"now": _mean(now), "standard": _mean(standard)}
+    return say("Loss per token. The mean is {now} nats now and {standard} under the standard masks.", **means)
 
 
 def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:
     """The means of the two curves, in one line."""
-    return f"Loss per token, mean {_mean(now)} nats" + (f" now, {_mean(standard)} standard" if changed else "")
+    if changed:
+        return say("Loss per token, mean {now} nats now, {standard} standard", now=_mean(now), standard=_mean(standard))
+    return say("Loss per token, mean {now} nats", now=_mean(now))
 
 
 def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOURS, sharing: str = "") -> str:
     """HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
-    parts = [f"{sharing}{colours.words(zmax, sides=len(views) > 1)}"]
+    parts = [*([sharing] if sharing else []), colours.words(zmax, sides=len(views) > 1)]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
-    swatches = [f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in names]
-    parts.append(
-        f"Hatched cells are blocked by {', '.join(swatches)}: no weight can be there."
-        if names
-        else "No cell is blocked."
-    )
+    if names:
+        masks = say(", ").join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
+        parts.append(say("Hatched cells are blocked by {masks}: no weight can be there.", masks=masks))
+    else:
+        parts.append(say("No cell is blocked."))
     if any(view.any_blocked().all(1).any() for view in views):
-        parts.append("A row with nothing to attend to gets weight 0 everywhere and adds nothing.")
+        parts.append(say("A row with nothing to attend to gets weight 0 everywhere and adds nothing."))
     longest = max(views[0].weights.shape)
     if longest > MOST_CELLS:
-        step = math.ceil(longest / MOST_CELLS)
         parts.append(
-            f"Each cell is the largest of {step} × {step} weights: {longest} tokens are too many for a screen."
+            say(
+                "Each cell is the largest of {step} × {step} weights: {count} tokens are too many for a screen.",
+                step=math.ceil(longest / MOST_CELLS),
+                count=longest,
+            )
         )
-    return f'<p class="key">{" ".join(parts)}</p>'
+    return f'<p class="key">{together(parts)}</p>'
 
 
 def _mean(losses: np.ndarray) -> str:

@@ -7,12 +7,13 @@ from contextvars import ContextVar
 import streamlit as st
 import torch
 
+from model.language import N_, say
 from ui.markdown import escaped
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
-NO_MEMORY = "There was not enough memory for this. Try a shorter text, fewer lines or a smaller model"
+NO_MEMORY = N_("There was not enough memory for this. Try a shorter text, fewer lines or a smaller model")
 ALLOCATOR = (  # what torch's RuntimeErrors then say
-    "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",
+    "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",  # not shown
 )  # fmt: skip
 
 _words: ContextVar[str] = ContextVar("_words", default="")
@@ -20,11 +21,11 @@ _words: ContextVar[str] = ContextVar("_words", default="")
 
 def problem_in(error: Exception) -> str | None:
     """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend."""
-    words = str(error).strip().rstrip(".")
+    words = str(error).strip().rstrip(".。")
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
     ):
-        return NO_MEMORY
+        return say(NO_MEMORY)
     return (words or type(error).__name__) if isinstance(error, TROUBLE) else None
 
 
@@ -42,7 +43,7 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
         if problem is None:
             raise
         on_trouble()
-        st.error(f"{escaped(problem)}.", icon=":material/error:")
+        st.error(say("{problem}.", problem=escaped(problem)), icon=":material/error:")
         st.stop()
     finally:
         _words.reset(before)

@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from model.language import say
 from ui import page
 from ui.heard import heard
 from ui.link import ZOOM
@@ -85,7 +86,8 @@ def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, 
     if any(begin >= end for begin, end in part) or part == (rows, columns):
         return rows, columns
     (top, bottom), (left, right) = part
-    st.button(f"Show all: these are queries {top}–{bottom - 1} and keys {left}–{right - 1}", key="zoom_out",
+    shown = {"top": top, "bottom": bottom - 1, "left": left, "right": right - 1}
+    st.button(say("Show all: these are queries {top}–{bottom} and keys {left}–{right}", **shown), key="zoom_out",
               icon=":material/zoom_out_map:", on_click=lambda: st.session_state.update(zoom=None))  # fmt: skip
     return part
 
@@ -101,7 +103,8 @@ def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) ->
         return part
     chosen = st.session_state.get("show_padding")
     st.session_state.padding_shown = bool(not masked or keep.mean() >= LEAST_OWN) if chosen is None else chosen
-    st.toggle("Show padding", key="padding_shown", on_change=_take, help="The rows and columns of the padding tokens.")
+    st.toggle(say("Show padding"), key="padding_shown", on_change=_take,
+              help=say("The rows and columns of the padding tokens."))  # fmt: skip
     begin, end = max(part[0], int(own[0])), min(part[1], int(own[-1]) + 1)
     return part if st.session_state.padding_shown or begin >= end else (begin, end)
 

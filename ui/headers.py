@@ -8,7 +8,7 @@ POLICY = {
     "default-src": "'self'",
     "script-src": "'self' 'unsafe-inline' blob:",
     "style-src": "'self' 'unsafe-inline'",
-    "img-src": "'self' data: blob:",
+    "img-src": "'self' data: blob:",  # not shown
     "font-src": "'self' data:",
     "worker-src": "'self' blob:",
     "object-src": "'none'",

@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
-from ui import choices
+from model.language import say
+from ui import choices, speech
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
@@ -32,7 +33,7 @@ def _rounded(value: Any) -> int | None:
     try:
         return _whole(value)
     except OverflowError:
-        raise ValueError("expected a finite number") from None
+        raise ValueError("expected a finite number") from None  # not shown
 
 
 Whole = Annotated[int, BeforeValidator(_rounded)]
@@ -62,12 +63,13 @@ class Link(BaseModel):
         return cls.model_validate(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
     def parameters(self) -> dict[str, str]:
-        """What differs from the defaults."""
-        return {
+        """What differs from the defaults, and the language where it was chosen."""
+        chosen = {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.model_dump(exclude_defaults=True, by_alias=True).items()
             if value is not None
         }
+        return chosen | speech.in_links()
 
     def write(self) -> None:
         """Put the choices into the URL."""
@@ -126,7 +128,7 @@ class View(TextLink):
     query: Whole | None = None  # the query that is looked at
     key: Whole | None = None  # and the key, of a cell
     view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
-    picture: Literal["head", "every", "arcs", "tokens", "bars"] = "head"  # of Export
+    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried"] = "head"  # of Export
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
     heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head
@@ -147,23 +149,29 @@ def write(view: Link) -> None:
 def share(view: Link) -> None:
     """Keep the URL true to the view; offer links in a popover."""
     write(view)
-    place = st.popover("Link to this view", icon=":material/link:", width="stretch", key="link", on_change="rerun")
+    place = st.popover(say("Link to this view"), icon=":material/link:", width="stretch", key="link", on_change="rerun")
     if not place.open:
         return
     bare, whole = _with_and_without(view)
     with place:
-        st.caption("Every choice of this page" + (", without the text." if view.TEXT else "."))
+        st.caption(
+            say("Every choice of this page, without the text.") if view.TEXT else say("Every choice of this page.")
+        )
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
             return
         if whole.fits():
-            st.caption("With the text, readable by whoever gets the link.")
+            st.caption(say("With the text, readable by whoever gets the link."))
             st.code(whole.address(), language=None, wrap_lines=True)
         else:
             length = len(urlencode(whole.parameters()))
             st.caption(
-                f"A link holds at most {LONGEST_LINK:,} characters; with this text, as links spell it, it would have "
-                f"{length:,}. Shorten the text to share it."
+                say(
+                    "A link holds at most {most:,} characters; with this text, as links spell it, it would have "
+                    "{length:,}. Shorten the text to share it.",
+                    most=LONGEST_LINK,
+                    length=length,
+                )
             )
 
 

@@ -14,6 +14,7 @@ from model import catalog
 from model.base import Model
 from model.errors import TooLarge
 from model.jobs.models import LoadedModels
+from model.language import language, say
 from model.settings import Settings
 from ui import results
 from ui.guard import TROUBLE, problem_in
@@ -46,7 +47,7 @@ def get(name: str) -> Model:
     found = loaded().find(name)
     if found is not None:
         return found
-    with st.spinner(f"Loading {escaped(name)} …", show_time=True):
+    with st.spinner(say("Loading {model} …", model=escaped(name)), show_time=True):
         if st.session_state.get("agreed_download") == name:
             _download(name)
         return _load(name)
@@ -62,8 +63,9 @@ def _load(name: str) -> Model:
         if line is None:
             box = place.container()
             line = box.empty()
-            box.button("Stop loading", key=f"stop_loading_{name}", icon=":material/stop:", on_click=_stop, args=(name,))
-        line.caption(escaped(words or "waiting for another model's load"))
+            box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=_stop,
+                       args=(name,))  # fmt: skip
+        line.caption(escaped(words or say("waiting for another model's load")))
 
     model = loaded().load(name, settings(), show)
     place.empty()
@@ -71,12 +73,22 @@ def _load(name: str) -> Model:
 
 
 def _stop(name: str) -> None:
-    st.session_state.failure = f"The loading of {name} was stopped"
+    _fail(say("The loading of {model} was stopped", model=name))
+
+
+def _fail(problem: str) -> None:
+    """Remember it until the reader tries again, chooses otherwise or reads in another language."""
+    st.session_state.failure = language(), problem
+
+
+def _failure() -> str | None:
+    spoken, problem = st.session_state.get("failure") or (language(), None)
+    return problem if spoken == language() else None
 
 
 def get_or_keep(name: str) -> Model:
     """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
-    problem = st.session_state.get("failure") if name else "Name a model: its id on the Hugging Face hub, or a folder."
+    problem = _failure() if name else say("Name a model: its id on the Hugging Face hub, or a folder.")
     if problem is None:
         try:
             size = 0 if loaded().find(name) else _download_size(name)
@@ -86,16 +98,20 @@ def get_or_keep(name: str) -> Model:
                 return model
             _check_disk(name, size)
         except Exception as error:
-            problem = st.session_state.failure = problem_in(error)
+            problem = problem_in(error)
             if problem is None:
                 raise
+            _fail(problem)
         else:
             return _ask(name, size)
     kept = _kept()
-    words = escaped(problem.rstrip("."))
-    st.error(f"{words}. Until then this page shows the {escaped(kept.name)} model.", icon=":material/error:")
+    words = escaped(problem.rstrip(".。"))
+    st.error(
+        say("{problem}. Until then this page shows the {model} model.", problem=words, model=escaped(kept.name)),
+        icon=":material/error:",
+    )
     if name:
-        st.button("Try again", on_click=forget_failure)
+        st.button(say("Try again"), on_click=forget_failure)
     return kept
 
 
@@ -108,11 +124,16 @@ def _ask(name: str, size: int) -> Model:
     """Let the reader decide about a download; meanwhile the model they had."""
     kept = _kept()
     st.info(
-        f"{escaped(name)} is not on this machine: {size / 1e6:,.0f} MB would be downloaded from the Hugging Face hub, "
-        f"once, and kept on the disk. Until then this page shows the {escaped(kept.name)} model.",
+        say(
+            "{name} is not on this machine: {size:,.0f} MB would be downloaded from the Hugging Face hub, "
+            "once, and kept on the disk. Until then this page shows the {model} model.",
+            name=escaped(name),
+            size=size / 1e6,
+            model=escaped(kept.name),
+        ),
         icon=":material/download:",
     )
-    st.button(f"Download {size / 1e6:,.0f} MB", key="download", icon=":material/download:",
+    st.button(say("Download {size:,.0f} MB", size=size / 1e6), key="download", icon=":material/download:",
               on_click=lambda: st.session_state.update(agreed_download=name))  # fmt: skip
     return kept
 
@@ -121,19 +142,23 @@ def _download(name: str) -> None:
     """With progress and a stop: any press ends the script, and with it the download. One at a time in this process."""
     lock = _one_download()
     if not lock.acquire(blocking=False):
-        raise TooLarge("Another download is going on, and there is one at a time. Try again when it is done")
+        raise TooLarge(say("Another download is going on, and there is one at a time. Try again when it is done"))
     place = st.container()
     try:
         bar = place.empty()
-        place.button("Stop the download", key="stop_download", icon=":material/stop:",
+        place.button(say("Stop the download"), key="stop_download", icon=":material/stop:",
                      on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
 
         began = monotonic()
 
         def show(file: str, done: int, total: int) -> None:
             share = min(done / total, 1.0) if total else 0.0
-            so_far = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB, {monotonic() - began:.0f} s"
-            bar.progress(share, f"{escaped(name)}: {escaped(file)}, {so_far}")
+            words = say(
+                "{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s",
+                model=escaped(name), file=escaped(file), done=done / 1e6, total=total / 1e6,
+                seconds=monotonic() - began,
+            )  # fmt: skip
+            bar.progress(share, words)
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)
@@ -146,7 +171,7 @@ def _download_size(name: str) -> int:
     """Asked of the hub once for each name that this reader chooses."""
     asked, size = st.session_state.get("download_size", ("", 0))
     if asked != name or not size:
-        with st.spinner(f"Asking the hub for {escaped(name)} …", show_time=True):
+        with st.spinner(say("Asking the hub for {model} …", model=escaped(name)), show_time=True):
             size = catalog.download_size(name, settings(), lambda *_: results.still_wanted())
         st.session_state.download_size = name, size
     return size
@@ -161,8 +186,13 @@ def _check_disk(name: str, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size + SPARE_BYTES > free:
         raise TooLarge(
-            f"{name} has {size / 1e9:.1f} GB to download, and the disk has {free / 1e9:.1f} GB free. "
-            "Choose a smaller model, or make room"
+            say(
+                "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. "
+                "Choose a smaller model, or make room",
+                model=name,
+                size=size / 1e9,
+                free=free / 1e9,
+            )
         )
 
 

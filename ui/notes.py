@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from model.language import say
+
 
 def show(sentences: Sequence[str]) -> None:
     """Markdown sentences; one alone stands there as it is, several open from a line that says how many. None: nothing.
@@ -13,5 +15,5 @@ def show(sentences: Sequence[str]) -> None:
     if len(sentences) == 1:
         st.caption(f":material/info: {sentences[0]}")
     elif sentences:
-        with st.expander(f"{len(sentences)} notes on what is shown", icon=":material/info:"):
+        with st.expander(say("{count} notes on what is shown", count=len(sentences)), icon=":material/info:"):
             st.markdown("\n".join(f"- {sentence}" for sentence in sentences))

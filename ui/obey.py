@@ -12,10 +12,11 @@ from model import catalog
 from model.base import Model, files_key
 from model.bug_clinic.bugs import BUGS
 from model.jobs.background import Background
+from model.language import N_, language, say, say_count, together
 from model.obey.check import Progress, check
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
-from model.obey.patients import Patient
+from model.obey.reported import Patient
 from model.obey.ward import everyone
 from model.settings import Settings
 from ui import choices, controls, link, results
@@ -23,14 +24,16 @@ from ui.markdown import escaped
 from viz.obey import MARK
 
 ALL = everyone(BUGS)
-WHATS = {"model": "A model", "patient": "A patient"}
+WHATS = {"model": N_("A model"), "patient": N_("A patient")}
 TYPES = ("float32", "bfloat16")
+KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # of report.kind
 MOST_TOKENS = 48  # of the text that is read
 MOST_MEGABYTES = 600  # of weights: more would take minutes here
 SECONDS = 90.0
-WAITING = "Another reader has begun this very check …"
+LOADING = N_("Loading …")
+WAITING = N_("Another reader has begun this very check …")
 BETWEEN = 0.1  # seconds from one look at the progress to the next
-HOW = """
+HOW = N_("""
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
 and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
@@ -40,7 +43,7 @@ A token whose change arrives nowhere proves nothing, so each must be seen to arr
 The other laws compare two ways to the same number: a row alone and in a padded batch, packed documents and each alone,
 step by step through the cache and all at once, one attention kernel and another, training mode without dropout and
 eval mode.
-"""
+""")
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,21 @@ def share(model: Model) -> None:
 
 def choose_what() -> str:
     """A model, or a patient."""
-    st.segmented_control("Check", list(WHATS), format_func=WHATS.__getitem__, key="what", required=True)
+    st.segmented_control(
+        say("Check"), list(WHATS), format_func=lambda what: say(WHATS[what]), key="what", required=True
+    )
     return st.session_state.what
 
 
 def choose_patient() -> Patient:
     """One of the small modules."""
-    st.selectbox("Patient", list(ALL), format_func=lambda key: ALL[key].title, key="patient")
+    st.selectbox(say("Patient"), list(ALL), format_func=lambda key: ALL[key].name, key="patient")
     return ALL[st.session_state.patient]
 
 
 def choose_type() -> str:
     """The number type that it is computed in."""
-    st.selectbox("Number type", TYPES, key="number_type")
+    st.selectbox(say("Number type"), TYPES, key="number_type")
     return st.session_state.number_type
 
 
@@ -109,7 +114,7 @@ def read(model: Model, text: str) -> Reading:
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
     many = int(batch.keep[0].sum())
     if many < 2:
-        raise CannotCheck("a check needs a text of two tokens at least")
+        raise CannotCheck(say("a check needs a text of two tokens at least"))
     kept = min(many, MOST_TOKENS)
     return Reading(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
@@ -124,13 +129,14 @@ def of_model(name: str, reading: Reading, number_type: str) -> Report:
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
     if size > MOST_MEGABYTES:
         raise CannotCheck(
-            f"{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check {name}"
-        )
+            say("{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check {name}",
+                name=name, size=size)
+        )  # fmt: skip
 
     def make(show: Progress) -> Report:
-        given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
+        given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS, language())
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
-        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else ("Loading …", 0.0))))
+        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (LOADING, 0.0))))
 
     return _with_progress(("obey", files_key(name, folder), reading, number_type), make)
 
@@ -140,33 +146,33 @@ def of_patient(patient: Patient, number_type: str) -> Report:
 
     def make(show: Progress) -> Report:
         module = patient.make().to(getattr(torch, number_type))
-        return check(module, name=patient.title, seconds=SECONDS, progress=show)
+        return check(module, name=patient.name, seconds=SECONDS, progress=show)
 
     return _with_progress(("obey", patient.key, number_type), make)
 
 
 def _with_progress(key: tuple[Hashable, ...], make: Callable[[Progress], Report]) -> Report:
     """The report of this key. While it is made: how far it is, and a button that ends it before its next forward."""
-    kept = results.shared().find(key)
+    kept = results.find(key)
     if kept is not None:
         return kept
     place, name = st.empty(), repr(key)
     if st.session_state.get("obey_stopped") == name:
-        place.button("Stopped. Check it after all", on_click=_stop, args=("",), icon=":material/play_arrow:")
+        place.button(say("Stopped. Check it after all"), on_click=_stop, args=("",), icon=":material/play_arrow:")
         st.stop()
     with place.container(horizontal=True, vertical_alignment="center"):
-        bar = st.progress(0.0, "Loading …")
-        st.button("Stop", on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
+        bar = st.progress(0.0, say(LOADING))
+        st.button(say("Stop"), on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
     shown = 0.0
 
     def show(law: str, share: float) -> None:
         nonlocal shown
         if time.monotonic() - shown > BETWEEN:
-            bar.progress(share, law)  # where Streamlit leaves this run if the reader has asked for another
+            bar.progress(share, say(law))  # where Streamlit leaves this run if the reader has asked for another
             shown = time.monotonic()
 
     try:
-        return results.shared().get(key, lambda: make(show), lambda: show(WAITING, 0.0))
+        return results.kept(key, lambda: make(show), lambda: show(WAITING, 0.0))
     finally:
         place.empty()
 
@@ -177,41 +183,47 @@ def _stop(name: str) -> None:
 
 def of_what(patient: Patient) -> str:
     """Markdown: what a patient is, and which law should name it."""
-    where = f" Seen in {escaped(patient.reported)}." if patient.reported else ""
-    return f"{escaped(patient.words)}{where}"
+    what = escaped(say(patient.said))
+    if not patient.reported:
+        return what
+    return together([what, say("Seen in {place}.", place=escaped(say(patient.reported)))])
 
 
 def size(report: Report) -> str:
     """The line beside the title."""
-    return escaped(
-        f"{report.name} · {report.kind} · {report.dtype} · {report.kernel} · {report.length} tokens · "
-        f"declared: {report.declared}"
-    )
+    length = say_count("{count} token", "{count} tokens", report.length)
+    declared = say("declared: {mask}", mask=report.declared)
+    return escaped(" · ".join([report.name, say(report.kind), report.dtype, report.kernel, length, declared]))
 
 
 def key(report: Report) -> str:
     """HTML: what the marks mean, those that are in the picture."""
     mask = report.mask
-    parts = ["hatched: declared closed"]
+    parts = [say("hatched: declared closed")]
     if mask is not None and mask.leaks.any():
-        parts.append(f'<span style="color:{MARK}">×</span> reaches, though declared closed')
+        parts.append(f'<span style="color:{MARK}">×</span> ' + say("reaches, though declared closed"))
     if mask is not None and mask.silent.any():
-        parts.append(f'<span style="color:{MARK}">○</span> declared open, not seen to reach')
+        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, not seen to reach"))
     return f'<p class="key">{" · ".join(parts)}</p>'
 
 
 def numbers(report: Report) -> str:
     """The caption under the table."""
     rows, runs = amount_text(report.noise.beside), amount_text(report.noise.across)
-    return (
+    return say(
         "Most: the largest violation, in logits (of gradients, in their own units). Tolerated: what rounding may come "
-        f"to, {rows} between rows of one run and {runs} between runs of other shapes. Seed {report.seed}, "
-        f"{report.forwards} forwards, {report.seconds:.1f} s."
-    )
+        "to, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, {forwards} forwards, "
+        "{seconds:.1f} s.",
+        rows=rows, runs=runs, seed=report.seed, forwards=report.forwards, seconds=report.seconds,
+    )  # fmt: skip
 
 
 def alt(report: Report) -> str:
     """The picture in words."""
     mask = report.mask
     leaks = 0 if mask is None else int(mask.leaks.sum())
-    return f"Measured and declared mask of {report.name}, {report.length} by {report.length}; {leaks} pairs leak."
+    return say_count(
+        "Measured and declared mask of {name}, {length} by {length}; {count} pair leaks.",
+        "Measured and declared mask of {name}, {length} by {length}; {count} pairs leak.",
+        leaks, name=report.name, length=report.length,
+    )  # fmt: skip

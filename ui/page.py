@@ -6,33 +6,34 @@ from pathlib import Path
 
 import streamlit as st
 
-from ui import at_once, choices
+from model.language import N_, language, say
+from ui import at_once, choices, speech
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 from viz.room import MARGIN, TWO, WIDE
 
 ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
 
 SECTIONS = {  # each with its pages in the order in which they are read
-    "Explore": {
-        "app.py": ("Explore", ":material/grid_view:"),
-        "pages/mask_lab.py": ("Mask Lab", ":material/draw:"),
-        "pages/layers.py": ("Across layers", ":material/layers:"),
-        "pages/ablation.py": ("Heads off", ":material/power_settings_new:"),
-        "pages/compare.py": ("A and B", ":material/compare:"),
-        "pages/head_atlas.py": ("Head atlas", ":material/scatter_plot:"),
+    N_("Explore"): {
+        "app.py": (N_("Explore"), ":material/grid_view:"),
+        "pages/mask_lab.py": (N_("Mask Lab"), ":material/draw:"),
+        "pages/layers.py": (N_("Across layers"), ":material/layers:"),
+        "pages/ablation.py": (N_("Heads off"), ":material/power_settings_new:"),
+        "pages/compare.py": (N_("A and B"), ":material/compare:"),
+        "pages/head_atlas.py": (N_("Head atlas"), ":material/scatter_plot:"),
     },
-    "Learn": {
-        "pages/lessons.py": ("Lessons", ":material/school:"),
-        "pages/why_causal.py": ("Why causal", ":material/visibility_off:"),
-        "pages/padding.py": ("Padding", ":material/align_horizontal_right:"),
-        "pages/generation.py": ("Generation", ":material/play_arrow:"),
-        "pages/cross_attention.py": ("Cross-attention", ":material/compare_arrows:"),
-        "pages/pixels.py": ("Pixels", ":material/grid_on:"),
-        "pages/bug_clinic.py": ("Bug clinic", ":material/bug_report:"),
+    N_("Learn"): {
+        "pages/lessons.py": (N_("Lessons"), ":material/school:"),
+        "pages/why_causal.py": (N_("Why causal"), ":material/visibility_off:"),
+        "pages/padding.py": (N_("Padding"), ":material/align_horizontal_right:"),
+        "pages/generation.py": (N_("Generation"), ":material/play_arrow:"),
+        "pages/cross_attention.py": (N_("Cross-attention"), ":material/compare_arrows:"),
+        "pages/pixels.py": (N_("Pixels"), ":material/grid_on:"),
+        "pages/bug_clinic.py": (N_("Bug clinic"), ":material/bug_report:"),
     },
-    "Tools": {
-        "pages/obey.py": ("Obey", ":material/rule:"),
-        "pages/export.py": ("Export", ":material/download:"),
+    N_("Tools"): {
+        "pages/obey.py": (N_("Obey"), ":material/rule:"),
+        "pages/export.py": (N_("Export"), ":material/download:"),
     },
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
@@ -62,6 +63,10 @@ STYLE = """
   .st-key-nav > ::before { display: block; font-size: .8rem; font-weight: 600; opacity: .8; padding: .7rem .5rem 0; }
   .st-key-nav :is(a, .stPageLink) { height: 1.6rem; min-height: 0; margin: 0; padding: 0 .5rem; }
   .st-key-nav > [data-testid="stElementContainer"] { margin: 0; }
+  .st-key-nav > .st-key-language_switch { /* in the strip of the sidebar's header, beside its button */
+    position: absolute; z-index: 1; top: .3rem; left: 1.4rem; width: auto; }
+  .st-key-language_switch button { height: 1.6rem; min-height: 0; padding: 0 .55rem; }
+  .st-key-language_switch button p { font-size: .8rem; }
   [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"] { gap: .7rem; }
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
@@ -70,8 +75,9 @@ STYLE = """
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
   table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
-  .st-key-composed.stVerticalBlock { display: grid; grid-template-columns: .8fr 1.2fr 1.1fr 1.25fr; gap: .25rem 1rem;
-    align-items: center; }
+  .st-key-composed { row-gap: .25rem; column-gap: 1.4rem; }
+  .st-key-composed :is([data-testid="stTextInputRootElement"], [data-testid="stNumberInputContainer"]) {
+    height: 1.75rem; min-height: 0; }
   .swatch, SWITCHES {
     content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
     align-self: center; vertical-align: -.05em; }
@@ -83,15 +89,18 @@ STYLE = """
   [data-testid="stCaptionContainer"] p { color: inherit; }
   [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
   [data-testid="stWidgetLabel"] p { color: light-dark(#1F2328, #E6E8EB) !important; }
-  [data-testid="stBaseButton-primary"] p { color: light-dark(#FFFFFF, #14171C); }
+  [data-testid="stBaseButton-primary"]:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
   [data-testid="stMarkdownContainer"] h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   ROOMS
   [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
   [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .js-plotly-plot text { fill: currentColor !important; }
+  [data-testid="stLayoutWrapper"]:has(> * > [data-testid="stElementContainer"]:only-child > .stEmpty) { display: none; }
+  [data-testid="stMultiSelect"] [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
+  [data-testid="stCode"] .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
+  [data-testid="stCode"] .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
-  @media (max-width: 640px) { .st-key-composed.stVerticalBlock { grid-template-columns: 1fr 1fr; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
 """
@@ -111,20 +120,22 @@ def _room(name: str, wide: float) -> str:
 
 
 def set_up(title: str) -> None:
-    """Call first on every page."""
+    """Call first on every page. title: its name in PAGES."""
     at_once.no_delay()
     choices.begin_page(title)
-    st.set_page_config(f"Unmask · {title}", ICON, layout="wide", initial_sidebar_state="auto")
-    st.html(_style())
+    speech.restore()
+    st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")
+    st.html(_style(language()))
     with st.sidebar, st.container(key="nav", gap=None):
+        speech.choose()
         for path, (label, icon) in PAGES.items():
-            st.page_link(path, label=label, icon=icon)
+            st.page_link(path, label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
 
 
 @cache
-def _style() -> str:
-    """The pages' CSS."""
+def _style(_: str) -> str:
+    """The pages' CSS, in which the sections' names are: one a language."""
     rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
     switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
@@ -141,9 +152,9 @@ def _style() -> str:
 
 def _section_names() -> str:
     """CSS: each section's name above the first of its links."""
-    rules, first = [], 1
+    rules, first = [], 2  # after the switch of the language
     for name, pages in SECTIONS.items():
-        rules.append(f'.st-key-nav > :nth-child({first})::before {{ content: "{name}"; }}')
+        rules.append(f'.st-key-nav > :nth-child({first})::before {{ content: "{say(name)}"; }}')
         first += len(pages)
     return " ".join(rules)
 

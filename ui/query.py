@@ -2,9 +2,10 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from ui.run_view import RunView
 
-HELP = "The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown."
+HELP = N_("The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown.")
 
 
 def chosen(now: RunView) -> int:
@@ -22,7 +23,7 @@ def choose(now: RunView) -> int:
     """The chosen query, with a select box to choose another."""
     pieces = now.run.queries.pieces[now.row]
     st.session_state.query_row = chosen(now)
-    st.selectbox("Query", range(len(pieces)), key="query_row", on_change=_take, help=HELP,
+    st.selectbox(say("Query"), range(len(pieces)), key="query_row", on_change=_take, help=say(HELP),
                  format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
     return st.session_state.query_row
 

@@ -1,7 +1,7 @@
 """What pages ask of models: jobs, done in turn, and their answers, kept for everybody in the process."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -11,8 +11,11 @@ from model.jobs.engine import Engine
 from model.jobs.home import Home
 from model.jobs.job import Job
 from model.jobs.kept import Kept
+from model.language import language
 from model.settings import Settings
 from ui.guard import waiting
+
+Made = TypeVar("Made")
 
 
 @st.cache_resource(show_spinner=False)
@@ -34,6 +37,16 @@ def home() -> Home:
     return homes.start(Settings.from_environment(), engine())
 
 
+def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
+    """What make() gives, remembered for every reader of the same language: there may be sentences in it."""
+    return shared().get((language(), key), make, still_wanted)
+
+
+def find(key: Hashable) -> Any:
+    """What is kept under the key, None where nothing is."""
+    return shared().find((language(), key))
+
+
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """function(*arguments, **options) of model/, remembered; see model.jobs.job for what the arguments may be.
 
@@ -41,7 +54,7 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     takes too long. Where the reader has asked for something else meanwhile, Streamlit leaves the script here.
     """
     job = Job(function, arguments, options)
-    return shared().get(job.key, lambda: home().ask(job, reader(), still_wanted), still_wanted)
+    return kept(job.key, lambda: home().ask(job, reader(), still_wanted), still_wanted)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:

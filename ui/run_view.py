@@ -82,7 +82,7 @@ class RunView:
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """What make() gives of this view's answers, remembered as its `what`."""
-        return results.shared().get((what, self.run.key, digest(self.masks.to_json()), self.row), make)
+        return results.kept((what, self.run.key, digest(self.masks.to_json()), self.row), make)
 
 
 def shape(model: Model, attention: str) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None) 
     if model.kind == "encoder-decoder" and targets is None:
         return results.ask(base.tokenize, ModelRef.of(model), *given, most_rows=rows)
     key = ("tokens", model.key, digest(given))
-    return results.shared().get(key, lambda: base.tokenize(model, *given, most_rows=rows))
+    return results.kept(key, lambda: base.tokenize(model, *given, most_rows=rows))
 
 
 def run_pair(

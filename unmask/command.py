@@ -89,7 +89,7 @@ def patients() -> int:
     """Print their names."""
     for patient in ALL.values():
         law = f"breaks {patient.law}" if patient.law else "sound"
-        print(f"{PATIENT + patient.key:<24} {law:<22} {patient.words}")
+        print(f"{PATIENT + patient.key:<24} {law:<22} {patient.said}")
     return 0
 
 

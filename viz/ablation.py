@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
+from model.language import N_, say, say_all, say_count, together
 from viz.heatmap import colour_bar, figure
 from viz.html import bar, table, tag
 from viz.numbers import chance
@@ -54,20 +55,26 @@ def sentence(names: Sequence[str], way: str, asked: Asked, before: float, after:
     """HTML. names: of the heads that are off. way: what that means, in words. before, after: the target's
     log-probabilities with all heads and without these."""
     if not names:
-        return "No head is off. Choose heads above, or rank them all by what they do to this prediction."
-    which = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+        return say("No head is off. Choose heads above, or rank them all by what they do to this prediction.")
     change = before - after
-    shares = f"{chance(math.exp(before))} → {chance(math.exp(after))}"
-    about = f"“{escape(asked.target)}” after “{escape(asked.query)}” ({asked.position})"
+    about = {
+        "heads": say_all(names), "way": way, "target": escape(asked.target), "query": escape(asked.query),
+        "position": asked.position, "nats": abs(change), "least": NOTICED, "before": chance(math.exp(before)),
+        "after": chance(math.exp(after)),
+    }  # fmt: skip
     if abs(change) < NOTICED:
-        return f"Turning {which} off ({way}) changes the loss of {about} by less than {NOTICED} nats."
-    verb = "costs" if change > 0 else "saves"
-    return f"Turning {which} off ({way}) {verb} {abs(change):.2f} nats on {about}: {shares}."
+        return say("Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less "
+                   "than {least} nats.", **about)  # fmt: skip
+    if change > 0:
+        return say("Turning {heads} off ({way}) costs {nats:.2f} nats on “{target}” after “{query}” ({position}): "
+                   "{before} → {after}.", **about)  # fmt: skip
+    return say("Turning {heads} off ({way}) saves {nats:.2f} nats on “{target}” after “{query}” ({position}): "
+               "{before} → {after}.", **about)  # fmt: skip
 
 
 def what_is_asked(asked: Asked) -> str:
     """Which token the numbers are of, in markdown without what the reader typed."""
-    return "the token that follows in the text" if asked.follows else "the likeliest token with all heads on"
+    return say("the token that follows in the text") if asked.follows else say("the likeliest token with all heads on")
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
@@ -87,8 +94,8 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
         "xgap": 1,
         "ygap": 1,
         "hoverongaps": False,
-        "colorbar": colour_bar("nats", x=1.01),
-        "hovertemplate": "%{text} off: %{z:+.3f} nats<extra></extra>",
+        "colorbar": colour_bar(say("nats"), x=1.01),
+        "hovertemplate": say("%{text} off: %{z:+.3f} nats") + "<extra></extra>",
         "name": "effects",
     }
     axis = {"type": "category", "showgrid": False, "zeroline": False, "ticks": "", "tickfont": {"size": 11}}
@@ -126,7 +133,7 @@ def effects_table(view: EffectsView) -> Markup:
         for place in ranked
         if place in strongest
     ]  # fmt: skip
-    return table([[tag("th", "head off"), tag("th", "the loss rises by, nats", colspan=2)], *rows])
+    return table([[tag("th", say("head off")), tag("th", say("the loss rises by, nats"), colspan=2)], *rows])
 
 
 def ranking_sentence(view: EffectsView) -> str:
@@ -137,19 +144,28 @@ def ranking_sentence(view: EffectsView) -> str:
     sizes = np.array([abs(view.effects[place]) for place in ranked])
     strongest = ranked[int(sizes.argmax())]
     value = float(view.effects[strongest])
-    whole = "all" if len(ranked) == view.effects.size else "the first"
+    whole = say("all {count} heads", count=len(ranked))
+    if len(ranked) < view.effects.size:
+        whole = say("the first {count} heads", count=len(ranked))
     if abs(value) < NOTICED:
-        return f"None of {whole} {len(ranked)} heads, off alone, changes it by {NOTICED} nats or more."
-    verb = "raises" if value > 0 else "lowers"
-    few = int((sizes < 0.05).sum())
-    rest = f" {few} of them change it by less than 0.05." if few else ""
-    return (
-        f"Of {whole} {len(ranked)} heads, each off alone, {view.name(*strongest)} does most: it {verb} the loss by "
-        f"{abs(value):.2f} nats.{rest}"
+        return say("None of {heads}, off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
+    most = (
+        N_("Of {heads}, each off alone, {head} does most: it raises the loss by {nats:.2f} nats.")
+        if value > 0
+        else N_("Of {heads}, each off alone, {head} does most: it lowers the loss by {nats:.2f} nats.")
     )
+    sentence = say(most, heads=whole, head=view.name(*strongest), nats=abs(value))
+    few = int((sizes < 0.05).sum())
+    if not few:
+        return sentence
+    rest = say_count(
+        "{count} of them changes it by less than 0.05.", "{count} of them change it by less than 0.05.", few
+    )
+    return together([sentence, rest])
 
 
 def effects_alt(view: EffectsView) -> str:
     """The picture for whoever cannot see it."""
     layers, heads = view.effects.shape
-    return f"Effect of each head, {layers} layers by {heads} heads. {ranking_sentence(view)}"
+    what = say("Effect of each head, {layers} layers by {heads} heads.", layers=layers, heads=heads)
+    return together([what, ranking_sentence(view)])

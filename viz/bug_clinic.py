@@ -6,21 +6,28 @@ from typing import Protocol
 
 from markupsafe import Markup
 
+from model.language import N_, say
 from viz.head import comparison_figure
 from viz.heatmap import Picture
 from viz.html import join, swatch, table, tag
 from viz.numbers import number, percent
 from viz.view import HeadView
 
-TITLES = ("with the bug", "right version", "bug − right")
+WITH_BUG, RIGHT = N_("with the bug"), N_("right version")
 BROKEN, HELD = "#D55E00", "#009E73"
-FEATURES = {  # what a measured feature of a heatmap is called, and how its number is written
-    "later": ("the share of weight that goes to later tokens is", percent),
-    "padding": ("the share of weight that goes to padding is", percent),
-    "sum": ("the smallest sum of a row is", "{:.2f}".format),
-    "itself": ("the weight that a token gives itself is on average", "{:.2f}".format),
-    "largest": ("the largest weight of a row is on average", "{:.2f}".format),
-}
+FEATURES = {  # what is said of a measured feature of two heatmaps, and how its numbers are written
+    "later": (
+        N_("the share of weight that goes to later tokens is {one} {there}, and {other} {here}."), percent,
+    ),
+    "padding": (N_("the share of weight that goes to padding is {one} {there}, and {other} {here}."), percent),
+    "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), "{:.2f}".format),
+    "itself": (
+        N_("the weight that a token gives itself is on average {one} {there}, and {other} {here}."), "{:.2f}".format,
+    ),
+    "largest": (
+        N_("the largest weight of a row is on average {one} {there}, and {other} {here}."), "{:.2f}".format,
+    ),
+}  # fmt: skip
 
 
 class Apart(Protocol):
@@ -51,20 +58,28 @@ class Finding:
 
 @dataclass(frozen=True)
 class LawRow:
-    """A law in words, its findings with the bug and without, and what it needs where it can say nothing here."""
+    """A law in words, its findings with the bug and without, and what it needs where it can say nothing here; all in
+    the reader's language."""
 
     words: str
     wrong: Finding
     right: Finding
     needs: str
-    telling: bool  # the law that tells this bug best
+
+
+def law_told(row: LawRow, *, title: str) -> Markup:
+    """One law by itself: the title, its words, and what was found with the bug and without; not PyTorch's own words."""
+    sides = []
+    for side, finding in ((WITH_BUG, row.wrong), (RIGHT, row.right)):
+        text = say("crashes") if finding.error and finding.broken else amount_text(finding)
+        sides.append(join([say(side), " ", _cell(finding, row, "span", text)]))
+    return join([tag("p", tag("b", title), class_="key"), tag("p", _named(row)), tag("p", join(sides, " · "))])
 
 
 def law_table(rows: list[LawRow]) -> Markup:
-    """The telling law first, then the other broken ones, then those that hold."""
-    ordered = sorted(rows, key=lambda row: (not row.telling, not row.wrong.broken))
-    head = (tag("th", words) for words in ("law", "with the bug", "right version"))
-    return table([head, *(_cells(row) for row in ordered)], "numbers laws")
+    """A row for each law: its words, and what was found with the bug and without."""
+    head = (tag("th", say(words)) for words in (N_("law"), WITH_BUG, RIGHT))
+    return table([head, *(_cells(row) for row in rows)], "numbers laws")  # not shown
 
 
 def amount_text(finding: Finding) -> str:
@@ -72,15 +87,14 @@ def amount_text(finding: Finding) -> str:
     if math.isnan(finding.amount):
         return "–"
     if finding.error:
-        return f"crashes: {finding.error}"
-    if math.isinf(finding.amount):
-        return "broken: NaN"
-    return f"{'broken' if finding.broken else 'held'}: {number(finding.amount)}"
+        return say("crashes: {error}", error=finding.error)
+    amount = number(finding.amount)
+    return say("broken: {amount}", amount=amount) if finding.broken else say("held: {amount}", amount=amount)
 
 
 def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Picture:
     """With the bug, right, and the difference. nan: rows with nothing to look at hold NaN with the bug, and not 0."""
-    figure = comparison_figure(wrong, right, dark=dark, titles=TITLES)
+    figure = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − right")))
     for note in figure.layout.annotations if nan else ():
         if note.xref == "x":
             note.text = "NaN"
@@ -88,28 +102,30 @@ def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Pi
 
 
 def _cells(row: LawRow) -> list[Markup]:
-    bold = "font-weight:600" if row.telling else "font-weight:400"
-    of = tag("span", f"({row.wrong.of})", style="opacity:.75;font-weight:400")
-    words = tag("td", join([row.words, " ", of]), style=f"white-space:normal;{bold}")
-    return [words, *(_cell(finding, row) for finding in (row.wrong, row.right))]
+    words = tag("td", _named(row), style="white-space:normal")
+    return [words, *(_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right))]
 
 
-def _cell(finding: Finding, row: LawRow) -> Markup:
-    text = amount_text(finding)
+def _named(row: LawRow) -> Markup:
+    """The law, and what its numbers are numbers of."""
+    return join([row.words, " ", tag("span", f"({row.wrong.of})", style="opacity:.75")])
+
+
+def _cell(finding: Finding, row: LawRow, element: str, text: str) -> Markup:
     if math.isnan(finding.amount):
-        why = "nothing was computed" if finding.error else f"needs {row.needs}"
-        return tag("td", text, title=why)
+        why = say("nothing was computed") if finding.error else say("needs {what}", what=row.needs)
+        return tag(element, text, title=why)
     said = join([swatch(BROKEN if finding.broken else HELD), tag("b", text) if finding.broken else text])
-    return tag("td", said, style="white-space:normal" if finding.error else "")
+    return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
 def told_apart(apart: Apart, one: str, other: str) -> str:
     """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here"."""
     if not apart.feature:
         query, key = apart.cell
-        return (
-            f"in row {query}, column {key} (both from 0) the weight is {apart.one:.2f} {one}, and {apart.other:.2f} "
-            f"{other}."
-        )
+        return say(
+            "in row {query}, column {key} (both from 0) the weight is {one:.2f} {there}, and {other:.2f} {here}.",
+            query=query, key=key, one=apart.one, there=one, other=apart.other, here=other,
+        )  # fmt: skip
     words, write = FEATURES[apart.feature]
-    return f"{words} {write(apart.one)} {one}, and {write(apart.other)} {other}."
+    return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)

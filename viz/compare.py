@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import escape
 
+from model.language import say, say_count, together
 from viz.head import head_figure
 from viz.heatmap import Picture
 from viz.numbers import Candidate, chance, percent
@@ -28,46 +29,52 @@ def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -
 def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
     """HTML: where the head's weights differ most, or why they cannot be subtracted."""
     if not comparable(one, other):
-        sizes = " and ".join(f"{view.weights.shape[0]} × {view.weights.shape[1]}" for view in (one, other))
-        return f"A and B have different lengths ({sizes} cells): {name} is shown for both, without a difference."
+        a, b = (f"{view.weights.shape[0]} × {view.weights.shape[1]}" for view in (one, other))
+        return say("A and B have different lengths ({a} and {b} cells): {head} is shown for both, without a "
+                   "difference.", a=a, b=b, head=name)  # fmt: skip
     change = other.weights - one.weights
     query, key = divmod(int(np.abs(change).argmax()), change.shape[1])
     if abs(change[query, key]) < NOTICED:
-        return f"No weight of {name} differs by {NOTICED} or more between A and B."
-    at = f"“{escape(_both(one.queries[query], other.queries[query]))}” ({one.first + query})"
-    on = f"“{escape(_both(one.keys[key], other.keys[key]))}” ({one.first_key + key})"
+        return say("No weight of {head} differs by {least} or more between A and B.", head=name, least=NOTICED)
     same = one.weights.argmax(1) == other.weights.argmax(1)
-    return (
-        f"{name} differs most where {at} looks at {on}: {one.weights[query, key]:.2f} in A, "
-        f"{other.weights[query, key]:.2f} in B. {_agreeing(int(same.sum()), len(same))}"
-    )
+    most = say(
+        "{head} differs most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.",
+        head=name, a=one.weights[query, key], b=other.weights[query, key],
+        query=escape(_both(one.queries[query], other.queries[query])), query_at=one.first + query,
+        key=escape(_both(one.keys[key], other.keys[key])), key_at=one.first_key + key,
+    )  # fmt: skip
+    return together([most, _agreeing(int(same.sum()), len(same))])
 
 
 def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) -> str:
     """HTML: the likeliest next token of each."""
-    a, b = one[0], other[0]
-    if a.label == b.label:
-        return f"Both predict “{escape(a.label)}” next: {chance(a.probability)} in A, {chance(b.probability)} in B."
-    return (
-        f"Next, A predicts “{escape(a.label)}” ({chance(a.probability)}), "
-        f"B “{escape(b.label)}” ({chance(b.probability)})."
-    )
+    shares = {"a": chance(one[0].probability), "b": chance(other[0].probability)}
+    a, b = escape(one[0].label), escape(other[0].label)
+    if a == b:
+        return say("Both predict “{token}” next: {a} in A, {b} in B.", token=a, **shares)
+    return say("Next, A predicts “{one}” ({a}), B “{other}” ({b}).", one=a, other=b, **shares)
 
 
 def pictured(name: str, view: HeadView) -> str:
     """A heatmap for whoever cannot see it."""
     query, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
-    return (
-        f"{name}: {view.weights.shape[0]} queries by {view.weights.shape[1]} keys. The largest weight, "
-        f"{view.weights.max():.2f}, is that of {view.queries[query]} on {view.keys[key]}. "
-        f"{percent(float(view.any_blocked().mean()))} of the cells are blocked."
-    )
+    return say(
+        "{head}: {queries} queries by {keys} keys. The largest weight, {largest:.2f}, is that of {query} on {key}. "
+        "{share} of the cells are blocked.", head=name, queries=view.weights.shape[0], keys=view.weights.shape[1],
+        largest=view.weights.max(), query=view.queries[query], key=view.keys[key],
+        share=percent(float(view.any_blocked().mean())),
+    )  # fmt: skip
 
 
 def _agreeing(same: int, queries: int) -> str:
     if same == queries:
-        return "Every query looks most at the same place in both."
-    return f"{same} of {queries} queries look most at the same place in both."
+        return say("Every query looks most at the same place in both.")
+    return say_count(
+        "{count} of {queries} queries looks most at the same place in both.",
+        "{count} of {queries} queries look most at the same place in both.",
+        same,
+        queries=queries,
+    )
 
 
 def _both(one: str, other: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from model.language import N_, say
 from viz.head import head_range
 from viz.heads.cells import around
 from viz.heads.every import MOST_CELLS, every_packet, room_for
@@ -31,13 +32,16 @@ WEIGHTS = Kind(
     picture_header,
     head_range,
     ("heatmap", "tokens"),
-    "Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or arrow keys and Enter.",
+    N_("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or arrow keys and Enter."),
 )
 CHANGES = Kind(
     difference_header,
     change_range,
     ("heatmap",),
-    "The largest change of a weight in each patch, from 0 to 1, without its sign. Click one, or arrow keys and Enter.",
+    N_(
+        "The largest change of a weight in each patch, from 0 to 1, without its sign. Click one, or arrow keys and "
+        "Enter."
+    ),
 )
 
 
@@ -110,9 +114,14 @@ def part_words(whole: HeadView, view: HeadView) -> str:
     if whole.weights.shape == view.weights.shape:
         return ""
     (queries, keys), (rows, columns) = whole.weights.shape, view.weights.shape
-    return (
-        f"Drawn large are queries {view.first}–{view.first + rows - 1} of {queries:,} and keys "
-        f"{view.first_key}–{view.first_key + columns - 1} of {keys:,}."
+    return say(
+        "Drawn large are queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of {keys:,}.",
+        first=view.first,
+        last=view.first + rows - 1,
+        queries=queries,
+        first_key=view.first_key,
+        last_key=view.first_key + columns - 1,
+        keys=keys,
     )
 
 
@@ -133,9 +142,9 @@ def explorer_page(
         across=heads.across,
     )
     left = (
-        tag("p", kind.caption, class_="note"),
-        tag("div", class_="view overview", data_part="overview"),
-        tag("div", class_="chosen", data_part="chosen", role="group", aria_label="Chosen heads"),
+        tag("p", say(kind.caption), class_="note"),
+        tag("div", class_="view overview", data_part="overview"),  # not shown
+        tag("div", class_="chosen", data_part="chosen", role="group", aria_label=say("Chosen heads")),
     )
     pictures = (tag("div", class_=f"view {view}", data_part=view) for view in kind.views)
     right = (tag("h2", data_part="name"), *pictures, tag("p", data_part="note", class_="note"),

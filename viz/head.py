@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from model.language import N_, say
 from viz.heatmap import (
     Part,
     Picture,
@@ -19,6 +20,7 @@ from viz.heatmap import (
     figure,
     frames,
     hatching,
+    looks_at,
     title,
     weights_trace,
 )
@@ -26,7 +28,7 @@ from viz.palette import diverging
 from viz.room import MARGIN, SMALL, WIDE
 from viz.view import HeadView, coarser, reduced, step_of
 
-TITLES = ("now", "standard masks", "now − standard")
+TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 
 
 def head_figure(now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, query: int | None = None) -> Picture:
@@ -46,10 +48,13 @@ def comparison_figure(
     standard: HeadView,
     *,
     dark: bool,
-    titles: tuple[str, str, str] = TITLES,
+    titles: tuple[str, str, str] | None = None,
     query: int | None = None,
 ) -> Picture:
-    """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together."""
+    """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together.
+
+    titles: of the three, in the reader's language.
+    """
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
@@ -72,7 +77,9 @@ def comparison_figure(
     )
     corners = ((0, 1), (1 - SMALL / WIDE, 1), (1 - SMALL / WIDE, SMALL))
     layout["annotations"] += empty_notes(other, dark=dark, place="2")
-    layout["annotations"] += [title(f"<b>{text}</b>", *corner) for text, corner in zip(titles, corners, strict=True)]
+    layout["annotations"] += [
+        title(f"<b>{text}</b>", *corner) for text, corner in zip(titles or map(say, TITLES), corners, strict=True)
+    ]
     return figure(traces, layout)
 
 
@@ -111,8 +118,8 @@ def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str
         "zmin": -reach,
         "zmax": reach,
         "colorscale": diverging(dark),
-        "colorbar": colour_bar("change", **where),
-        "hovertemplate": "<b>%{y}</b> looks at <b>%{x}</b><br>change %{z:+.4f}<extra></extra>",
+        "colorbar": colour_bar(say("change"), **where),
+        "hovertemplate": f"{looks_at('%{y}', '%{x}')}<br>{say('change {change}', change='%{z:+.4f}')}<extra></extra>",
         "name": "difference",
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from model.language import N_, say
 from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.html import escaped
 from viz.palette import MARK, SEQUENTIAL_SCALE
@@ -19,7 +20,7 @@ from viz.reasons import empty_runs, reasons
 from viz.signs import shortened
 from viz.view import HeadView
 
-QUERY_TITLE, KEY_TITLE = "query: the token that looks", "key: the token looked at"
+QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK = 12
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale
@@ -66,15 +67,14 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
 
     bar: where the colour bar stands; without it there is none.
     """
-    largest = _largest(view)
     return cells(view, np.where(view.any_blocked(), np.nan, view.weights), place) | {
         "zmin": 0,
         "zmax": zmax,
         "colorscale": SEQUENTIAL_SCALE,
         "showscale": bool(bar),
-        "colorbar": colour_bar("weight", **bar),
+        "colorbar": colour_bar(say("weight"), **bar),
         "customdata": view.scaled,
-        "hovertemplate": _hover(f"{largest}weight %{{z:.4f}}", f"{largest}scaled score %{{customdata:.3f}}"),
+        "hovertemplate": _hover(_weight(view), _score(view, "%{customdata:.3f}")),
         "name": "weights",
     }
 
@@ -92,7 +92,7 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
         "colorscale": CLEAR,
         "showscale": False,
         "text": found.text,
-        "hovertemplate": _hover(found.words, f"{_largest(view)}scaled score %{{z:.3f}}"),
+        "hovertemplate": _hover(found.words, _score(view, "%{z:.3f}")),
         "name": "blocked",
     }
     return [trace]
@@ -125,7 +125,7 @@ def empty_notes(view: HeadView, *, dark: bool, place: str = "") -> list[Part]:
     rows, columns = view.weights.shape
     return [
         {
-            "text": "nothing to attend to" if last > first or rows <= MOST_TICKS else "nothing",
+            "text": say("nothing to attend to") if last > first or rows <= MOST_TICKS else say("nothing"),
             "xref": "x" + place,
             "yref": "y" + place,
             "x": (columns - 1) / 2,
@@ -168,8 +168,8 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
     y = AXIS | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"}
     if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
         square = {"constrain": "domain", "scaleanchor": "x" + place}
-        x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, KEY_TITLE, view.first_key, view.step)
-        y |= square | _ticks(view.queries, QUERY_TITLE, view.first, view.step)
+        x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, say(KEY_TITLE), view.first_key, view.step)
+        y |= square | _ticks(view.queries, say(QUERY_TITLE), view.first, view.step)
     else:
         x["showticklabels"] = y["showticklabels"] = False
     return {f"xaxis{place}": x, f"yaxis{place}": y}
@@ -195,12 +195,24 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
 
 
 def _hover(*lines: str) -> str:
-    return "<br>".join(("<b>%{y}</b> looks at <b>%{x}</b>", *lines)) + "<extra></extra>"
+    return "<br>".join((looks_at("%{y}", "%{x}"), *lines)) + "<extra></extra>"
 
 
-def _largest(view: HeadView) -> str:
+def looks_at(query: str, key: str) -> str:
+    """The first line of a tooltip, of which cell it is: names, or plotly's places for them."""
+    return say("{query} looks at {key}", query=f"<b>{query}</b>", key=f"<b>{key}</b>")
+
+
+def _weight(view: HeadView) -> str:
     """A patch of cells shows the largest of their numbers, and says so."""
-    return "" if view.step == 1 else "largest "
+    shown = {"weight": "%{z:.4f}"}
+    return say("weight {weight}", **shown) if view.step == 1 else say("largest weight {weight}", **shown)
+
+
+def _score(view: HeadView, shown: str) -> str:
+    if view.step == 1:
+        return say("scaled score {score}", score=shown)
+    return say("largest scaled score {score}", score=shown)
 
 
 def _placed(position: int, label: str) -> str:

@@ -10,6 +10,11 @@ def escaped(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def filled(sentence: str, **places: object) -> Markup:
+    """A sentence that was said, with its {places} filled: both are escaped unless they are Markup."""
+    return escape(sentence).format(**places)
+
+
 def swatch(colour: str) -> Markup:
     """A small square of a colour of ours."""
     return Markup('<span class="swatch" style="background:{}"></span>').format(colour)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from model.language import say
 from viz.html import table, tag
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, rgb
@@ -16,9 +17,9 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
     """HTML: shares [L,H] of attention, 0 to 1, that goes to what; a row for each layer. "" where none is known."""
     if np.isnan(shares).all():
         return Markup()
-    title = tag("h2", f"Attention on {what}")
+    title = tag("h2", say("Attention on {what}", what=what))
     if not np.nansum(shares):
-        return title + tag("p", "None, in any head.")
+        return title + tag("p", say("None, in any head."))
     colour = ",".join(map(str, rgb(MASK_COLOURS["causal"])))
     rows = [
         [
@@ -44,9 +45,12 @@ def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
 
 
 def _note(later: float, pads: float) -> str:
-    shares = (("later tokens", later), ("padding", pads))
-    known = [f"{percent(share)} on {what}" for what, share in shares if not np.isnan(share)]
-    return f"Of its attention {' and '.join(known)}." if known else ""
+    shares = {"later": percent(later), "padding": percent(pads)}
+    if np.isnan(later):
+        return "" if np.isnan(pads) else say("Of its attention {padding} on padding.", **shares)
+    if np.isnan(pads):
+        return say("Of its attention {later} on later tokens.", **shares)
+    return say("Of its attention {later} on later tokens and {padding} on padding.", **shares)
 
 
 def mean_share(shares: np.ndarray) -> float:

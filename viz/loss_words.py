@@ -3,6 +3,8 @@
 import numpy as np
 from markupsafe import escape
 
+from model.language import say, say_count
+
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
 
 
@@ -11,23 +13,22 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
     change = now - standard
     if np.isnan(change).all():
         return ""
-    means = [f"{np.nanmean(losses):.2f}" for losses in (standard, now)]
+    before, after = (f"{np.nanmean(losses):.2f}" for losses in (standard, now))
     if np.nanmax(np.abs(change)) < 0.005:
-        return f"The predictions are what they were: the mean loss is {means[1]} nats a token."
-    moved = "rises" if np.nanmean(now) > np.nanmean(standard) else "falls"
-    mean = (
-        f"The mean loss {moved} from {means[0]} to {means[1]} nats a token"
-        if means[0] != means[1]
-        else f"The mean loss stays at {means[1]} nats a token"
-    )
+        return say("The predictions are what they were: the mean loss is {mean} nats a token.", mean=after)
     if np.nanmax(np.abs(change)) <= NOTICED:
-        return f"{mean}: no token's by more than {NOTICED} nats."
-    sides = (
-        ("better", change < -NOTICED, int(np.nanargmin(change))),
-        ("worse", change > NOTICED, int(np.nanargmax(change))),
-    )
-    parts = [_side(how, int(which.sum()), place, now, standard, tokens) for how, which, place in sides]
-    return f"{mean}: {', '.join(parts)}."
+        moved = say("no token's by more than {nats} nats", nats=NOTICED)
+    else:
+        most, least = int(np.nanargmax(change)), int(np.nanargmin(change))
+        better = _better(int((change < -NOTICED).sum()), _loss_of(least, now, standard, tokens))
+        worse = _worse(int((change > NOTICED).sum()), _loss_of(most, now, standard, tokens))
+        moved = say("{better}, {worse}", better=better, worse=worse)
+    if before == after:
+        return say("The mean loss stays at {mean} nats a token: {tokens}.", mean=after, tokens=moved)
+    places = {"before": before, "after": after, "tokens": moved}
+    if np.nanmean(now) > np.nanmean(standard):
+        return say("The mean loss rises from {before} to {after} nats a token: {tokens}.", **places)
+    return say("The mean loss falls from {before} to {after} nats a token: {tokens}.", **places)
 
 
 def misled(now: np.ndarray, standard: np.ndarray) -> bool:
@@ -35,12 +36,30 @@ def misled(now: np.ndarray, standard: np.ndarray) -> bool:
     return bool(np.nanmax(now - standard, initial=-np.inf) > NOTICED)
 
 
-def _side(how: str, count: int, most: int, now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
+def _better(count: int, extreme: str) -> str:
     if not count:
-        return f"no token is predicted noticeably {how}"
-    extreme = f"“{escape(tokens[most])}” ({standard[most]:.2f} → {now[most]:.2f})"
-    return (
-        f"1 token is predicted {how}, {extreme}"
-        if count == 1
-        else f"{count} tokens are predicted {how}, most of all {extreme}"
+        return say("no token is predicted noticeably better")
+    return say_count(
+        "{count} token is predicted better, {token}",
+        "{count} tokens are predicted better, most of all {token}",
+        count,
+        count=count,
+        token=extreme,
     )
+
+
+def _worse(count: int, extreme: str) -> str:
+    if not count:
+        return say("no token is predicted noticeably worse")
+    return say_count(
+        "{count} token is predicted worse, {token}",
+        "{count} tokens are predicted worse, most of all {token}",
+        count,
+        count=count,
+        token=extreme,
+    )
+
+
+def _loss_of(place: int, now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
+    token = escape(tokens[place])
+    return say("“{token}” ({before:.2f} → {after:.2f})", token=token, before=standard[place], after=now[place])

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from model.language import say
 from viz.formats import SUPERSCRIPT, power_of_ten
 from viz.heatmap import figure
 from viz.html import bar, escaped, join, table, tag
@@ -18,7 +19,6 @@ LOSS_LAYOUT = {
     "height": 290,
     "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
     "hovermode": "x unified",
-    "yaxis": {"title": {"text": "loss, nats a token"}, "rangemode": "tozero"},
     "legend": {"orientation": "h", "y": 1.12, "x": 0},
 }
 
@@ -36,14 +36,18 @@ def next_token_table(
     standard: Sequence[Candidate],
     *,
     changed: bool,
-    names: tuple[str, str] = ("now", "standard"),
+    names: tuple[str, str] | None = None,
 ) -> str:
-    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two."""
+    """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two.
+
+    names: of the two, in the reader's language.
+    """
+    names = names or _now_and_standard()
     both = [(names[0], now, NOW), (names[1], standard, STANDARD)]
-    lists = both if changed else [("next token", standard, STANDARD)]
+    lists = both if changed else [(say("next token"), standard, STANDARD)]
     head = [tag("th", name, colspan=3) for name, _, _ in lists]
     rows = zip(*([_candidate(one, colour) for one in some] for _, some, colour in lists), strict=True)
-    return table([head, *rows], "numbers next")
+    return table([head, *rows], "numbers next")  # not shown
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,13 @@ class Leak:
 def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, changed: bool) -> str:
     """head and model are (now, standard) each; name is the head's, "L3 H2". One column while nothing is changed."""
     rows = [
-        (f"{name}: on later tokens", [leak.future for leak in head]),
-        (f"{name}: on padding", [leak.padding for leak in head]),
-        ("all heads: on later tokens", [leak.future for leak in model]),
-        ("all heads: on padding", [leak.padding for leak in model]),
+        (say("{head}: on later tokens", head=name), [leak.future for leak in head]),
+        (say("{head}: on padding", head=name), [leak.padding for leak in head]),
+        (say("all heads: on later tokens"), [leak.future for leak in model]),
+        (say("all heads: on padding"), [leak.padding for leak in model]),
     ]
-    columns = ["now", "standard"] if changed else ["leak"]
-    titles = [tag("th", "attention"), *(tag("th", column, class_="number") for column in columns)]
+    columns = _now_and_standard() if changed else (say("leak"),)
+    titles = [tag("th", say("attention")), *(tag("th", column, class_="number") for column in columns)]
     body = [
         [tag("td", what), *(tag("td", percent(share), class_="number") for share in shares[: len(columns)])]
         for what, shares in rows
@@ -77,9 +81,10 @@ def loss_figure(
     pieces: Sequence[str],
     *,
     changed: bool,
-    names: tuple[str, str] = ("now", "standard"),
+    names: tuple[str, str] | None = None,
 ) -> go.Figure:
-    """Loss per token in nats [T], NaN where there is none; pieces [T]."""
+    """Loss per token in nats [T], NaN where there is none; pieces [T]. names: of the two, in the reader's language."""
+    names = names or _now_and_standard()
     tokens = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
     curves = [
@@ -91,7 +96,7 @@ def loss_figure(
             "mode": "lines+markers" if len(pieces) <= 128 else "lines",
             "line": {"color": colour, "width": 1.5},
             "marker": {"size": 4},
-            "hovertemplate": "%{y:.2f} nats",
+            "hovertemplate": say("{loss} nats", loss="%{y:.2f}"),
         }
         for name, values, colour in series
     ]
@@ -105,7 +110,12 @@ def loss_figure(
         "tickfont": {"size": 10},
         "range": [-0.5, len(pieces) - 0.5],
     }
-    return figure(curves, LOSS_LAYOUT | {"xaxis": places, "showlegend": changed})
+    heights = {"title": {"text": say("loss, nats a token")}, "rangemode": "tozero"}
+    return figure(curves, LOSS_LAYOUT | {"xaxis": places, "yaxis": heights, "showlegend": changed})
+
+
+def _now_and_standard() -> tuple[str, str]:
+    return say("now"), say("standard")
 
 
 def number(value: float) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import escape
 
+from model.language import N_, say, say_count, together
 from model.obey.findings import Report
 from model.obey.formats import VERDICTS
 from viz.hatch import data_uri, hatch_png
@@ -18,10 +19,16 @@ from viz.view import HeadView
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
 NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
-COLOURS = {"obeys": "#009E73", "broken": "#D55E00", "cannot tell": "#E69F00", "does not apply": "#8a8f98"}
-ORDER = ("broken", "cannot tell", "obeys", "does not apply")
-TITLES = "measured: what moves what", "declared"
-QUERY, KEY = "output that moves", "token that is changed"
+COLOURS = {
+    N_("obeys"): "#009E73",
+    N_("broken"): "#D55E00",
+    N_("cannot tell"): "#E69F00",
+    N_("does not apply"): "#8a8f98",
+}
+ORDER = ("broken", "cannot tell", "obeys", "does not apply")  # not shown
+TITLES = N_("measured: what moves what"), N_("declared")
+QUERY, KEY = N_("output that moves"), N_("token that is changed")
+PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # of a sentence that plotly fills in
 CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
 
@@ -88,8 +95,8 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     _add_measured(figure, view, axes, dark=dark)
     _add_declared(figure, view, axes, dark=dark)
     layout = axes_of(axes) | axes_of(axes, "2", tokens=False)
-    layout["xaxis"] |= {"domain": LEFT, "title": {"text": KEY}}
-    layout["yaxis"] |= {"title": {"text": QUERY}}
+    layout["xaxis"] |= {"domain": LEFT, "title": {"text": say(KEY)}}
+    layout["yaxis"] |= {"title": {"text": say(QUERY)}}
     layout["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
     layout["yaxis2"] |= {"matches": "y"}
     figure.update_layout(layout)
@@ -97,9 +104,10 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     end = len(view.tokens) - 0.5
     figure.update_layout(xaxis_range=[-0.5, end], yaxis_range=[end, -0.5], yaxis_autorange=False)
     for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True):
-        figure.add_annotation(text=f"<b>{text}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
+        figure.add_annotation(text=f"<b>{say(text)}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
                               yanchor="bottom", showarrow=False)  # fmt: skip
-    for cells, symbol, size, name in ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen")):
+    marked = ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen"))  # not shown
+    for cells, symbol, size, name in marked:
         _add_marks(figure, cells, axes, symbol, size, name)
     return figure
 
@@ -109,14 +117,14 @@ def laws_table(view: ObeyView) -> str:
     rows = sorted(view.laws, key=lambda law: ORDER.index(law.verdict))
     body = "".join(
         f'<tr><td><span class="swatch" style="background:{COLOURS[law.verdict]}"></span>'
-        f"{f'<b>{law.verdict}</b>' if law.verdict == 'broken' else law.verdict}</td>"
-        f"<td>{escape(law.name)}</td>"
+        f"{f'<b>{say(law.verdict)}</b>' if law.verdict == 'broken' else say(law.verdict)}</td>"
+        f"<td>{escape(say(law.name))}</td>"
         f'<td class="number">{_amount(law.amount)}</td><td class="number">{_amount(law.tolerance)}</td>'
         f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
         for law in rows
     )
-    numbers = '<th class="number">most</th><th class="number">tolerated</th>'
-    head = f"<tr><th>verdict</th><th>law</th>{numbers}<th>found</th></tr>"
+    titles = {say("verdict"): "", say("law"): "", say("most"): "number", say("tolerated"): "number", say("found"): ""}
+    head = f"<tr>{''.join(f'<th class={kind!r}>{title}</th>' for title, kind in titles.items())}</tr>"
     return f'<div style="overflow-x:auto" tabindex="0"><table class="numbers">{head}{body}</table></div>'
 
 
@@ -125,18 +133,21 @@ def named_pairs(view: ObeyView) -> str:
     pairs = np.argwhere(view.leaks)
     if not len(pairs):
         return ""
-    named = ", ".join(
-        f"{row} “{escape(view.tokens[row].strip())}” by {column} “{escape(view.tokens[column].strip())}”"
+    named = say(", ").join(
+        say("{row} “{output}” by {column} “{token}”", row=row, output=view.tokens[row].strip(),
+            column=column, token=view.tokens[column].strip())
         for row, column in pairs[:MOST_NAMED].tolist()
-    )
-    more = f" and {len(pairs) - MOST_NAMED:,} more" if len(pairs) > MOST_NAMED else ""
-    return f'<p class="key">Outputs moved by a token that their mask closes: {named}{more}.</p>'
+    )  # fmt: skip
+    if len(pairs) > MOST_NAMED:
+        named = say("{named} and {count:,} more", named=named, count=len(pairs) - MOST_NAMED)
+    told = say("Outputs moved by a token that their mask closes: {named}.", named=named)
+    return f'<p class="key">{escape(told)}</p>'
 
 
 def report_html(view: ObeyView) -> str:
     """All of it without a script, for a notebook: the verdict, both masks as small pictures, the table."""
     pictures = "".join(
-        f'<figure style="margin:0 1.5em 0 0"><figcaption>{title}</figcaption>{picture}</figure>'
+        f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{picture}</figure>'
         for title, picture in zip(TITLES, (_small(view, view.reaches), _small(view, view.declared)), strict=True)
     )
     style = (
@@ -144,7 +155,7 @@ def report_html(view: ObeyView) -> str:
         ".unmask .swatch{display:inline-block;width:.8em;height:.8em;margin-right:.35em}</style>"
     )
     return (
-        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(view.verdict)}</p>'
+        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(say(view.verdict))}</p>'
         f'<div style="display:flex">{pictures}</div>{named_pairs(view)}{laws_table(view)}</div>'
     )
 
@@ -162,27 +173,28 @@ def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
         zmin=low,
         zmax=high,
         colorscale=_scale(),
-        colorbar=colour_bar("moves by", x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0,
+        colorbar=colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0,
                             tickvals=ticks, ticktext=[f"1e{tick}" for tick in ticks]),
         customdata=view.moved,
-        hovertemplate="<b>%{y}</b> moves by %{customdata:.3g}<br>when <b>%{x}</b> is changed<extra></extra>",
+        hovertemplate=_hover(say("{output} moves by {amount}<br>when {token} is changed", **PLACES,
+                                  amount="%{customdata:.3g}")),
         hoverongaps=False,
         name="measured",
     )  # fmt: skip
     still = tried & ~view.reaches
-    words = "<b>%{y}</b> does not move<br>when <b>%{x}</b> is changed<extra></extra>"
+    words = _hover(say("{output} does not move<br>when {token} is changed", **PLACES))
     _add_flat(figure, still, axes, NOTHING[dark], "still", words, "")
 
 
 def _add_declared(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bool) -> None:
     closed = ~view.declared
-    words = "<b>%{y}</b> is declared to see <b>%{x}</b><extra></extra>"
+    words = _hover(say("{output} is declared to see {token}", **PLACES))
     _add_flat(figure, view.declared, axes, ALLOWED, "open", words, "2")
     if closed.any():
         later = np.triu(np.ones_like(closed), 1)
         masks = {"causal": closed & later, "window": closed & ~later}
         figure.update_layout(images=hatching(masks, dark=dark, place="2"))
-        words = "<b>%{y}</b> is declared not to see <b>%{x}</b><extra></extra>"
+        words = _hover(say("{output} is declared not to see {token}", **PLACES))
         _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, "2")
 
 
@@ -255,27 +267,40 @@ def _amount(amount: float | None) -> str:
     return "NaN" if not math.isfinite(amount) else "0" if amount == 0 else f"{amount:.2g}"
 
 
+def _hover(words: str) -> str:
+    return f"{words}<extra></extra>"
+
+
 def sentence(view: ObeyView) -> str:
     """HTML: what to notice."""
     by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
     broken, unsure = by["broken"], by["cannot tell"]
     if broken:
-        others = "" if len(broken) == 1 else f" {len(broken)} laws are broken in all."
-        found = escape(broken[0].words[:1].upper() + broken[0].words[1:])
-        return f'<p class="sentence"><b>{escape(view.verdict)}</b> {found}{others}</p>'
+        said = [_capitalised(broken[0].words)]
+        if len(broken) > 1:
+            said.append(say("{count} laws are broken in all.", count=len(broken)))
+        return _paragraph(view, said)
     closed = int((~view.declared & ~np.isnan(view.moved)).sum())
     opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
-    parts = []
+    said = []
     if closed:
-        parts.append(f"Through {_pairs(closed)} that its mask closes nothing came")
+        said.append(say_count("Through {count} pair that its mask closes nothing came.",
+                              "Through {count} pairs that its mask closes nothing came.", closed))  # fmt: skip
     if opened.any():
-        through = int((opened & view.reaches).sum())
-        parts.append(f"through {through:,} of {_pairs(int(opened.sum()))} of two tokens that it opens something did")
-    said = "; ".join(parts)
-    said = f"{said[:1].upper()}{said[1:]}." if said else ""
-    doubt = f" {len(unsure)} {'law' if len(unsure) == 1 else 'laws'} cannot tell." if unsure else ""
-    return f'<p class="sentence"><b>{escape(view.verdict)}</b> {said}{doubt}</p>'
+        said.append(say_count(
+            "Through {through:,} of {count} pair of two tokens that it opens something did.",
+            "Through {through:,} of {count} pairs of two tokens that it opens something did.",
+            int(opened.sum()), through=int((opened & view.reaches).sum()),
+        ))  # fmt: skip
+    if unsure:
+        said.append(say_count("{count} law cannot tell.", "{count} laws cannot tell.", len(unsure)))
+    return _paragraph(view, said)
 
 
-def _pairs(count: int) -> str:
-    return "1 pair" if count == 1 else f"{count:,} pairs"
+def _paragraph(view: ObeyView, said: list[str]) -> str:
+    words = together([f"<b>{escape(say(view.verdict))}</b>", escape(together(said))])
+    return f'<p class="sentence">{words}</p>'
+
+
+def _capitalised(words: str) -> str:
+    return words[:1].upper() + words[1:]

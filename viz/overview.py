@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from model.language import N_, say
+from viz.components.words import words
 from viz.hatch import ink
 from viz.packet import packed
 from viz.palette import table
@@ -16,13 +18,13 @@ NOT_MEASURED = 65535
 CLEAR = 0.5  # the share of its attention from which on a head is called by what it does
 TAGS = {"previous": "P", "first": "F", "itself": "S", "duplicate": "D", "induction": "I"}  # on a thumbnail
 TITLES = {
-    "previous": "previous token",
-    "first": "first token",
-    "itself": "itself",
-    "duplicate": "duplicate token",
-    "induction": "induction",
-    "future": "later tokens",
-    "padding": "padding",
+    "previous": N_("previous token"),
+    "first": N_("first token"),
+    "itself": N_("itself"),
+    "duplicate": N_("duplicate token"),
+    "induction": N_("induction"),
+    "future": N_("later tokens"),
+    "padding": N_("padding"),
 }
 
 
@@ -58,8 +60,9 @@ def overview_packet(
         "numbers": list(numbers) or list(range(layers)),
         "head": head,
         "hatch": hatch,
-        "measures": [{"title": TITLES[name], "tag": TAGS.get(name, "")} for name in some],
+        "measures": [{"name": name, "title": say(TITLES[name]), "tag": TAGS.get(name, "")} for name in some],
         "clear": CLEAR,
+        "words": words("overview"),
     }
     return packed(header, table(255), pixels.tobytes(), *map(_parts, some.values()))
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.language import say
+from viz.masks import mask_name, mask_names
 from viz.view import HeadView
 
 MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
@@ -35,17 +37,23 @@ def reasons(view: HeadView) -> Reasons:
     number = np.zeros(view.weights.shape, np.uint32)
     for digit, name in enumerate(names, 1):
         number[view.blocked[name]] = number[view.blocked[name]] * 10 + digit
-    key = ", ".join(f"{digit} {name}" for digit, name in enumerate(names, 1))
-    return Reasons(f"blocked by %{{text}} ({key})", number.astype(np.min_scalar_type(number.max())))
+    key = say(", ").join(f"{digit} {mask_name(name)}" for digit, name in enumerate(names, 1))
+    words = say("blocked by {masks} ({key})", masks="%{text}", key=key)
+    return Reasons(words, number.astype(np.min_scalar_type(number.max())))
 
 
 def blocked_groups(view: HeadView) -> list[tuple[str, np.ndarray]]:
     """The blocked cells by what blocks them: ("blocked by causal and padding", bool [Q,K]) and so on."""
+    return [(say("blocked by {masks}", masks=mask_names(names)), cells) for names, cells in blocking(view)]
+
+
+def blocking(view: HeadView) -> list[tuple[list[str], np.ndarray]]:
+    """The same by the masks themselves: (["causal", "padding"], bool [Q,K]) and so on."""
     if not view.blocked:
         return []
     bits = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(view.blocked.values()))
     return [
-        ("blocked by " + " and ".join(name for bit, name in enumerate(view.blocked) if found >> bit & 1), bits == found)
+        ([name for bit, name in enumerate(view.blocked) if found >> bit & 1], bits == found)
         for found in np.unique(bits).tolist()
         if found
     ]

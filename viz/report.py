@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from markupsafe import Markup
 
+from model.language import N_, say, say_count, together
 from viz.explorer import AllHeads, explorer_page
 from viz.html import join, table, tag
 from viz.leaks import mean_share
@@ -18,7 +19,7 @@ from viz.numbers import Candidate, Leak, leak_table, next_token_table
 from viz.palette import NOW, rgb
 from viz.signs import signs
 
-ABSENT = "{} is here at a glance alone: this report has no room for its weights."
+ABSENT = N_("{} is here at a glance alone: this report has no room for its weights.")
 WORST = 8.0  # nats, of a loss in the strongest colour
 MOST_TOKENS = 1024  # of each side of a head in full
 
@@ -58,24 +59,27 @@ class ReportView:
 
 def report_page(view: ReportView) -> str:
     """The file's text."""
-    title = f"{view.model}: what every head looks at"
+    title = say("{model}: what every head looks at", model=view.model)
     rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in _about(view) if what]
-    above = join((tag("h1", title), table(rows, "numbers about"), tag("p", held_words(view), class_="note")))
-    link = tag("p", tag("a", "This view in a running app", href=view.link)) if view.link else ""
-    text = (tag("h2", "The text"), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
+    about = table(rows, "numbers about")  # not shown
+    above = join((tag("h1", title), about, tag("p", held_words(view), class_="note")))
+    link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
+    text = (tag("h2", say("The text")), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
     below = join((*_numbers(view), *text))
-    return explorer_page(title, view.heads, absent=ABSENT, above=above, below=below, style="report.css")
+    return explorer_page(title, view.heads, absent=say(ABSENT), above=above, below=below, style="report.css")
 
 
 def _about(view: ReportView) -> list[tuple[str, str]]:
     layers, heads = view.heads.thumbnails.shape[:2]
+    size = say("{model} ({network}): {layers} layers × {heads} heads", model=view.model, network=view.network,
+               layers=layers, heads=heads)  # fmt: skip
     return [
-        ("model", f"{view.model} ({view.network}): {layers} layers × {heads} heads"),
-        ("attention", "" if view.attention == "self" else view.attention),
-        ("tokens", f"{view.tokens:,}"),
-        ("masks", view.masks),
-        ("masks, in full", view.spec),
-        ("made with", view.versions),
+        (say("model"), size),
+        (say("attention"), "" if view.attention == "self" else say(view.attention)),
+        (say("tokens"), f"{view.tokens:,}"),
+        (say("masks"), view.masks),
+        (say("masks, in full"), view.spec),
+        (say("made with"), view.versions),
     ]
 
 
@@ -83,10 +87,16 @@ def held_words(view: ReportView) -> str:
     """In a sentence: that a weight has four digits, and what there was no room for."""
     layers, heads = view.heads.thumbnails.shape[:2]
     held, every = len(view.heads.heads), layers * heads
-    words = "Weights are held to four digits, as their tooltips show them."
-    if held < every:
-        words += f" {held} of {every} heads are here in full, the others at a glance, for the file to stay below 8 MB."
-    return words
+    words = say("Weights are held to four digits, as their tooltips show them.")
+    if held == every:
+        return words
+    some = say_count(
+        "{count} of {heads} heads is here in full, the others at a glance, for the file to stay below 8 MB.",
+        "{count} of {heads} heads are here in full, the others at a glance, for the file to stay below 8 MB.",
+        held,
+        heads=every,
+    )
+    return together([words, some])
 
 
 def _numbers(view: ReportView) -> list[str]:
@@ -96,25 +106,26 @@ def _numbers(view: ReportView) -> list[str]:
     parts: list[str] = []
     if now.candidates and standard.candidates:
         next_tokens = Markup(next_token_table(list(now.candidates), list(standard.candidates), changed=changed))
-        parts += [tag("h2", "The next token"), next_tokens]
+        parts += [tag("h2", say("The next token")), next_tokens]
     if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has none
-        parts.append(tag("h2", "Loss of each token, in nats"))
-        words = loss_words(now.losses, standard.losses, list(view.labels)) if changed else ""
-        parts.append(tag("p", Markup(words) if changed else f"The mean is {np.nanmean(now.losses):.2f}."))
-        for name, some in (("now", now), ("standard", standard))[: 2 if changed else 1]:
+        parts.append(tag("h2", say("Loss of each token, in nats")))
+        mean = say("The mean is {mean:.2f}.", mean=np.nanmean(now.losses))
+        words = Markup(loss_words(now.losses, standard.losses, list(view.labels))) if changed else mean
+        parts.append(tag("p", words))
+        for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if changed else 1]:
             parts.append(_loss_strip(some.losses, view.labels, name if changed else ""))
     one, every = (
         tuple(pair(some) for some in (now, standard)) for pair in (lambda some: _of(some, layer, head), _mean)
     )
     leaks = leak_table(one, every, view.heads.names[layer][head], changed=changed)  # type: ignore[arg-type]
-    return [*parts, tag("h2", "Leak"), Markup(leaks)]
+    return [*parts, tag("h2", say("Leak")), Markup(leaks)]
 
 
 def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:
     """The text, each token the darker the less it was expected."""
     colour = ",".join(map(str, rgb(NOW)))
     tokens = [
-        tag("span", label, title="no loss" if np.isnan(loss) else f"{loss:.2f} nats",
+        tag("span", label, title=say("no loss") if np.isnan(loss) else say("{loss:.2f} nats", loss=loss),
             style=f"background:rgba({colour},{min(np.nan_to_num(loss) / WORST, 1) * 0.7:.2f})")
         for loss, label in zip(losses.tolist(), labels, strict=True)
     ]  # fmt: skip

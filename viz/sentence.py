@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from model.language import N_, say, together
 from viz.numbers import Leak, percent
 
 MUCH = 0.25  # a share of attention that makes a habit
@@ -37,85 +38,111 @@ class Scene:
 def sentence(scene: Scene) -> str:
     """What is seen, and what to try next."""
     if scene.causal == scene.standard_causal and scene.padding and scene.window and scene.chunk:
-        return f"{_habit(scene)} {_next(scene)}"
+        return together([_habit(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     if not scene.window:
         parts.append(
-            f"Without its window, {scene.name} may look as far as the text goes, which it never could in training."
+            say(
+                "Without its window, {head} may look as far as the text goes, which it never could in training.",
+                head=scene.name,
+            )
         )
     if not scene.chunk:
         parts.append(
-            f"Without its chunks, {scene.name} may look back past the one that a token stands in, which it never could "
-            "in training."
+            say(
+                "Without its chunks, {head} may look back past the one that a token stands in, which it never could in "
+                "training.",
+                head=scene.name,
+            )
         )
     if not scene.padding:
         parts.append(_padding(scene))
     if scene.layer_only:
-        layer = scene.name.split()[0]
         parts.append(
-            f"Only {layer}'s weights are redone, from the standard run's queries and keys; the other layers and the "
-            "predictions stay."
+            say(
+                "Only {layer}'s weights are redone, from the standard run's queries and keys; the other layers and the "
+                "predictions stay.",
+                layer=scene.name.split()[0],
+            )
         )
-    return " ".join(parts)
+    return together(parts)
 
 
 def _causal(scene: Scene) -> str:
+    if not scene.can_be_causal and scene.across:
+        return say("The causal mask is not for this attention: the target always sees the whole source.")
     if not scene.can_be_causal:
-        who = "the target always sees" if scene.across else "the encoder always reads"
-        return f"The causal mask is not for this attention: {who} the whole source."
+        return say("The causal mask is not for this attention: the encoder always reads the whole source.")
     if scene.causal:
-        return f"With a causal mask that this model never had in training, {scene.name} can only look back."
+        return say(
+            "With a causal mask that this model never had in training, {head} can only look back.", head=scene.name
+        )
     share = percent(scene.leak.future)
-    but = "" if scene.leak.future >= LITTLE else "; other heads may look ahead more"
-    return f"Without the causal mask, {share} of this head's attention goes to tokens that come later{but}."
+    if scene.leak.future >= LITTLE:
+        return say(
+            "Without the causal mask, {share} of this head's attention goes to tokens that come later.", share=share
+        )
+    return say(
+        "Without the causal mask, {share} of this head's attention goes to tokens that come later; other heads may "
+        "look ahead more.",
+        share=share,
+    )
 
 
 def _padding(scene: Scene) -> str:
     if not scene.has_padding:
-        return (
+        return say(
             "The padding mask is off, but this row has no padding: "
             "look at a shorter row, or add a second line of another length."
         )
     untouched = scene.only_attention or scene.layer_only
     if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
-        return (
+        return say(
             "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask "
             "already hides it from them. Only the padding's own rows change."
         )
     share = percent(scene.leak.padding)
-    so = ": to tokens nobody wrote" if scene.leak.padding >= LITTLE else "; other heads may look there more"
-    return f"Without the padding mask, {share} of this head's attention goes to padding{so}."
+    if scene.leak.padding >= LITTLE:
+        return say(
+            "Without the padding mask, {share} of this head's attention goes to padding: to tokens nobody wrote.",
+            share=share,
+        )
+    return say(
+        "Without the padding mask, {share} of this head's attention goes to padding; other heads may look there more.",
+        share=share,
+    )
 
 
 def _habit(scene: Scene) -> str:
     """The first habit that is strong enough; the commonest, looking at the first token, comes last."""
+    followed = (
+        N_("Where a token came up before, {share} of {head}'s attention is on what followed it: an induction head.")
+        if scene.induction >= INDUCTION
+        else N_("Where a token came up before, {share} of {head}'s attention is on what followed it.")
+    )
     habits = [
-        (
-            scene.induction,
-            MUCH,
-            f"Where a token came up before, {{}} of {{}}'s attention is on what followed it{_called(scene)}.",
-        ),
-        (scene.previous, MUCH, "{} of {}'s attention goes to the token just before."),
-        (scene.itself, 0.5, "{} of {}'s attention stays on the token itself."),
-        (scene.first, MUCH, "{} of {}'s attention rests on the first token."),
+        (scene.induction, MUCH, followed),
+        (scene.previous, MUCH, N_("{share} of {head}'s attention goes to the token just before.")),
+        (scene.itself, 0.5, N_("{share} of {head}'s attention stays on the token itself.")),
+        (scene.first, MUCH, N_("{share} of {head}'s attention rests on the first token.")),
     ]
     for share, enough, words in habits:
         if share >= enough:  # never so for NaN
-            return words.format(percent(share), scene.name)
+            return say(words, share=percent(share), head=scene.name)
     if math.isnan(scene.spread):
-        return f"No token of this row looks at anything in {scene.name}."
-    return f"{scene.name} spreads each row's attention as widely as {scene.spread:.1f} equal weights would."
-
-
-def _called(scene: Scene) -> str:
-    return ": an induction head" if scene.induction >= INDUCTION else ""
+        return say("No token of this row looks at anything in {head}.", head=scene.name)
+    return say(
+        "{head} spreads each row's attention as widely as {spread:.1f} equal weights would.",
+        head=scene.name,
+        spread=scene.spread,
+    )
 
 
 def _next(scene: Scene) -> str:
     if scene.across:
-        return "Rows are the target's tokens, columns the source's: what each was written from."
+        return say("Rows are the target's tokens, columns the source's: what each was written from.")
     if not scene.can_be_causal:
-        return "The encoder reads its whole text at once: every token may look at every other."
+        return say("The encoder reads its whole text at once: every token may look at every other.")
     if scene.standard_causal:
-        return "Switch Causal off to let every token see what comes later."
-    return "Switch Causal on to see what is left when no token can look ahead."
+        return say("Switch Causal off to let every token see what comes later.")
+    return say("Switch Causal on to see what is left when no token can look ahead.")

@@ -2,20 +2,23 @@
 
 from collections.abc import Iterable
 
+from model.language import N_, say
+
 SIGNS = {
-    "·": "· begins a token that has a space before its first letter",
-    "⏎": "⏎ is the end of a line",
-    "⟨": "⟨E6⟩ is a byte that is no character by itself",
-    "<pad>": "<pad> fills up a line that is shorter than another",
-    "<start>": "<start> is put before every text, as when the model was trained",
+    "·": N_("· begins a token that has a space before its first letter"),
+    "⏎": N_("⏎ is the end of a line"),
+    "⟨": N_("⟨E6⟩ is a byte that is no character by itself"),
+    "<pad>": N_("<pad> fills up a line that is shorter than another"),
+    "<start>": N_("<start> is put before every text, as when the model was trained"),
 }
 
 
 def signs(labels: Iterable[str]) -> str:
     """What the signs in these labels stand for; nothing where there are none."""
     text = "".join(labels)
-    said = [meaning for sign, meaning in SIGNS.items() if sign in text]
-    return "; ".join(said) + "." if said else ""
+    said = [say(meaning) for sign, meaning in SIGNS.items() if sign in text]
+    clauses = say("; ").join(said)
+    return say("{clauses}.", clauses=clauses) if said else ""
 
 
 def shortened(label: str, most: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from model.language import language
 from viz.components import VIEWS, source
 from viz.html import join, tag
 
@@ -55,11 +56,11 @@ def document(
     scripts = join(Markup('<script type="module">{}</script>').format(Markup(module)) for module in modules)
     return str(
         Markup(
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<!doctype html>\n<html lang="{}"><head><meta charset="utf-8">'
             '<meta http-equiv="Content-Security-Policy" content="{}">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             "<title>{}</title><style>{}</style></head>\n<body>{}\n{}</body></html>\n"
-        ).format(policy, title, Markup(style), body, scripts)
+        ).format(language(), policy, title, Markup(style), body, scripts)
     )
 
 

@@ -7,6 +7,7 @@ import torch
 
 from model.attention import ScoreTerms, attention_stages
 from model.bug_clinic.case import Attention, Case
+from model.language import say
 
 
 class Options(TypedDict, total=False):
@@ -48,8 +49,9 @@ class Bug:
 
     @property
     def name(self) -> str:
-        """The title, with the variant where there are several."""
-        return f"{self.title}: {self.variant}" if self.variant else self.title
+        """The title, with the variant where there are several, in the reader's language."""
+        title = say(self.title)
+        return say("{title}: {variant}", title=title, variant=say(self.variant)) if self.variant else title
 
     def case(self, right: Case) -> Case:
         """What a right case is with this bug outside of attention."""

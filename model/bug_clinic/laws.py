@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.attention import attend
 from model.bug_clinic.case import Attention, Case, Crash
+from model.language import N_
 
 TOKENS_AT_ONCE = 16
 HALF_ROUNDS = 1000.0  # float16 rounds about so much coarser than what the laws allow float32
@@ -130,30 +131,49 @@ class Law:
 
 
 LAWS = {
-    "runs": Law("It runs at all.", runs, "errors"),
-    "blocked": Law("A blocked cell's weight is exactly 0.", blocked, "weight"),
-    "rows": Law("Where a token has something to look at, its weights sum to 1.", rows, "weight", 1e-5),
+    "runs": Law(N_("It runs at all."), runs, N_("errors")),
+    "blocked": Law(N_("A blocked cell's weight is exactly 0."), blocked, N_("weight")),
+    "rows": Law(N_("Where a token has something to look at, its weights sum to 1."), rows, N_("weight"), 1e-5),
     "empty": Law(
-        "A token with nothing to look at gets output 0, never NaN.", empty, "output", 0.0,
-        "a token with nothing to look at",
+        N_("A token with nothing to look at gets output 0, never NaN."),
+        empty,
+        N_("output"),
+        0.0,
+        N_("a token with nothing to look at"),
     ),
     "causal": Law(
-        "No later token is read: changing it leaves every earlier output as it was.", causal, "output", 1e-4,
-        "a causal mask and two tokens",
+        N_("No later token is read: changing it leaves every earlier output as it was."),
+        causal,
+        N_("output"),
+        1e-4,
+        N_("a causal mask and two tokens"),
     ),
     "target": Law(
-        "No output depends on the token that it is to predict.", target, "output", 1e-4, "a causal mask and two tokens"
+        N_("No output depends on the token that it is to predict."),
+        target,
+        N_("output"),
+        1e-4,
+        N_("a causal mask and two tokens"),
     ),
-    "padded": Law("A padded row gives what the same text gives alone.", padded, "output", 1e-4, "padding in this row"),
-    "same": Law("The output is what PyTorch's own attention gives.", same, "output", 1e-4),
-    "heads": Law("What goes into one head leaves the others alone.", heads, "output", 1e-4, "two key-value heads"),
+    "padded": Law(
+        N_("A padded row gives what the same text gives alone."), padded, N_("output"), 1e-4, N_("padding in this row")
+    ),
+    "same": Law(N_("The output is what PyTorch's own attention gives."), same, N_("output"), 1e-4),
+    "heads": Law(
+        N_("What goes into one head leaves the others alone."), heads, N_("output"), 1e-4, N_("two key-value heads")
+    ),
     "projected": Law(
-        "Other queries, keys or values give another output.", projected, "of 3 ignored", 0.0,
-        "a token that has two to look at",
+        N_("Other queries, keys or values give another output."),
+        projected,
+        N_("of 3 ignored"),
+        0.0,
+        N_("a token that has two to look at"),
     ),
-    "scaled": Law("Unit q and k of any width give scaled scores with a deviation of 1.", scaled, "deviation", 0.1),
-    "kept": Law("Scores that others still use are not overwritten.", kept, "scores"),
-}  # fmt: skip
+    "scaled": Law(
+        N_("Unit q and k of any width give scaled scores with a deviation of 1."), scaled, N_("deviation"), 0.1
+    ),
+    "kept": Law(N_("Scores that others still use are not overwritten."), kept, N_("scores")),
+}
 
 
 @dataclass(frozen=True)

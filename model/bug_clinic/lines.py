@@ -8,7 +8,8 @@ from model.text import TokenBatch, rows_of, shortened
 
 MOST_ROWS = 8
 MOST_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
-ADDED = "and then they all went home again."  # makes a row longer than the reader's, so that theirs gets padding
+# Makes a row longer than the reader's, so that theirs gets padding.
+ADDED = "and then they all went home again."  # not shown but as a text that models read
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from model.attention import AttentionStages, attention_stages
 from model.bug_clinic.bug import Bug, Options
 from model.bug_clinic.case import Beside
+from model.language import N_
 
 ALONE = Beside()
 
@@ -92,110 +93,125 @@ def asked_as_a_truth(
 MASKS = (
     Bug(
         key="inverted",
-        title="Mask read the other way round",
+        title=N_("Mask read the other way round"),
         function=inverted_mask,
         wrong='masked = scores.masked_fill(mask == 0, float("-inf"))  # but in this mask 1 = blocked',
         right='masked = scores.masked_fill(mask == 1, float("-inf"))',
-        signs="Tokens see exactly what they should not, and nothing else. PyTorch itself has both conventions: True is "
-        "“may attend” in scaled_dot_product_attention, and “blocked” in MultiheadAttention's attn_mask.",
-        hint="Where should the hatching be?",
+        signs=N_(
+            "Tokens see exactly what they should not, and nothing else. PyTorch itself has both conventions: True is "
+            "“may attend” in scaled_dot_product_attention, and “blocked” in MultiheadAttention's attn_mask."
+        ),
+        hint=N_("Where should the hatching be?"),
         law="blocked",
-        needs="a mask that blocks something",
+        needs=N_("a mask that blocks something"),
         tells="later",
     ),
     Bug(
         key="diagonal",
-        title="Causal triangle",
-        variant="off by one",
+        title=N_("Causal triangle"),
+        variant=N_("off by one"),
         function=triangle_without_diagonal,
         wrong="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=0)",
         right="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)",
-        signs="No token sees itself, and the first has nothing to look at: a plain softmax makes its row NaN.",
-        hint="Look at the diagonal, and at the first row.",
+        signs=N_("No token sees itself, and the first has nothing to look at: a plain softmax makes its row NaN."),
+        hint=N_("Look at the diagonal, and at the first row."),
         law="rows",
-        needs="nothing but a token",
+        needs=N_("nothing but a token"),
         tells="itself",
     ),
     Bug(
         key="transposed",
-        title="Causal triangle",
-        variant="transposed",
+        title=N_("Causal triangle"),
+        variant=N_("transposed"),
         function=triangle_transposed,
         wrong="causal = torch.ones(T, T, dtype=torch.bool).triu()",
         right="causal = torch.ones(T, T, dtype=torch.bool).tril()",
-        signs="Every token sees itself and what comes later, and nothing that came before: trained so, a model reads "
-        "the answer, and has nothing to go on when it writes.",
-        hint="Which triangle is hatched, and is the diagonal?",
+        signs=N_(
+            "Every token sees itself and what comes later, and nothing that came before: trained so, a model reads "
+            "the answer, and has nothing to go on when it writes."
+        ),
+        hint=N_("Which triangle is hatched, and is the diagonal?"),
         law="causal",
-        needs="two tokens",
+        needs=N_("two tokens"),
         tells="later",
     ),
     Bug(
         key="first-layer",
-        title="Causal in the first layer only",
+        title=N_("Causal in the first layer only"),
         function=causal_mask_forgotten,
         wrong="x = block(x, allowed if number == 0 else padding)",
         right="x = block(x, allowed)",
-        signs="The first layer's heatmaps, which people look at first, are right. From the second layer on, later "
-        "tokens are open.",
-        hint="Only one of the two masks is left.",
+        signs=N_(
+            "The first layer's heatmaps, which people look at first, are right. From the second layer on, later "
+            "tokens are open."
+        ),
+        hint=N_("Only one of the two masks is left."),
         law="causal",
-        needs="a second layer and two tokens",
+        needs=N_("a second layer and two tokens"),
         first_layer=1,
         tells="later",
     ),
     Bug(
         key="wrong-axis",
-        title="Padding mask on the wrong axis",
+        title=N_("Padding mask on the wrong axis"),
         function=padding_on_the_wrong_axis,
         wrong="allowed = causal & keep[:, None, :, None]  # [B,1,T,1]",
         right="allowed = causal & keep[:, None, None, :]  # [B,1,1,T]",
-        signs="Padding looks at nobody, which helps nobody, and real tokens look at padding: the same text gives "
-        "another output in another batch. With padding on the right, the causal mask hides the bug from real tokens.",
-        hint="A padding mask blocks columns. What is blocked here?",
+        signs=N_(
+            "Padding looks at nobody, which helps nobody, and real tokens look at padding: the same text gives "
+            "another output in another batch. With padding on the right, the causal mask hides the bug from real "
+            "tokens."
+        ),
+        hint=N_("A padding mask blocks columns. What is blocked here?"),
         law="padded",
-        needs="padding in this row",
+        needs=N_("padding in this row"),
         blames="padding",
         tells="padding",
     ),
     Bug(
         key="or",
-        title="Masks joined by or",
+        title=N_("Masks joined by or"),
         function=masks_joined_by_or,
         wrong="allowed = causal | keep[:, None, None, :]",
         right="allowed = causal & keep[:, None, None, :]",
-        signs="The padding mask allows every real token, so later tokens are open; the causal mask allows what came "
-        "before, so padding on the left is open too. Little is blocked, and nothing fails.",
-        hint="Count the hatched cells.",
+        signs=N_(
+            "The padding mask allows every real token, so later tokens are open; the causal mask allows what came "
+            "before, so padding on the left is open too. Little is blocked, and nothing fails."
+        ),
+        hint=N_("Count the hatched cells."),
         law="blocked",
-        needs="two tokens",
+        needs=N_("two tokens"),
         tells="later",
     ),
     Bug(
         key="repeat",
-        title="Masks repeated in the wrong order",
+        title=N_("Masks repeated in the wrong order"),
         function=masks_of_other_rows,
         wrong="attn_mask = attn_mask.repeat(heads, 1, 1)  # [B,T,T]: rows 0, 1, 0, 1",
         right="attn_mask = attn_mask.repeat_interleave(heads, dim=0)  # rows 0, 0, 1, 1",
-        signs="MultiheadAttention wants a mask for every head of the first row, then for every head of the second. "
-        "With two rows, repeat gives the first, the second, the first, the second: some heads get the mask of another "
-        "sentence. Every shape fits.",
-        hint="Is this the padding of this sentence?",
+        signs=N_(
+            "MultiheadAttention wants a mask for every head of the first row, then for every head of the second. "
+            "With two rows, repeat gives the first, the second, the first, the second: some heads get the mask of "
+            "another sentence. Every shape fits."
+        ),
+        hint=N_("Is this the padding of this sentence?"),
         law="padded",
-        needs="two rows that are not equally long, and two heads",
+        needs=N_("two rows that are not equally long, and two heads"),
         blames="padding",
         tells="padding",
     ),
     Bug(
         key="if-mask",
-        title="“if attn_mask:”",
+        title=N_("“if attn_mask:”"),
         function=asked_as_a_truth,
         wrong='masked = scores\nif attn_mask: masked = scores.masked_fill(attn_mask, float("-inf"))',
         right='masked = scores\nif attn_mask is not None: masked = scores.masked_fill(attn_mask, float("-inf"))',
-        signs="Meant is: if there is a mask. Asked is whether the tensor is true, and a tensor of several cells is "
-        "neither true nor false: the first call with a mask fails, the tests without one all pass.",
+        signs=N_(
+            "Meant is: if there is a mask. Asked is whether the tensor is true, and a tensor of several cells is "
+            "neither true nor false: the first call with a mask fails, the tests without one all pass."
+        ),
         law="runs",
-        needs="a mask of more than one cell",
+        needs=N_("a mask of more than one cell"),
     ),
 )
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from model.attention import AttentionStages, attention_stages
 from model.bug_clinic.bug import Bug, Options
 from model.bug_clinic.case import Beside
+from model.language import N_
 
 ALONE = Beside()
 
@@ -74,78 +75,92 @@ def one_module(
 AROUND = (
     Bug(
         key="view",
-        title="Heads split by view",
+        title=N_("Heads split by view"),
         function=split_without_transpose,
         wrong="q, k, v = (part.view(batch, heads, -1, d) for part in (q, k, v))\n"
         "context = context.view(batch, -1, heads * d)",
         right="q, k, v = (part.view(batch, -1, heads, d).transpose(1, 2) for part in (q, k, v))\n"
         "context = context.transpose(1, 2).reshape(batch, -1, heads * d)",
-        signs="Without a transpose every shape still fits, so nothing complains. But a head no longer has one part of "
-        "every token: it has every part of a few tokens, so it sees one stretch of the text and nothing else.",
-        hint="Whose numbers stand in row 1: those of token 1, or another part of token 0?",
+        signs=N_(
+            "Without a transpose every shape still fits, so nothing complains. But a head no longer has one part of "
+            "every token: it has every part of a few tokens, so it sees one stretch of the text and nothing else."
+        ),
+        hint=N_("Whose numbers stand in row 1: those of token 1, or another part of token 0?"),
         law="heads",
-        needs="two heads and two tokens",
+        needs=N_("two heads and two tokens"),
     ),
     Bug(
         key="unprojected",
-        title="q, k, v never projected",
+        title=N_("q, k, v never projected"),
         function=unprojected,
         wrong="q, k, v = x, x, x  # self.query, self.key and self.value: declared, not called",
         right="q, k, v = self.query(x), self.key(x), self.value(x)",
-        signs="The projections are declared and never called. Before the mask the scores are symmetric: how much one "
-        "token likes another, the other likes it back. In training the three projections never change.",
-        hint="Without projections, nothing that was learned decides who looks at whom. How much stays on a token "
-        "itself, and on tokens like it?",
+        signs=N_(
+            "The projections are declared and never called. Before the mask the scores are symmetric: how much one "
+            "token likes another, the other likes it back. In training the three projections never change."
+        ),
+        hint=N_(
+            "Without projections, nothing that was learned decides who looks at whom. How much stays on a token "
+            "itself, and on tokens like it?"
+        ),
         law="projected",
-        needs="a token that has two to look at",
+        needs=N_("a token that has two to look at"),
         tells="itself",
     ),
     Bug(
         key="float-width",
-        title="A head width that is no whole number",
+        title=N_("A head width that is no whole number"),
         function=fractional_width,
         wrong="d = width / heads",
         right="d = width // heads",
-        signs="In Python 3, / gives a float, even where the division leaves nothing over. No tensor has a size of "
-        "that kind, so the first reshape fails.",
+        signs=N_(
+            "In Python 3, / gives a float, even where the division leaves nothing over. No tensor has a size of "
+            "that kind, so the first reshape fails."
+        ),
         law="runs",
-        needs="nothing",
+        needs=N_("nothing"),
     ),
     Bug(
         key="narrow-output",
-        title="Output layer as wide as one head",
+        title=N_("Output layer as wide as one head"),
         function=output_of_one_head,
         wrong="self.output = nn.Linear(d, width)",
         right="self.output = nn.Linear(heads * d, width)",
-        signs="The output layer reads all heads side by side, heads · d numbers a token. Built for the d numbers of "
-        "one head, it fails at the first run; with a single head the same line works.",
+        signs=N_(
+            "The output layer reads all heads side by side, heads · d numbers a token. Built for the d numbers of "
+            "one head, it fails at the first run; with a single head the same line works."
+        ),
         law="runs",
-        needs="two heads",
+        needs=N_("two heads"),
     ),
     Bug(
         key="one-module",
-        title="One module for self- and cross-attention",
+        title=N_("One module for self- and cross-attention"),
         function=one_module,
         wrong="self.self_attention = MultiHeadAttention(width, heads)\nself.cross_attention = self.self_attention",
         right="self.self_attention = MultiHeadAttention(width, heads)\n"
         "self.cross_attention = MultiHeadAttention(width, heads)",
-        signs="Two names, one set of weights: what is learned for the one job changes the other. Every shape fits: "
-        "what gives it away is a parameter count that is too low.",
-        hint="Is this a head that does one job, or does it look as if its queries and keys were made for another?",
+        signs=N_(
+            "Two names, one set of weights: what is learned for the one job changes the other. Every shape fits: "
+            "what gives it away is a parameter count that is too low."
+        ),
+        hint=N_("Is this a head that does one job, or does it look as if its queries and keys were made for another?"),
         law="projected",
-        needs="a second attention whose module does this one's work, and a token that has two to look at",
+        needs=N_("a second attention whose module does this one's work, and a token that has two to look at"),
     ),
 )
 TARGETS = Bug(
     key="targets",
-    title="Targets not shifted",
+    title=N_("Targets not shifted"),
     wrong="loss = F.cross_entropy(logits.flatten(0, 1), ids.flatten())",
     right="loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())",
-    signs="The attention is right, and the causal mask too; the loss asks each position for the token that stands "
-    "there, which it can see. A model trained so copies its input: its loss falls to almost 0, and what it writes is "
-    "its last token, again and again.",
+    signs=N_(
+        "The attention is right, and the causal mask too; the loss asks each position for the token that stands "
+        "there, which it can see. A model trained so copies its input: its loss falls to almost 0, and what it writes "
+        "is its last token, again and again."
+    ),
     law="target",
-    needs="two tokens",
+    needs=N_("two tokens"),
     ahead=0,
 )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from model.attention import AttentionStages, attention_stages
 from model.bug_clinic.bug import Bug, Options
 from model.bug_clinic.masks import whole
+from model.language import N_
 
 OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
 
@@ -85,109 +86,126 @@ _NO_NAN = ".masked_fill(~allowed.any(-1, keepdim=True), 0.0)  # a row with nothi
 SCORES = (
     Bug(
         key="scale-width",
-        title="Wrong scale",
-        variant="model's width",
+        title=N_("Wrong scale"),
+        variant=N_("model's width"),
         function=scaled_by_model_width,
         wrong="scores = q @ k.transpose(-2, -1) / width ** 0.5  # width = heads * d",
         right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
-        signs="Divided by √(heads · d) and not by √d: scores are √heads times too small, so every row is flatter than "
-        "it should be. Nothing fails.",
-        hint="Compare the brightest cell of a row with the others: is anything singled out?",
+        signs=N_(
+            "Divided by √(heads · d) and not by √d: scores are √heads times too small, so every row is flatter than "
+            "it should be. Nothing fails."
+        ),
+        hint=N_("Compare the brightest cell of a row with the others: is anything singled out?"),
         law="scaled",
-        needs="two heads and a token that has two to look at",
+        needs=N_("two heads and a token that has two to look at"),
         tells="largest",
     ),
     Bug(
         key="scale-divided",
-        title="Wrong scale",
-        variant="d / heads",
+        title=N_("Wrong scale"),
+        variant=N_("d / heads"),
         function=scaled_by_divided_width,
         wrong="scores = q @ k.transpose(-2, -1) * (d / heads) ** -0.5  # d = width // heads already",
         right="scores = q @ k.transpose(-2, -1) * d ** -0.5",
-        signs="The head's width d is divided by the number of heads once more. Scores are √heads times too large, so "
-        "the strongest key of each row takes more than its share.",
-        hint="Most rows have one bright cell and little else.",
+        signs=N_(
+            "The head's width d is divided by the number of heads once more. Scores are √heads times too large, so "
+            "the strongest key of each row takes more than its share."
+        ),
+        hint=N_("Most rows have one bright cell and little else."),
         law="scaled",
-        needs="two heads and a token that has two to look at",
+        needs=N_("two heads and a token that has two to look at"),
         tells="largest",
     ),
     Bug(
         key="scale-none",
-        title="Wrong scale",
-        variant="none",
+        title=N_("Wrong scale"),
+        variant=N_("not scaled"),
         function=not_scaled,
         wrong="scores = q @ k.transpose(-2, -1)",
         right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
-        signs="Scores are √d times too large, so the strongest key of each row takes more than its share, and the "
-        "gradients of the others shrink: the wider the heads, the worse.",
-        hint="Most rows have one bright cell and nothing else.",
+        signs=N_(
+            "Scores are √d times too large, so the strongest key of each row takes more than its share, and the "
+            "gradients of the others shrink: the wider the heads, the worse."
+        ),
+        hint=N_("Most rows have one bright cell and nothing else."),
         law="scaled",
-        needs="a model that scales its scores in this place, and a token that has two to look at",
+        needs=N_("a model that scales its scores in this place, and a token that has two to look at"),
         tells="largest",
     ),
     Bug(
         key="query-axis",
-        title="Softmax over the query axis",
+        title=N_("Softmax over the query axis"),
         function=softmax_over_queries,
         wrong="weights = masked.softmax(dim=-2)",
         right="weights = masked.softmax(dim=-1)",
-        signs="Columns sum to 1, and rows do not: in the last column the last token is alone, so it gives itself a "
-        "weight of 1. What a token gives to another depends on the tokens after it.",
-        hint="Look at the last column: how many are there to share its weight?",
+        signs=N_(
+            "Columns sum to 1, and rows do not: in the last column the last token is alone, so it gives itself a "
+            "weight of 1. What a token gives to another depends on the tokens after it."
+        ),
+        hint=N_("Look at the last column: how many are there to share its weight?"),
         law="rows",
-        needs="two tokens",
+        needs=N_("two tokens"),
         tells="sum",
     ),
     Bug(
         key="after-softmax",
-        title="Mask multiplied after softmax",
+        title=N_("Mask multiplied after softmax"),
         function=masked_after_softmax,
         wrong="weights = scores.softmax(-1)\nweights = weights * allowed",
         right='weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)\nweights = weights' + _NO_NAN,
-        signs="Blocked weights are 0, so the picture looks masked. But most rows sum to less than 1, and what is "
-        "missing depends on later tokens: they stand in the softmax's denominator.",
-        hint="Add up the first rows.",
+        signs=N_(
+            "Blocked weights are 0, so the picture looks masked. But most rows sum to less than 1, and what is "
+            "missing depends on later tokens: they stand in the softmax's denominator."
+        ),
+        hint=N_("Add up the first rows."),
         law="rows",
-        needs="a mask that blocks something",
+        needs=N_("a mask that blocks something"),
         tells="sum",
     ),
     Bug(
         key="in-place",
-        title="Masked in place",
+        title=N_("Masked in place"),
         function=masked_in_place,
         wrong='masked = scores.masked_fill_(~allowed, float("-inf"))',
         right='masked = scores.masked_fill(~allowed, float("-inf"))',
-        signs="The weights are right. What is lost are the scores themselves: masked_fill_ with its underscore writes "
-        "−inf into them. Whoever reads them next, for another mask or a plot, gets −inf in every blocked cell.",
+        signs=N_(
+            "The weights are right. What is lost are the scores themselves: masked_fill_ with its underscore writes "
+            "−inf into them. Whoever reads them next, for another mask or a plot, gets −inf in every blocked cell."
+        ),
         law="kept",
-        needs="a mask that blocks something",
+        needs=N_("a mask that blocks something"),
     ),
     Bug(
         key="half-fill",
-        title="−1e20 in float16",
+        title=N_("−1e20 in float16"),
         variant="masked_fill",
         function=filled_with_too_much,
         wrong="masked = scores.masked_fill(~allowed, -1e20)  # scores are float16\nweights = masked.softmax(-1)",
         right='masked = scores.masked_fill(~allowed, float("-inf"))\nweights = masked.softmax(-1)' + _NO_NAN,
-        signs="float16 ends at −65,504. PyTorch refuses to write −1e20 into it. In float32 the same line works, so it "
-        "fails on the day somebody turns on half precision.",
+        signs=N_(
+            "float16 ends at −65,504. PyTorch refuses to write −1e20 into it. In float32 the same line works, so it "
+            "fails on the day somebody turns on half precision."
+        ),
         law="runs",
-        needs="a mask that blocks something",
+        needs=N_("a mask that blocks something"),
         dtype=torch.float16,
     ),
     Bug(
         key="half-added",
-        title="−1e20 in float16",
-        variant="added",
+        title=N_("−1e20 in float16"),
+        variant=N_("added"),
         function=added_too_much,
         wrong="masked = scores + (1 - allowed.to(scores.dtype)) * -1e20  # scores are float16\n"
         "weights = masked.softmax(-1)",
         right='masked = scores.masked_fill(~allowed, float("-inf"))\nweights = masked.softmax(-1)' + _NO_NAN,
-        signs="Nothing complains: −1e20 becomes −inf. A row that is blocked throughout, like padding on the left, is "
-        "then a softmax of nothing but −inf: NaN. In the next layer 0 · NaN is NaN too, and so every token's output.",
-        hint="Look for rows without a number.",
+        signs=N_(
+            "Nothing complains: −1e20 becomes −inf. A row that is blocked throughout, like padding on the left, is "
+            "then a softmax of nothing but −inf: NaN. In the next layer 0 · NaN is NaN too, and so every token's "
+            "output."
+        ),
+        hint=N_("Look for rows without a number."),
         law="empty",
-        needs="a row that is blocked throughout: padding on the left",
+        needs=N_("a row that is blocked throughout: padding on the left"),
         dtype=torch.float16,
     ),
 )

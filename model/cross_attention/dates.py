@@ -23,6 +23,7 @@ from model.blocks import Heads
 from model.cross_attention.written_dates import CHARACTERS
 from model.errors import CheckpointError
 from model.files import write
+from model.language import N_, say
 from model.masks import MASK_NAMES, MaskContext, MaskSpec
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
@@ -92,7 +93,7 @@ class DatesModel(Model):
             rows = [[START, *row] for row in map(_until_end, self.write(source).ids)]
             return replace(self._targets.batch(rows, pad_side, ("",) * len(texts)), source=source)
         if len(targets) != len(texts):
-            raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")
+            raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")  # not shown
         return replace(self._targets.encode(targets, pad_side), source=source)
 
     def encode_source(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
@@ -109,7 +110,7 @@ class DatesModel(Model):
         config = self.network.config
         both = (config.heads, config.heads)
         return Description(
-            architecture="character-level Transformer",
+            architecture=N_("character-level Transformer"),
             kind=self.kind,
             layers={
                 "encoder": config.encoder_layers,
@@ -133,7 +134,7 @@ class DatesModel(Model):
         spec = spec or self.standard
         if batch.source is None:
             raise ValueError(
-                f"{self.name} is an encoder-decoder: expected a batch with a source, as its encode makes it"
+                f"{self.name} is an encoder-decoder: expected a batch with a source"  # not shown
             )
         spec.check_scope(max(self.describe().layers.values()), self.num_heads)
         source, length = batch.source, batch.ids.shape[1]
@@ -219,11 +220,13 @@ def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
     try:
         network.load_state_dict({name: tensor.float() for name, tensor in load_file(weights_path).items()})
     except (SafetensorError, OSError, RuntimeError) as error:
-        raise CheckpointError(f"{weights_path}: expected the weights of {config_path.name}, found {error}") from None
+        words = say("{path}: expected the weights of {config}, found {error}")
+        raise CheckpointError(words.format(path=weights_path, config=config_path.name, error=error)) from None
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_path))
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(f"{tokenizer_path}: expected a tokenizer, found none ({error})") from None
+        words = say("{path}: expected a tokenizer, found none ({error})")
+        raise CheckpointError(words.format(path=tokenizer_path, error=error)) from None
     return DatesModel(name, network.eval().requires_grad_(False), tokenizer)
 
 
@@ -249,12 +252,15 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
     try:
         fields = json.loads(path.read_bytes())
         if not isinstance(fields, dict) or fields.pop("model_type", None) != MODEL_TYPE:
-            raise CheckpointError(f"{path}: expected model_type {MODEL_TYPE!r}, found another")
+            raise CheckpointError(
+                say("{path}: expected model_type {kind!r}, found another", path=path, kind=MODEL_TYPE)
+            )
         return TypeAdapter(EncoderDecoderConfig).validate_python(fields)
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: expected a model's config.json, found no such file") from None
+        raise CheckpointError(say("{path}: expected a model's config.json, found no such file", path=path)) from None
     except (json.JSONDecodeError, ValidationError) as error:
-        raise CheckpointError(f"{path}: expected the sizes of an encoder-decoder, found {error}") from None
+        words = say("{path}: expected the sizes of an encoder-decoder, found {error}")
+        raise CheckpointError(words.format(path=path, error=error)) from None
 
 
 def _allowed(places: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:

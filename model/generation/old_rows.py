@@ -10,6 +10,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.kv_cache import batch_of
+from model.language import say
 from model.masks import MaskSpec
 
 
@@ -35,7 +36,7 @@ class OldRows:
 def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
     """Run ids without and with the last one, and compare. Raises ValueError for fewer than two."""
     if len(ids) < 2:
-        raise ValueError(f"expected at least 2 tokens, got {len(ids)}")
+        raise ValueError(say("expected at least 2 tokens, got {count}", count=len(ids)))
     old = slice(0, len(ids) - 1)
     before, after = model.run(batch_of(model, ids[:-1]), spec), model.run(batch_of(model, ids), spec)
     rows, kept = [], []

@@ -69,7 +69,7 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
     """
     network = kv_cache.network_of(model)
     if network is None:
-        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
+        raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")  # not shown
     ids = tuple(whole.batch.ids[0, :length].tolist())
     batch, cache = kv_cache.batch_of(model, ids), kv_cache.cache_of(whole, length - 1)
     positions, triangle = positions_of(batch.keep), torch.ones(1, 1, length, length, dtype=torch.bool).tril()

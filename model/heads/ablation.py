@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from model.base import HeadEdit, Model
+from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord
@@ -37,7 +38,8 @@ class HeadsOff:
 
     def __post_init__(self) -> None:
         if (self.way == "mask") != (self.mask is not None):
-            raise ValueError(f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}')
+            why = f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}'  # not shown
+            raise ValueError(why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,5 +157,12 @@ def _check(model: Model, off: HeadsOff) -> None:
     for layer, head in off.heads:
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ValueError(
-                f"expected heads of the {layers} × {heads} of attention {off.attention!r}, got L{layer} H{head}"
+                say(
+                    "expected heads of the {layers} × {heads} of attention {attention!r}, got L{layer} H{head}",
+                    layers=layers,
+                    heads=heads,
+                    attention=off.attention,
+                    layer=layer,
+                    head=head,
+                )
             )

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+from model.language import N_
+
 
 @dataclass(frozen=True)
 class Measure:
-    """words: what a query's number is. unit: "share" (0 to 1), "tokens" or "bits". names: what a head is called that
-    does it with more than half of its attention; "" for a measure that names nothing."""
+    """words: what a query's number is, a sentence. unit: "share" (0 to 1), "tokens" or "bits". names: what a head is
+    called that does it with more than half of its attention; "" for a measure that names nothing. title, words, unit
+    and names are to be said where they are shown.
+    """
 
     title: str
     words: str
@@ -14,24 +18,32 @@ class Measure:
     names: str = ""
 
 
+TOKENS, BITS = N_("tokens"), N_("bits")
 MEASURES = {
-    "previous": Measure("previous token", "weight on the token just before", names="previous token"),
-    "first": Measure("first token", "weight on the row's first token", names="first token"),
-    "same": Measure("itself", "weight on the query's own position", names="itself"),
+    "previous": Measure(
+        N_("previous token"),
+        N_("Weight on the token just before."),
+        names=N_("previous token"),
+    ),
+    "first": Measure(N_("first token"), N_("Weight on the row's first token."), names=N_("first token")),
+    "same": Measure(N_("itself"), N_("Weight on the query's own position."), names=N_("itself")),
     "duplicate": Measure(
-        "duplicate token",
-        "weight on earlier places of the same token, where there are any",
-        names="duplicate token",
+        N_("duplicate token"),
+        N_("Weight on earlier places of the same token, where there are any."),
+        names=N_("duplicate token"),
     ),
     "induction": Measure(
-        "induction",
-        "weight on the token after the last earlier place of the same token, where there is one (Olsson et al. 2022)",
-        names="induction",
+        N_("induction"),
+        N_(
+            "Weight on the token after the last earlier place of the same token, where there is one (Olsson et al. "
+            "2022)."
+        ),
+        names=N_("induction"),
     ),
-    "punctuation": Measure("punctuation", "weight on punctuation, where some can be seen"),
-    "leak": Measure("later tokens", "weight on later tokens: the leak, 0 under a causal mask"),
-    "peak": Measure("sharpness", "the largest weight on one token, the row's first left out"),
-    "distance": Measure("mean distance", "how far away the keys are, by weight", "tokens"),
-    "entropy": Measure("entropy", "entropy of the weights: 0 is one token, 3 is as even as 8", "bits"),
+    "punctuation": Measure(N_("punctuation"), N_("Weight on punctuation, where some can be seen.")),
+    "leak": Measure(N_("later tokens"), N_("Weight on later tokens: the leak, 0 under a causal mask.")),
+    "peak": Measure(N_("sharpness"), N_("The largest weight on one token, the row's first left out.")),
+    "distance": Measure(N_("mean distance"), N_("How far away the keys are, by weight."), TOKENS),
+    "entropy": Measure(N_("entropy"), N_("Entropy of the weights: 0 is one token, 3 is as even as 8."), BITS),
 }
 NAMES = tuple(MEASURES)

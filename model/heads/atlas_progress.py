@@ -31,7 +31,7 @@ class Progress:
         """Units of a source come in order. Raises ValueError where one was left out."""
         expected = self.next_unit.get(unit.source, 0)
         if unit.number != expected:
-            raise ValueError(f"expected unit {expected} of source {unit.source}, got {unit.number}")
+            raise ValueError(f"expected unit {expected} of source {unit.source}, got {unit.number}")  # not shown
         self.tally.add(tally)
         self.next_unit[unit.source] = unit.number + 1
 
@@ -71,15 +71,16 @@ def load(path: Path, settings: dict[str, object]) -> Progress:
     data = path.read_bytes()
     try:
         if not data.startswith(STATE):
-            raise ValueError("it does not begin as one")
+            raise ValueError("it does not begin as one")  # not shown
         header, _, tally = data.removeprefix(STATE).partition(b"\n")
         found = json.loads(header)
         differing = sorted(name for name in settings if found["settings"].get(name) != settings[name])
         progress = Progress(Tally.from_bytes(tally), dict(map(tuple, found["next_unit"])))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: expected what an atlas has come to so far, got a damaged file ({error})") from None
+        why = f"{path}: expected what an atlas has come to so far, got a damaged file ({error})"  # not shown
+        raise ValueError(why) from None
     if differing:
-        raise ValueError(
-            f"{path} is of an atlas with other settings ({', '.join(differing)}): delete it, or write with -o elsewhere"
-        )
+        names = ", ".join(differing)
+        why = f"{path} is of an atlas with other settings ({names}): delete it, or write with -o elsewhere"  # not shown
+        raise ValueError(why)
     return progress

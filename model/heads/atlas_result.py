@@ -126,7 +126,7 @@ class Atlas:
         """
         middle = self.at_offset.shape[-1] // 2
         if abs(distance) > middle:
-            raise ValueError(f"expected at most {middle} tokens back, got {distance}")
+            raise ValueError(f"expected at most {middle} tokens back, got {distance}")  # not shown
         return self.at_offset[..., middle - distance]
 
     def key_tokens(self, layer: int, head: int) -> list[TokenShare]:

@@ -173,7 +173,7 @@ class Tally:
                 )
                 return cls(**{name: arrays[name] for name in ARRAYS}, sample=sample, **plain)
         except (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"expected a saved tally, got bytes that are none ({error})") from None
+            raise ValueError(f"expected a saved tally, got bytes that are none ({error})") from None  # not shown
 
 
 ARRAYS = tuple(one.name for one in fields(Tally) if one.type is np.ndarray)

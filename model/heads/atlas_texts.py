@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from model.base import Model
+from model.language import say, say_all
 from model.text import TokenBatch
 
 UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
@@ -60,20 +61,23 @@ def units_of_file(path: Path, source: int = 0) -> Iterator[Unit]:
 def units_of_upload(name: str, data: bytes) -> list[Unit]:
     """A file that somebody sent. Raises ValueError for one that is too large, is no text or has none."""
     if len(data) > MOST_UPLOAD:
-        raise ValueError(f"{name}: expected a file of at most {MOST_UPLOAD / 1e6:.0f} MB, got {len(data) / 1e6:.1f} MB")
+        raise ValueError(
+            say("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB",
+                file=name, most=MOST_UPLOAD / 1e6, size=len(data) / 1e6)
+        )  # fmt: skip
     kind = suffix_of(name)
     with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="") as file:
         units = list(in_units(_texts(file, kind, name)))
     if not units:
-        raise ValueError(f"{name}: expected a text in it, found none")
+        raise ValueError(say("{file}: expected a text in it, found none", file=name))
     return units
 
 
 def units_of_text(text: str) -> list[Unit]:
     """A text that was typed, one row a line. Raises ValueError where there is nothing in it."""
-    units = list(in_units(_lines(io.StringIO(text), "the text")))
+    units = list(in_units(_lines(io.StringIO(text), say("the text"))))
     if not units:
-        raise ValueError("expected a text, got none")
+        raise ValueError(say("expected a text, got none"))
     return units
 
 
@@ -116,7 +120,8 @@ def suffix_of(name: str) -> str:
     """ ".txt" or ".csv". Raises ValueError for another kind of file."""
     kind = Path(name).suffix.lower()
     if kind not in SUFFIXES:
-        raise ValueError(f"{name}: expected a file whose name ends in {' or '.join(SUFFIXES)}")
+        endings = say_all(SUFFIXES, last="or")
+        raise ValueError(say("{file}: expected a file whose name ends in {endings}", file=name, endings=endings))
     return kind
 
 
@@ -174,15 +179,19 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
     try:
         yield from (_cells(file, name) if kind == ".csv" else _lines(file, name))
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: expected text in UTF-8, got bytes that are none ({error.reason})") from None
+        raise ValueError(
+            say("{file}: expected text in UTF-8, got bytes that are none ({why})", file=name, why=error.reason)
+        ) from None
     except csv.Error as error:
-        raise ValueError(f"{name}: expected a table in CSV, got one that cannot be read ({error})") from None
+        raise ValueError(
+            say("{file}: expected a table in CSV, got one that cannot be read ({why})", file=name, why=error)
+        ) from None
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
     while line := file.readline(LONGEST):
         if "\0" in line:
-            raise ValueError(f"{name}: expected text, got a file with zero bytes in it")
+            raise ValueError(say("{file}: expected text, got a file with zero bytes in it", file=name))
         yield from (part for part in line.splitlines() if part.strip())
 
 
@@ -193,7 +202,7 @@ def _cells(file: TextIO, name: str) -> Iterator[str]:
     for row in rows:
         cell = " ".join(row[column].split()) if column < len(row) else ""
         if "\0" in cell:
-            raise ValueError(f"{name}: expected text, got a file with zero bytes in it")
+            raise ValueError(say("{file}: expected text, got a file with zero bytes in it", file=name))
         yield from (cell[begin : begin + LONGEST] for begin in range(0, len(cell), LONGEST))
 
 

@@ -15,6 +15,7 @@ from model.heads.atlas_batch import measure_batch
 from model.heads.atlas_names import NAMES
 from model.heads.atlas_tally import SAMPLED, Sample, Tally
 from model.heads.atlas_texts import Row, Unit, batch_of, punctuation_of, rows_of_unit
+from model.language import say
 from model.masks import MaskSpec
 
 LONGEST_ROW = 256  # tokens, unless told otherwise
@@ -37,10 +38,13 @@ def check(model: Model, masks: MaskSpec) -> None:
     """Raises ValueError for what an atlas is not made of."""
     if model.kind == "encoder-decoder":
         raise ValueError(
-            f"{model.name} is an encoder-decoder: an atlas is of decoders and encoders, whose tokens look at one text"
+            say(
+                "{model} is an encoder-decoder: an atlas is of decoders and encoders, whose tokens look at one text",
+                model=model.name,
+            )
         )
     if masks.heads or masks.layers or not masks.padding:
-        raise ValueError("expected masks of all layers and heads, padding among them, got others")
+        raise ValueError("expected masks of all layers and heads, padding among them, got others")  # not shown
 
 
 @torch.inference_mode()

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from model.heads.survey import thumbnail_size
+from model.language import say
 from model.trace import Thumbnails, Trace
 
 
@@ -36,9 +37,11 @@ def changes(trace: Trace, other: Trace, row: int) -> Changes:
     """
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
-        raise ValueError(f"expected two runs of one shape, got {_said(trace)} and {_said(other)}")
+        raise ValueError(
+            say("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
+        )
     if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
-        raise ValueError("expected two runs on the same tokens, got other ones")
+        raise ValueError(say("expected two runs on the same tokens, got other ones"))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
     for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(row), strict=True):
         thumbnails.add(layer, some, (weights - others).abs())
@@ -66,17 +69,17 @@ def given_weights(attentions: Sequence[Any], row: int) -> np.ndarray:
     ):
         raise ValueError(
             "expected a tuple of a tensor [B,H,Q,K] for each layer (output_attentions=True, and attention that gives "
-            f"its weights: attn_implementation='eager'), got {_kind(attentions)}"
+            f"its weights: attn_implementation='eager'), got {_kind(attentions)}"  # not shown
         )
     layers = [torch.as_tensor(one).detach().float().cpu() for one in attentions]
     shapes = {tuple(one.shape) for one in layers}
     if len(shapes) > 1 or layers[0].ndim != 4:
-        raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")
+        raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown
     if not 0 <= row < len(layers[0]):
-        raise ValueError(f"expected a row from 0 to {len(layers[0]) - 1}, got {row}")
+        raise ValueError(f"expected a row from 0 to {len(layers[0]) - 1}, got {row}")  # not shown
     weights = torch.stack([one[row] for one in layers])
     if not bool(((weights >= 0) & (weights <= 1 + 1e-3)).all()):
-        raise ValueError("expected weights from 0 to 1, after the softmax, got others")
+        raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
     return weights.numpy()
 
 
@@ -88,7 +91,10 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    return f"{trace.num_layers} layers of {trace.num_heads} heads on {trace.batch.ids.shape[1]} tokens"
+    return say(
+        "{layers} layers of {heads} heads on {tokens} tokens",
+        layers=trace.num_layers, heads=trace.num_heads, tokens=trace.batch.ids.shape[1],
+    )  # fmt: skip
 
 
 def _kind(attentions: Any) -> str:

@@ -19,7 +19,7 @@ def weight_there(trace: Trace, row: int, masks: MaskSpec, queries: Sequence[int]
     sizes = len(trace.queries.pieces[row]), len(trace.keys.pieces[row])
     for name, some, size in (("queries", queries, sizes[0]), ("keys", keys, sizes[1])):
         if not some or not all(0 <= one < size for one in some):
-            raise ValueError(f"expected {name} from 0 to {size - 1}, at least one, got {list(some)}")
+            raise ValueError(f"expected {name} from 0 to {size - 1}, at least one, got {list(some)}")  # not shown
     result = np.zeros((trace.num_layers, trace.num_heads))
     for layer in range(trace.num_layers):
         some = [query for query in queries if trace.allowed(layer, row, masks)[query, list(keys)].any()]

@@ -51,7 +51,7 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin:
     residual stream or whose last steps are not known.
     """
     if not 0 < end - begin <= MOST_POSITIONS:
-        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {end - begin}")
+        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {end - begin}")  # not shown
     alone = batch.rows([row])
     read = model.residuals(alone, spec)
     here, real = slice(begin, end), alone.real(0)

@@ -118,7 +118,7 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
     while query != key:
         layers = next((n for n in range(1, layers + 1) if holders[n][query]), 0)
         if not layers:
-            raise ValueError(f"expected a query that can know of the key, got query {query} and key {key}")
+            raise ValueError(f"expected a query that can know of the key, got query {query} and key {key}")  # not shown
         layers -= 1
         told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
         looks.append(Look(layers, query, query := int(told[0])))
@@ -171,4 +171,5 @@ def _check(allowed: list[Tensor]) -> None:
     shapes = [(str(mask.dtype), list(mask.shape)) for mask in allowed]
     size = len(allowed[0]) if allowed and allowed[0].ndim else 0
     if not allowed or any(shape != ("torch.bool", [size, size]) for shape in shapes):
-        raise ValueError(f"expected a boolean square of one size for each of at least one layer, got {shapes}")
+        why = f"expected a boolean square of one size for each of at least one layer, got {shapes}"  # not shown
+        raise ValueError(why)

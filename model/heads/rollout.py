@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from model.language import say
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -60,7 +61,10 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     most = int((MOST_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
     if length > most:
-        raise ValueError(f"expected at most {most:,} tokens over all {trace.num_layers} layers, got {length:,}")
+        raise ValueError(
+            say("expected at most {most:,} tokens over all {layers} layers, got {length:,}",
+                most=most, layers=trace.num_layers, length=length)
+        )  # fmt: skip
     maps = over_heads(trace, row, masks, "maximum" if how == "maximum" else "mean")
     return LayerMaps(rollout(maps) if how == "rollout" else maps, _blocked(trace, row, masks))
 
@@ -74,7 +78,10 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> TokenFlow
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
     most = int((MOST_FLOW / layers**2) ** (1 / 3))
     if length > most:
-        raise ValueError(f"expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}")
+        raise ValueError(
+            say("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}",
+                most=most, layers=layers, length=length)
+        )  # fmt: skip
     return TokenFlow(flow(over_heads(trace, row, masks, "mean"), query))
 
 
@@ -130,7 +137,7 @@ def with_residual(mean: np.ndarray) -> np.ndarray:
 
 def _check_square(trace: Trace) -> None:
     if trace.queries is not trace.keys:
-        raise ValueError("expected an attention of a text to itself, got one from a target to its source")
+        raise ValueError(say("expected an attention of a text to itself, got one from a target to its source"))
 
 
 def _blocked(trace: Trace, row: int, masks: MaskSpec) -> tuple[dict[str, np.ndarray], ...]:

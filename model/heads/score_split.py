@@ -13,6 +13,7 @@ from model.base import Model
 from model.errors import NotSupported
 from model.frozen import FrozenRun
 from model.heads.parts import ScoreSplit
+from model.language import say
 from model.trace import LayerRecord, Trace
 
 TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
@@ -34,9 +35,12 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
         return ScoreSplit(*plain, why_not=str(error))
     found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
     if not abs(found - score) <= TOLERANCE * size:
-        why = f"With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear then"
+        why = say(
+            "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear then",
+            found=found,
+        )
         return ScoreSplit(*plain, why_not=why)
-    return ScoreSplit(*plain, sources=names, terms=terms.numpy())
+    return ScoreSplit(*plain, sources=tuple(map(say, names)), terms=terms.numpy())
 
 
 def by_source(

@@ -32,6 +32,7 @@ from model.huggingface.residual import NO_LIST, ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head, head_of
+from model.language import say
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch
@@ -43,13 +44,7 @@ MOST_WRITTEN = 40  # tokens of a target that the model writes itself
 
 
 class HuggingFaceModel(Model):
-    """A network with its tokenizers. Read-only: a run leaves nothing in it, so many threads may share one.
-
-    kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes.
-    key_value_heads: for each query head of a layer, the key-value head it reads. predicts: whether there are logits; an
-    encoder saved without its masked-language-model head has none. num_layers and num_heads are those of the attention
-    that a fresh trace shows.
-    """
+    """A network with its tokenizers. Where it was saved without a language-model head, it predicts nothing."""
 
     def __init__(
         self,
@@ -99,14 +94,17 @@ class HuggingFaceModel(Model):
         writer = self._tokens.targets
         if writer is None:
             if targets is not None:
-                raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
+                raise ValueError(say("{model} is no encoder-decoder: it takes texts, no targets", model=self.name))
             return batch
         if targets is None and not self.predicts:
             written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
         elif targets is None:
             written = writer.batch(self._write(batch), pad_side, tuple("" for _ in texts))
         elif len(targets) != len(texts):
-            raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")
+            raise ValueError(
+                say("expected one target for each text, got {targets} for {texts}",
+                    targets=len(targets), texts=len(texts))
+            )  # fmt: skip
         else:
             written = writer.encode(targets, pad_side)
         return replace(written, source=batch)
@@ -162,11 +160,13 @@ class HuggingFaceModel(Model):
     def _frozen(self, trace: Trace, row: int) -> FrozenNetwork:
         stacks, sites = self._stacks, self._findings.sites
         if isinstance(stacks, TwoStacks):
-            raise NotSupported("it is an encoder-decoder: there are two residual streams, and heads that read both")
+            raise NotSupported(
+                say("it is an encoder-decoder: there are two residual streams, and heads that read both")
+            )
         places = [site.place for site in sites]
         numbers = layers.numbers(places)
         if numbers is None:
-            raise NotSupported(NO_LIST)
+            raise NotSupported(say(NO_LIST))
         alone = trace.batch.rows([row])
         with self._residuals.reading() as read:
             again = self.run(alone, trace.spec)
@@ -185,8 +185,11 @@ class HuggingFaceModel(Model):
         spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
-                f"{self.name} works out its positions by itself: expected counted ones, got {spec.positions}"
-            )
+                say(
+                    "{model} works out its positions by itself: expected counted ones, got {positions}",
+                    model=self.name, positions=spec.positions,
+                )
+            )  # fmt: skip
         try:
             if isinstance(self._stacks, TwoStacks):
                 return self._run_both(self._stacks, batch, spec, edit)
@@ -196,18 +199,26 @@ class HuggingFaceModel(Model):
         except (ValueError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - what a stranger's network raises on some text, nobody can list
-            why = f"it failed on this text ({type(error).__name__}: {first_line(error)})"
+            why = say("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))
             raise refusal(self.name, self._stacks.network.config.model_type, why) from None
 
-    @once
     def describe(self) -> Description:
-        """What was found when it was loaded."""
+        """What was found when it was loaded, in the reader's language."""
+        found, head = self._description(), self._head
+        if head.adapted:
+            merged = say("{architecture}, its adapter merged", architecture=found.architecture)
+            found = replace(found, architecture=merged)
+        return replace(found, precision=precision.said(head.stored))
+
+    @once
+    def _description(self) -> Description:
+        """All of it that is the same in every language."""
         network, sites = self._stacks.network, self._findings.sites
         windows = [site.window for site in sites if site.window is not None]
         chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
-            architecture=type(network).__name__ + (", its adapter merged" if self._head.adapted else ""),
+            architecture=type(network).__name__,
             kind=self.kind,
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
@@ -219,7 +230,6 @@ class HuggingFaceModel(Model):
             windowed=len(windows),
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
-            precision=precision.said(self._head.stored),
             parameters=sum(parameter.numel() for parameter in network.parameters()),
         )
 
@@ -282,13 +292,19 @@ class HuggingFaceModel(Model):
         """Final states [.., W] -> logits [.., V]. Raises NotSupported for a model that has none."""
         if not self.predicts:
             raise NotSupported(
-                f"{self.name} was saved without a language-model head: it has attention to show, but predicts no tokens"
+                say(
+                    "{model} was saved without a language-model head: it has attention to show, but predicts no tokens",
+                    model=self.name,
+                )
             )
         return self._stacks.logits(states)
 
     def _on_device(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         if batch.ids.shape[1] > self.context:
-            raise ValueError(f"expected at most {self.context} tokens (the context), got {batch.ids.shape[1]}")
+            count = batch.ids.shape[1]
+            raise ValueError(
+                say("expected at most {most} tokens (the context), got {count}", most=self.context, count=count)
+            )
         return batch.ids.to(self._device), batch.keep.to(self._device)
 
 
@@ -321,12 +337,14 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     shares its weights. Raises CheckpointError and its kinds, for what is neither.
     """
     if not isinstance(network, PreTrainedModel):
-        raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {type(network).__name__}")
+        kind = type(network).__name__
+        raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {kind}")  # not shown
     name = name or Path(network.name_or_path or type(network).__name__).name
     head = head_of(name, network)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):
-        raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {type(tokenizer).__name__}")
+        kind = type(tokenizer).__name__
+        raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {kind}")  # not shown
     own = Tokenizer.from_str(backend.to_str())  # its settings are changed
     shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
     shared.set_attn_implementation("eager")
@@ -353,13 +371,14 @@ def _examined(
     except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
-        why = f"it cannot be run on its own ({type(error).__name__}: {first_line(error)})"
+        why = say("it cannot be run on its own ({error}: {why})", error=type(error).__name__, why=first_line(error))
         raise refusal(name, model_type, why) from None
 
 
 def _source_of(name: str, batch: TokenBatch) -> TokenBatch:
     if batch.source is None:
-        raise ValueError(f"{name} is an encoder-decoder: expected a batch with a source, as its encode makes it")
+        why = f"{name} is an encoder-decoder: expected a batch with a source, as its encode makes it"  # not shown
+        raise ValueError(why)
     return batch.source
 
 

@@ -19,6 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from model.attention import ScoreTerms
 from model.errors import NotSupported
+from model.language import say
 
 NAME = "unmask"
 UNDERSTOOD = {
@@ -30,19 +31,19 @@ UNDERSTOOD = {
     "indices",
 }  # the window: known from the mask, more exactly
 HARMLESS = {  # what architectures hand on without a change to what is computed
-    "is_causal": "the mask says it",
-    "position_ids": "turned into q and k, or into a bias, already",
-    "position_embeddings": "turned into q and k already",
-    "cache_position": "there is no cache",
-    "past_key_values": "there is no cache",
-    "use_cache": "there is no cache",
-    "output_attentions": "what is given back besides",
-    "output_hidden_states": "what is given back besides",
-    "output_router_logits": "what is given back besides",
-    "return_dict": "what is given back besides",
-    "deterministic": "a choice of a kernel",
-    "logits_to_keep": "what the head computes",
-    "hidden_states": "what q, k and v were made of",
+    "is_causal",  # the mask says it
+    "position_ids",  # turned into q and k, or into a bias, already
+    "position_embeddings",  # turned into q and k already
+    "cache_position",  # there is no cache, here and below
+    "past_key_values",
+    "use_cache",
+    "output_attentions",  # what is given back besides, here and below
+    "output_hidden_states",
+    "output_router_logits",
+    "return_dict",
+    "deterministic",  # a choice of a kernel
+    "logits_to_keep",  # what the head computes
+    "hidden_states",  # what q, k and v were made of
 }
 
 
@@ -78,7 +79,7 @@ class Run(Protocol):
     def mask(self, arguments: dict[str, Any]) -> Tensor | None: ...
 
 
-_RUN: ContextVar[Run | None] = ContextVar("the run that is going on in this thread", default=None)
+_RUN: ContextVar[Run | None] = ContextVar("_RUN", default=None)  # that is going on in this thread
 
 
 @contextmanager
@@ -101,7 +102,7 @@ class NoAttention:
         return True
 
     def attend(self, call: Call) -> Tensor:
-        raise NotSupported("its head has an attention of its own")
+        raise NotSupported(say("its head has an attention of its own"))
 
     def mask(self, arguments: dict[str, Any]) -> Tensor | None:
         return None
@@ -130,11 +131,11 @@ def _attention(
     **extra: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], no weights."""
-    unknown = sorted(
-        name for name, value in extra.items() if value is not None and name not in UNDERSTOOD | set(HARMLESS)
-    )
+    unknown = sorted(name for name, value in extra.items() if value is not None and name not in UNDERSTOOD | HARMLESS)
     if unknown:
-        raise NotSupported(f"its attention depends on {', '.join(unknown)}, which this program does not know")
+        raise NotSupported(
+            say("its attention depends on {names}, which this program does not know", names=", ".join(unknown))
+        )
     terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux", extra.get("sinks")))
     added = () if attention_mask is None else (attention_mask,)
     if extra.get("indices") is not None:
@@ -151,7 +152,7 @@ def _bias(bias: Tensor | None) -> Tensor | None:
 def _chosen(indices: Tensor, keys: int) -> Tensor:
     """The keys that an indexer chose for each query, [B,Q,n], as a mask: bool [B,1,Q,K], True = may attend."""
     if indices.ndim != 3 or bool((indices < 0).any()):
-        raise NotSupported("it chooses the tokens it looks at in a way that this program does not know")
+        raise NotSupported(say("it chooses the tokens it looks at in a way that this program does not know"))
     none = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
     return none.scatter(-1, indices.long(), True)[:, None]
 
@@ -164,7 +165,7 @@ def _mask(**arguments: Any) -> Tensor | None:
 def current() -> Run:
     run = _RUN.get()
     if run is None:
-        raise RuntimeError(f"attention {NAME!r} works only within a run; use HuggingFaceModel.run")
+        raise RuntimeError(f"attention {NAME!r} works only within a run; use HuggingFaceModel.run")  # not shown
     return run
 
 

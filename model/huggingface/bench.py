@@ -19,6 +19,7 @@ from model.huggingface.frozen_norms import FrozenNorms
 from model.huggingface.own_attention import OwnAttention
 from model.huggingface.residual import ResidualHooks
 from model.huggingface.stacks import OneStack, device_of
+from model.language import say
 
 SLOTS = 32
 
@@ -150,7 +151,7 @@ class Bench:
                 made = x
             except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
                 why = f"{type(error).__name__}: {first_line(error)}"
-                raise NotSupported(f"Its layers cannot be called one by one ({why})") from None
+                raise NotSupported(say("Its layers cannot be called one by one ({why})", why=why)) from None
         return norms.kept, made
 
     def _filled(self, one: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from model import machine
 from model.errors import CheckpointError, TooLarge
 from model.huggingface import formats, precision
+from model.language import say, say_all
 from model.settings import Settings
 
 CONFIG = "config.json"
@@ -53,13 +54,20 @@ def check_config_is_there(name: str, files: Collection[str]) -> None:
     """Raises CheckpointError where there is no config.json."""
     if CONFIG not in files and formats.MODULES in files and not is_path(name):
         raise CheckpointError(
-            f"{name} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all of it "
-            f"(hf download {name} --local-dir FOLDER), and choose that folder."
+            say(
+                "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all "
+                "of it (hf download {model} --local-dir FOLDER), and choose that folder.",
+                model=name,
+            )
         )
     if CONFIG not in files:
         raise CheckpointError(
-            f"{name} has no {CONFIG}, so it is no model in Hugging Face's layout. "
-            "Choose a repository or a folder that holds one, as save_pretrained writes it."
+            say(
+                "{model} has no {file}, so it is no model in Hugging Face's layout. "
+                "Choose a repository or a folder that holds one, as save_pretrained writes it.",
+                model=name,
+                file=CONFIG,
+            )
         )
 
 
@@ -71,12 +79,20 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
     lacking = [part for part in MARIAN if part not in files]
     if "source.spm" in files or "target.spm" in files:
         raise CheckpointError(
-            f"{name} has no {' and no '.join(lacking)}, and Marian's tokenizer is {', '.join(MARIAN)} together. "
-            "Fetch the files again, or choose another repository."
+            say(
+                "{model} lacks {files}, and Marian's tokenizer is {all} together. "
+                "Fetch the files again, or choose another repository.",
+                model=name,
+                files=say_all(lacking),
+                all=", ".join(MARIAN),
+            )
         )
     raise CheckpointError(
-        f"{name} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). "
-        "Save its fast tokenizer beside its weights, or choose another repository."
+        say(
+            "{model} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). "
+            "Save its fast tokenizer beside its weights, or choose another repository.",
+            model=name,
+        )
     )
 
 
@@ -87,8 +103,12 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
         return base
     if formats.ADAPTER_WEIGHTS not in files:
         raise CheckpointError(
-            f"{name} holds an adapter (LoRA) without {formats.ADAPTER_WEIGHTS}. Fetch that file, or merge the two "
-            "(peft's merge_and_unload) and choose the result."
+            say(
+                "{model} holds an adapter (LoRA) without {file}. Fetch that file, or merge the two "
+                "(peft's merge_and_unload) and choose the result.",
+                model=name,
+                file=formats.ADAPTER_WEIGHTS,
+            )
         )
     return (*base, formats.ADAPTER_WEIGHTS)
 
@@ -104,17 +124,29 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
         return (f"model.{variant}.safetensors",)
     if any(file.endswith(PICKLES) for file in files):
         raise CheckpointError(
-            f"{name} has its weights only as pickle files, which can run any code when they are opened; this program "
-            "reads safetensors alone. Choose a repository with model.safetensors, or convert it."
+            say(
+                "{model} has its weights only as pickle files, which can run any code when they are opened; this "
+                "program reads safetensors alone. Choose a repository with model.safetensors, or convert it.",
+                model=name,
+            )
         )
     other = formats.other_weights(files)
     if other is not None:
         raise CheckpointError(
-            f"{name} has its weights as {other}, and this program reads {WEIGHTS} (or its numbered parts). Rename the "
-            "file, if it holds the whole model, or choose another repository."
+            say(
+                "{model} has its weights as {other}, and this program reads {file} (or its numbered parts). Rename "
+                "the file, if it holds the whole model, or choose another repository.",
+                model=name,
+                other=other,
+                file=WEIGHTS,
+            )
         )
     raise CheckpointError(
-        f"{name} has no weights in safetensors format ({WEIGHTS}). Choose a repository or a folder that has them."
+        say(
+            "{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.",
+            model=name,
+            file=WEIGHTS,
+        )
     )
 
 
@@ -128,8 +160,13 @@ def check_loaded_size(name: str, size: float, settings: Settings) -> None:
     """Raises TooLarge when weights that take `size` bytes of memory are more than is allowed, or than is free."""
     if size > settings.max_weights_bytes:
         raise TooLarge(
-            f"{name} needs {_gigabytes(size)} of memory for its weights, and the limit is "
-            f"{_gigabytes(settings.max_weights_bytes)}. Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB."
+            say(
+                "{model} needs {size} of memory for its weights, and the limit is {limit}. "
+                "Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB.",
+                model=name,
+                size=_gigabytes(size),
+                limit=_gigabytes(settings.max_weights_bytes),
+            )
         )
     check_memory(name, size)
 
@@ -139,8 +176,13 @@ def check_memory(name: str, size: float) -> None:
     free = machine.free_bytes()
     if size > free:
         raise TooLarge(
-            f"{name} needs {_gigabytes(size)} of memory for its weights, and {_gigabytes(free)} are free. "
-            "Choose a smaller model, or close what takes the memory."
+            say(
+                "{model} needs {size} of memory for its weights, and {free} are free. "
+                "Choose a smaller model, or close what takes the memory.",
+                model=name,
+                size=_gigabytes(size),
+                free=_gigabytes(free),
+            )
         )
 
 
@@ -163,12 +205,15 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     try:
         folder = Path(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, links in a circle, a name that no file system takes
-        raise CheckpointError(f"{name[:200]!r} is no folder on this machine. Check the path.") from None
+        why = say("{path!r} is no folder on this machine. Check the path.", path=name[:200])
+        raise CheckpointError(why) from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
-        raise CheckpointError(f"{name} is outside the folder that this server loads models from. Choose one inside it.")
+        raise CheckpointError(
+            say("{path} is outside the folder that this server loads models from. Choose one inside it.", path=name)
+        )
     if not _is_folder(folder):
-        raise CheckpointError(f"{name[:200]} is no folder on this machine. Check the path.")
+        raise CheckpointError(say("{path} is no folder on this machine. Check the path.", path=name[:200]))
     return formats.transformer_inside(folder, lambda path: json.loads(path.read_bytes()))
 
 
@@ -202,7 +247,10 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         root = settings.model_root.expanduser().resolve()
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
-            raise CheckpointError(f"{name}: {outside[0]} is a link to outside the folder that models are loaded from.")
+            raise CheckpointError(
+                say("{model}: {file} is a link to outside the folder that models are loaded from.",
+                    model=name, file=outside[0])
+            )  # fmt: skip
     weights = [file for file in weight_files(name, files) if file.endswith(".safetensors")]
     check_loaded_size(name, sum(_bytes_in_memory(name, folder / file) for file in weights), settings)
 
@@ -211,7 +259,9 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
     """config.json as a dictionary. Raises CheckpointError when it is none, or names no architecture."""
     config = read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
-        raise CheckpointError(f"{name}: config.json has no model_type, so its architecture is unknown.")
+        raise CheckpointError(
+            say("{model}: config.json has no model_type, so its architecture is unknown.", model=name)
+        )
     return config
 
 
@@ -220,9 +270,13 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{name}: {path.name} cannot be read ({error}). Fetch the file again.") from None
+        raise CheckpointError(
+            say("{model}: {file} cannot be read ({why}). Fetch the file again.", model=name, file=path.name, why=error)
+        ) from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{name}: {path.name} is not a JSON object. Fetch the file again.")
+        raise CheckpointError(
+            say("{model}: {file} is not a JSON object. Fetch the file again.", model=name, file=path.name)
+        )
     return content
 
 
@@ -231,7 +285,10 @@ def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
     if INDEX in wanted:
         missing = sorted(set(_shards(name, folder)) - set(wanted))
         if missing:
-            raise CheckpointError(f"{name}: {INDEX} names {missing[0]!r}, which is not there. Fetch the files again.")
+            raise CheckpointError(
+                say("{model}: {file} names {missing!r}, which is not there. Fetch the files again.",
+                    model=name, file=INDEX, missing=missing[0])
+            )  # fmt: skip
 
 
 def _shards(name: str, folder: Path) -> list[str]:
@@ -239,7 +296,7 @@ def _shards(name: str, folder: Path) -> list[str]:
         return []
     weight_map = read_json(name, folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise CheckpointError(f"{name}: {INDEX} has no weight_map. Fetch the files again.")
+        raise CheckpointError(say("{model}: {file} has no weight_map. Fetch the files again.", model=name, file=INDEX))
     return [str(shard) for shard in weight_map.values()]
 
 
@@ -255,7 +312,12 @@ def stored_as(name: str, path: Path) -> str:
             return "F32" if first is None else file.get_slice(first).get_dtype()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{name}: {path.name} is damaged or truncated ({error}). Delete it and fetch it again."
+            say(
+                "{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.",
+                model=name,
+                file=path.name,
+                why=error,
+            )
         ) from None
 
 

@@ -16,6 +16,7 @@ from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import stacks_of
 from model.huggingface.verify import check_runs_on_text
 from model.huggingface.weights import class_for
+from model.language import say
 from model.settings import Settings
 
 
@@ -46,7 +47,11 @@ def _cached(name: str) -> Path | None:
         validate_repo_id(name)
     except HFValidationError as error:
         raise CheckpointError(
-            f"{name[:100]!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({error})."
+            say(
+                "{name!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({why}).",
+                name=name[:100],
+                why=error,
+            )
         ) from None
     folder = hub.cached_folder(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
@@ -108,4 +113,5 @@ def without_weights(folder: Path) -> PreTrainedModel:
         with torch.device("meta"):
             return model_class._from_config(config) if own else model_class.from_config(config)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        raise CheckpointError(f"{folder.name}: its configuration makes no network ({first_line(error)}).") from None
+        why = say("{name}: its configuration makes no network ({why}).", name=folder.name, why=first_line(error))
+        raise CheckpointError(why) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import CheckpointError
+from model.language import N_, say
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # sentence-transformers' list of what a text passes through
@@ -16,25 +17,32 @@ VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safeten
 QUANTISED_AS = {
     "gptq": "GPTQ",
     "awq": "AWQ",
-    "bitsandbytes": "bitsandbytes (4 or 8 bits)",
-    "fp8": "8-bit floats",
-    "compressed-tensors": "compressed tensors",
-    "mxfp4": "MXFP4 (4-bit floats)",
+    "bitsandbytes": N_("bitsandbytes (4 or 8 bits)"),
+    "fp8": N_("8-bit floats"),
+    "compressed-tensors": N_("compressed tensors"),
+    "mxfp4": N_("MXFP4 (4-bit floats)"),
 }
 
 
 def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
     """Raises CheckpointError for a format that is none of ours. read: a small JSON file's content, by its name."""
     if ADAPTER in files and not is_beside_its_base(files):
-        base = str(read(ADAPTER).get("base_model_name_or_path") or "its base model")[:200]
+        base = str(read(ADAPTER).get("base_model_name_or_path") or say("its base model"))[:200]
         raise CheckpointError(
-            f"{name} is an adapter (LoRA) for {base}, no model by itself. Choose {base}, or merge the two (peft's "
-            "merge_and_unload) and choose the result."
+            say(
+                "{model} is an adapter (LoRA) for {base}, no model by itself. Choose {base}, or merge the two (peft's "
+                "merge_and_unload) and choose the result.",
+                model=name,
+                base=base,
+            )
         )
     if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
         raise CheckpointError(
-            f"{name} has its weights in GGUF, llama.cpp's format, and this program reads safetensors. Choose the "
-            "repository that it was made from."
+            say(
+                "{model} has its weights in GGUF, llama.cpp's format, and this program reads safetensors. Choose the "
+                "repository that it was made from.",
+                model=name,
+            )
         )
 
 
@@ -48,15 +56,20 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
     """Raises CheckpointError for weights that are stored quantised."""
     found = config.get("quantization_config")
     if isinstance(config.get("quantization"), dict) and not found:
-        how = "MLX's quantisation, for Apple's chips"
+        how = say("MLX's quantisation, for Apple's chips")
     elif found:
         method = str(found.get("quant_method") if isinstance(found, dict) else found)
-        how = QUANTISED_AS.get(method.lower(), method[:40])
+        known = QUANTISED_AS.get(method.lower())
+        how = method[:40] if known is None else say(known)
     else:
         return
     raise CheckpointError(
-        f"{name} is stored quantised ({how}), which this program cannot read. Choose the repository with the whole "
-        "weights."
+        say(
+            "{model} is stored quantised ({how}), which this program cannot read. Choose the repository with the whole "
+            "weights.",
+            model=name,
+            how=how,
+        )
     )
 
 

@@ -17,15 +17,16 @@ from model.huggingface.bench import Bench
 from model.huggingface.frozen_norms import FrozenNorms, Uncapped
 from model.huggingface.layers import parts_beside
 from model.huggingface.residual import NO_LIST, Reading
+from model.language import N_, say
 from model.trace import Trace
 
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
-SEVERAL = "Its layers have several attentions each"
-APART = "Something of its own stands between its layers, so its residual stream is no sum of what they add"
-NORMED = "Its layers do more to the residual stream than add to it, so what a part wrote does not stay as it was"
-NOT_LINEAR = "What its heads add to the residual stream is no sum over them"
-UNSEEN = "What its heads give does not leave the layer by the module that it was found in"
-HEAD = "Its logits are not linear in its last states"
+SEVERAL = N_("Its layers have several attentions each")
+APART = N_("Something of its own stands between its layers, so its residual stream is no sum of what they add")
+NORMED = N_("Its layers do more to the residual stream than add to it, so what a part wrote does not stay as it was")
+NOT_LINEAR = N_("What its heads add to the residual stream is no sum over them")
+UNSEEN = N_("What its heads give does not leave the layer by the module that it was found in")
+HEAD = N_("Its logits are not linear in its last states")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +51,12 @@ class FrozenNetwork(FrozenRun):
         """read, trace: of a batch of one row. bench: at a position. ends: what the network makes of the stream that
         leaves its last layer, [.., W] to [.., W], and of that, [.., V]."""
         if len(set(sited.numbers)) < len(sited.numbers):
-            raise NotSupported(SEVERAL)
+            raise NotSupported(say(SEVERAL))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
-            raise NotSupported(APART)
+            raise NotSupported(say(APART))
         if len(read.layers) != len(leaving) or max(sited.numbers) >= len(leaving):
-            raise NotSupported(NO_LIST)
+            raise NotSupported(say(NO_LIST))
         self._read, self._trace, self._sited = read, trace, sited
         self._bench, self._benches = bench, dict[int, Bench]()
         self._final, self._readout = ends
@@ -109,7 +110,7 @@ class FrozenNetwork(FrozenRun):
         nothing, whole, rest = made[:3]
         each = made[3:] - nothing
         if not _near(rest + each.sum(0), whole):
-            raise NotSupported(HEAD)
+            raise NotSupported(say(HEAD))
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
@@ -140,12 +141,12 @@ class FrozenNetwork(FrozenRun):
         x = self._read.streams[self._sited.numbers[layer]][0, position].double().cpu()
         nothing, everything = made[-2], made[-1]
         if not _near(nothing, x + bias):
-            raise NotSupported(NORMED)
+            raise NotSupported(say(NORMED))
         each = made[:-2] - nothing
         if not each.any():
-            raise NotSupported(UNSEEN)
+            raise NotSupported(say(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
-            raise NotSupported(NOT_LINEAR)
+            raise NotSupported(say(NOT_LINEAR))
         return each, bias
 
     def _adds(self, layer: int, position: int, outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from huggingface_hub.errors import (
 from tqdm.auto import tqdm
 
 from model.errors import NotAvailable, Stopped, first_line
+from model.language import say
 
 REACH_SECONDS = 1.5
 PATIENCE = 30.0  # seconds in which something must arrive of a download
@@ -78,13 +79,17 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
-        raise NotAvailable(
-            f"{repo} has no {', '.join(files)} that this program can read ({first_line(error)})."
-        ) from None
+        why = say(
+            "{repo} has no {files} that this program can read ({why}).",
+            repo=repo, files=", ".join(files), why=first_line(error),
+        )  # fmt: skip
+        raise NotAvailable(why) from None
     except (HTTPError, OSError) as error:
-        raise NotAvailable(
-            f"The download of {repo} broke off ({first_line(error)}). Try again: files that arrived whole are kept."
-        ) from None
+        why = say(
+            "The download of {repo} broke off ({why}). Try again: files that arrived whole are kept.",
+            repo=repo, why=first_line(error),
+        )  # fmt: skip
+        raise NotAvailable(why) from None
 
 
 def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
@@ -119,8 +124,12 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
                 go_on.put(True)
             if monotonic() - moved > PATIENCE:
                 raise NotAvailable(
-                    f"The download of {repo} was stopped: nothing has come from the hub for {PATIENCE:g} seconds. "
-                    "Try again: files that arrived whole are kept."
+                    say(
+                        "The download of {repo} was stopped: nothing has come from the hub for {seconds:g} seconds. "
+                        "Try again: files that arrived whole are kept.",
+                        repo=repo,
+                        seconds=PATIENCE,
+                    )
                 )
         return arrived.result()
     finally:
@@ -129,30 +138,46 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
 
 def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     """One request, in a thread of its own: looking a host's name up has no time limit otherwise."""
-    how = (
-        f"To get it, connect once and choose it again, or run: hf download {repo}. "
-        "Files already in the Hugging Face cache are found without a network."
-    )
     if constants.HF_HUB_OFFLINE:
-        raise NotAvailable(f"{repo} is not on this machine, and HF_HUB_OFFLINE is set. {how}")
+        raise NotAvailable(
+            say(
+                "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, connect once and choose it "
+                "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a "
+                "network.",
+                repo=repo,
+            )
+        )
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(request).result(REACH_SECONDS)
     except GatedRepoError:
         raise NotAvailable(
-            f"{repo} is gated, and this program asks the hub without anybody's token. Accept its terms on the hub, "
-            f"then get it with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found."
+            say(
+                "{repo} is gated, and this program asks the hub without anybody's token. Accept its terms on the hub, "
+                "then get it with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found.",
+                repo=repo,
+            )
         ) from None
     except RepositoryNotFoundError:
         raise NotAvailable(
-            f"The hub knows no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
-            f"hf download {repo}."
+            say(
+                "The hub knows no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
+                "hf download {repo}.",
+                repo=repo,
+            )
         ) from None
     except (EntryNotFoundError, LocalEntryNotFoundError):
-        raise NotAvailable(f"{repo} has no file {name}: choose a repository that has one.") from None
+        why = say("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
+        raise NotAvailable(why) from None
     except (TookTooLong, OSError, HfHubHTTPError, Exception) as error:  # noqa: BLE001 - whatever the network does
         raise NotAvailable(
-            f"{repo} is not on this machine, and the hub cannot be reached ({first_line(error)}). {how}"
+            say(
+                "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, connect once and "
+                "choose it again, or run: hf download {repo}. Files already in the Hugging Face cache are found "
+                "without a network.",
+                repo=repo,
+                why=first_line(error),
+            )
         ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

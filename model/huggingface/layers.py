@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from torch import nn
 
 from model.errors import NotSupported
+from model.language import N_, say
 
 ATTENTION = "attention"
-KINDS = (  # by the names of a layer's parts, the first that fits
-    (r"cross.?att", "cross-attention to pictures"),
+STATE_SPACE, RECURRENCE, LINEAR_ATTENTION = N_("state space"), N_("recurrence"), N_("linear attention")
+KINDS = (  # by the names of a layer's parts, the first that fits; to be said where it is shown
+    (r"cross.?att", N_("cross-attention to pictures")),
     (r"attention|attn", None),  # one that we have not seen: not to be passed over
-    (r"mamba|ssm|statespace", "state space"),
-    (r"delta|lightning|retention|linearatt", "linear attention"),
-    (r"recurrent|rglru|rwkv|lstm", "recurrence"),
-    (r"conv", "convolution"),
-    (r"mlp|moe|expert|feedforward|ffn", "feed-forward"),
+    (r"mamba|ssm|statespace", STATE_SPACE),
+    (r"delta|lightning|retention|linearatt", LINEAR_ATTENTION),
+    (r"recurrent|rglru|rwkv|lstm", RECURRENCE),
+    (r"conv", N_("convolution")),
+    (r"mlp|moe|expert|feedforward|ffn", N_("feed-forward")),
 )
 BESIDE = (  # what writes besides attention, by the name and the class of a layer's part
     (r"mlp|moe|expert|feed_?forward|ffn", "MLP"),
@@ -100,15 +102,16 @@ def kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) 
 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
-    """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …"""
+    """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …, in the
+    reader's language."""
     found = set()
     for name, part in layer.named_children():
         words = f"{name} {type(part).__name__}".lower()
         holds_it = any(one is attention for one in part.modules())
         if not holds_it and "norm" not in words and next(part.parameters(), None) is not None:
-            linear = "linear attention" if LINEAR.search(words) else None
+            linear = LINEAR_ATTENTION if LINEAR.search(words) else None
             found.add(linear or next(kind for known, kind in BESIDE if re.search(known, words)))
-    return " + ".join([*sorted(found - {"MLP"}), *(["MLP"] if "MLP" in found or not found else [])])
+    return " + ".join([*map(say, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])])
 
 
 def unseen(stack: nn.Module) -> str:
@@ -116,20 +119,23 @@ def unseen(stack: nn.Module) -> str:
     own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
     kind = next((kind for words, kind in KINDS if kind is not None and re.search(words, parts)), None)
-    if kind in ("state space", "recurrence", "linear attention"):
-        return f"it has no attention from token to token: its layers are a {kind}"
+    if kind in (STATE_SPACE, RECURRENCE, LINEAR_ATTENTION):
+        return say("it has no attention from token to token: its layers are a {kind}", kind=say(kind))
     if own:
-        return f"its attention ({own[0]}) is no softmax over all tokens that this program could follow"
-    return "it has no attention"
+        return say("its attention ({name}) is no softmax over all tokens that this program could follow", name=own[0])
+    return say("it has no attention")
 
 
 def _kind(number: int, layer: nn.Module) -> str:
     parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
     parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
     if any(LINEAR.search(part) for part in parts):
-        return "linear attention"
+        return LINEAR_ATTENTION
     names = " ".join(parts).lower()
     kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
     if kind is None:
-        raise NotSupported(f"its layer {number} ({type(layer).__name__}) is of a kind that this program does not know")
+        raise NotSupported(
+            say("its layer {number} ({name}) is of a kind that this program does not know",
+                number=number, name=type(layer).__name__)
+        )  # fmt: skip
     return kind

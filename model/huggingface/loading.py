@@ -22,12 +22,13 @@ from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
 from model.huggingface.weights import Head, check_report, class_for
+from model.language import say, say_all
 from model.text import BatchTokenizer, added_around
 
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 Report = Callable[[str], None]  # what is being done; what it raises stops it
-_REPORT: ContextVar[Report | None] = ContextVar("who wants to know how far this thread's loading is", default=None)
+_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # for whom this thread loads
 
 
 def _silent(_: str) -> None: ...
@@ -36,14 +37,14 @@ def _silent(_: str) -> None: ...
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """In the place of transformers' progress bars: nothing, or while weights are read a report for each of them."""
     report = _REPORT.get()
-    if report is None or options.get("desc") != "Loading weights":
+    if report is None or options.get("desc") != "Loading weights":  # not shown
         return make(*arguments, **options)
     return _reported(list(arguments[0]), report)
 
 
 def _reported(items: list[Any], report: Report) -> Iterator[Any]:
     for place, item in enumerate(items, 1):
-        report(f"tensor {place} of {len(items)}")
+        report(say("tensor {place} of {all}", place=place, all=len(items)))
         yield item
 
 
@@ -75,7 +76,9 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
     weights = checkpoint_files.weight_files(name, files)
     size = sum(files[file] for file in weights)
     stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
-    token = _REPORT.set(lambda words: report(f"reading {size / 1e6:,.0f} MB of weights, {words}"))
+    token = _REPORT.set(
+        lambda words: report(say("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
+    )
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
         network, found = class_for(config).from_pretrained(
@@ -94,7 +97,8 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
     except Stopped:
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)}).") from None
+        why = say("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
+        raise CheckpointError(why) from None
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
@@ -116,10 +120,17 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
         raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(
-            f"{name}: its tokenizer cannot be read ({first_line(error)}). Its {' and '.join(files)} must be whole."
+            say(
+                "{model}: its tokenizer cannot be read ({why}). Its {files} must be whole.",
+                model=name,
+                why=first_line(error),
+                files=say_all(files),
+            )
         ) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
-        raise CheckpointError(f"{name} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
+        raise CheckpointError(
+            say("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
+        )
     return tokenizers
 
 
@@ -128,8 +139,13 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
     highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
     if highest >= known:
         raise CheckpointError(
-            f"{name}: its tokenizer has ids up to {highest} and its weights know {known} entries. "
-            "They are not of one model."
+            say(
+                "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. "
+                "They are not of one model.",
+                model=name,
+                highest=highest,
+                known=known,
+            )
         )
 
 

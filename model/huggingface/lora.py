@@ -15,9 +15,11 @@ from transformers.pytorch_utils import Conv1D
 
 from model.errors import CheckpointError
 from model.huggingface import checkpoint_files, formats
+from model.language import say
 
 BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # of each tensor's name, and after it
-UNSEEN = {"subfolder": "no adapter"}  # adapter_kwargs: transformers, with peft beside it, would put it in by itself
+# adapter_kwargs: transformers, with peft beside it, would put it in by itself
+UNSEEN = {"subfolder": "no adapter"}  # not shown
 NOT_PLAIN = (
     "use_dora",
     "rank_pattern",
@@ -42,10 +44,12 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
     try:
         tensors = load_file(folder / formats.ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{name}: its adapter's weights cannot be read ({error}). Fetch them again.") from None
+        raise CheckpointError(
+            say("{model}: its adapter's weights cannot be read ({why}). Fetch them again.", model=name, why=error)
+        ) from None
     targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
     if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
-        raise _refusal(name, "weights other than pairs of lora_A and lora_B")
+        raise _refusal(name, say("weights other than pairs of lora_A and lora_B"))
     for target in sorted(targets):
         _add(name, network, target, scale * (tensors[target + B].float() @ tensors[target + A].float()))
     return True
@@ -54,7 +58,7 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
 def _scale(name: str, config: dict[str, Any]) -> float:
     kind = str(config.get("peft_type", "LORA"))
     if kind != "LORA":
-        raise _refusal(name, f"the kind {kind[:40]}")
+        raise _refusal(name, say("the kind {kind}", kind=kind[:40]))
     used = [field for field in NOT_PLAIN if config.get(field)]
     if config.get("bias", "none") != "none" or config.get("lora_bias"):
         used.append("bias")
@@ -62,7 +66,7 @@ def _scale(name: str, config: dict[str, Any]) -> float:
         raise _refusal(name, ", ".join(used))
     alpha, rank = config.get("lora_alpha"), config.get("r")
     if not isinstance(alpha, int | float) or not isinstance(rank, int) or rank < 1:
-        raise _refusal(name, "no rank and alpha")
+        raise _refusal(name, say("no rank and alpha"))
     return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
@@ -71,19 +75,24 @@ def _add(name: str, network: PreTrainedModel, target: str, product: Tensor) -> N
     try:
         module = network.get_submodule(target.removeprefix(BEFORE))
     except AttributeError:
-        raise _refusal(name, f"weights for {target[:80]}, which its network does not have") from None
+        why = say("weights for {target}, which its network does not have", target=target[:80])
+        raise _refusal(name, why) from None
     if not isinstance(module, nn.Linear | Conv1D) or module is network.get_output_embeddings():
-        raise _refusal(name, f"weights for {target[:80]} ({type(module).__name__})")
+        why = say("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__)
+        raise _refusal(name, why)
     change = product.T if isinstance(module, Conv1D) else product
     if change.shape != module.weight.shape:
-        raise _refusal(
-            name, f"weights of {list(change.shape)} for {target[:80]}, which has {list(module.weight.shape)}"
-        )
+        shapes = {"shape": list(change.shape), "own": list(module.weight.shape)}
+        raise _refusal(name, say("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
     module.weight += change.to(module.weight)
 
 
 def _refusal(name: str, what: str) -> CheckpointError:
     return CheckpointError(
-        f"{name} holds an adapter beside its base that this program cannot merge ({what}). Merge the two (peft's "
-        "merge_and_unload), save the result, and choose that."
+        say(
+            "{model} holds an adapter beside its base that this program cannot merge ({what}). Merge the two (peft's "
+            "merge_and_unload), save the result, and choose that.",
+            model=name,
+            what=what,
+        )
     )

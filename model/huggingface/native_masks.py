@@ -13,13 +13,14 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from model.errors import NotSupported
+from model.language import N_, say
 from model.masks import MaskContext
 from model.spec import MaskSpec
 
 FAR_POSITIONS = 64
 AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is this or less; no bias is
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
-OWN_MASK = "it masks cells in a way of its own, neither causal nor a sliding window nor chunks"
+OWN_MASK = N_("it masks cells in a way of its own, neither causal nor a sliding window nor chunks")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]
     for candidate in _candidates(edges):
         if not differs(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
             return candidate
-    raise NotSupported(OWN_MASK)
+    raise NotSupported(say(OWN_MASK))
 
 
 def differs(one: Tensor, other: Tensor, real: Tensor) -> bool:

@@ -14,6 +14,7 @@ from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
 from model.huggingface import checkpoint_files, formats, hub, lora
 from model.huggingface.loading import SAFE
 from model.huggingface.weights import class_for
+from model.language import say
 from model.settings import Settings
 
 
@@ -38,7 +39,8 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
             return folder
     if download:
         return catalog.fetch(name, progress, settings)
-    raise NotAvailable(f"it is not on this machine, and nothing is downloaded unasked{_size(repo)}.")
+    why = f"it is not on this machine, and nothing is downloaded unasked{_size(repo)}."  # not shown: to a command
+    raise NotAvailable(why)
 
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
@@ -49,21 +51,28 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_network_files(name, folder, settings, in_root=checkpoint_files.is_path(name))
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        why = "needs code of its own, which is never run here" if "auto_map" in config else "is unknown to transformers"
-        raise NotSupported(f"{name}: its architecture ({model_type[:60]}) {why}")
+        asked = {"model": name, "kind": model_type[:60]}
+        if "auto_map" in config:
+            raise NotSupported(
+                say("{model}: its architecture ({kind}) needs code of its own, which is never run here", **asked)
+            )
+        raise NotSupported(say("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
         settled = AutoConfig.from_pretrained(folder, **SAFE)
         made: Any = class_for(settled)
     except NotSupported:
-        raise NotSupported(f"{name} ({model_type}) is no language model: nothing that reads tokens alone") from None
+        why = say("{model} ({kind}) is no language model: nothing that reads tokens alone", model=name, kind=model_type)
+        raise NotSupported(why) from None
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        raise CheckpointError(f"{name}: its configuration cannot be read ({first_line(error)})") from None
+        why = say("{model}: its configuration cannot be read ({why})", model=name, why=first_line(error))
+        raise CheckpointError(why) from None
     try:
         variant = formats.variant(checkpoint_files.local_files(folder))
         given: dict[str, Any] = {"use_safetensors": True, "variant": variant, "adapter_kwargs": lora.UNSEEN, **SAFE}
         network = made.from_pretrained(folder, config=settled, dtype=dtype, **given)
     except Exception as error:  # noqa: BLE001 - the same
-        raise CheckpointError(f"{name}: the weights do not fit the configuration ({first_line(error)})") from None
+        why = say("{model}: the weights do not fit the configuration ({why})", model=name, why=first_line(error))
+        raise CheckpointError(why) from None
     lora.merge(name, network, folder)
     return network.eval().requires_grad_(False)
 
@@ -75,4 +84,4 @@ def _size(repo: str) -> str:
         size = sum(files[file] for file in checkpoint_files.weight_files(repo, files))
     except (NotAvailable, CheckpointError) as error:
         return f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
-    return f": {size / 1e6:,.0f} MB; --download fetches them"
+    return f": {size / 1e6:,.0f} MB; --download fetches them"  # not shown

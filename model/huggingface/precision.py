@@ -2,6 +2,8 @@
 
 import torch
 
+from model.language import say
+
 FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger a file's weights get once they are float32
 
 
@@ -30,5 +32,7 @@ def said(stored: str) -> str:
     """In a line of facts: where the type is not float32 from file to picture; "" else."""
     if held_in(stored) == torch.float32:
         names = {"BF16": "bfloat16", "F16": "float16"}
-        return f"stored in {names[stored]} and computed in float32, twice the memory" if stored in names else ""
-    return f"held and computed in {str(held_in(stored)).removeprefix('torch.')}, shown in float32"
+        if stored not in names:
+            return ""
+        return say("stored in {kind} and computed in float32, twice the memory", kind=names[stored])
+    return say("held and computed in {kind}, shown in float32", kind=str(held_in(stored)).removeprefix("torch."))

@@ -16,6 +16,7 @@ from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.layers import Place, Whereabouts
 from model.huggingface.native_masks import NativeMask
+from model.language import say
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,13 @@ class Probe:
         shape = (len(keep), real.shape[1], keep.shape[1])
         if (len(call.q), call.q.shape[2], call.k.shape[2]) != shape:
             raise NotSupported(
-                f"it has an attention of {call.q.shape[2]} queries to {call.k.shape[2]} keys on {keep.shape[1]} "
-                "tokens: they are not the tokens of the text"
+                say(
+                    "it has an attention of {queries} queries to {keys} keys on {tokens} tokens: "
+                    "they are not the tokens of the text",
+                    queries=call.q.shape[2],
+                    keys=call.k.shape[2],
+                    tokens=keep.shape[1],
+                )
             )
         native, masks_itself, selects = self._native(call, keep, real)
         own_code = call.module is None
@@ -115,11 +121,13 @@ class Probe:
             if given is not None:
                 asked = given[1]
                 if asked is None:
-                    raise NotSupported(native_masks.OWN_MASK)
+                    raise NotSupported(say(native_masks.OWN_MASK))
                 continue
             cells, bias = native_masks.split(added)
             if cells is not None and bias is not None:
-                raise NotSupported("its position bias and its mask are one number, so the mask cannot be lifted alone")
+                raise NotSupported(
+                    say("its position bias and its mask are one number, so the mask cannot be lifted alone")
+                )
             if cells is not None:
                 blocked = blocked | cells
         kinds = {native for _, native in self._given}

@@ -17,6 +17,7 @@ from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.probe import Site, is_part_of
+from model.language import say
 from model.masks import MaskContext, MaskSpec
 from model.spec import STANDARD
 from model.trace import LayerRecord
@@ -68,7 +69,7 @@ class Recording:
     def attend(self, call: Call) -> Tensor:
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):
-            raise NotSupported("its attentions do not come in the order in which they came when it was loaded")
+            raise NotSupported(say("its attentions do not come in the order in which they came when it was loaded"))
         terms = self._terms(site, call)
         place = self._place(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=terms))
@@ -80,7 +81,11 @@ class Recording:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""
         if len(self.records) != len(self._sites):
             raise NotSupported(
-                f"only {len(self.records)} of its {len(self._sites)} attention layers used the attention interface"
+                say(
+                    "only {count} of its {all} attention layers used the attention interface",
+                    count=len(self.records),
+                    all=len(self._sites),
+                )
             )
         parts = dict.fromkeys(site.part for site in self._sites)
         pairs = list(zip(self._sites, self.records, strict=True))
@@ -130,7 +135,8 @@ class Recording:
         blocked = expected.new_zeros(1, 1, 1, 1) if blocked is None else blocked
         wanted = blocked | expected if not site.masks_itself else blocked
         if native_masks.differs(wanted, expected, queries):
-            raise NotSupported(f"on {call.k.shape[2]} tokens {native_masks.OWN_MASK}")
+            problem = say(native_masks.OWN_MASK)
+            raise NotSupported(say("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))
 
 
 def _without_unchosen(terms: ScoreTerms, site: Site, blocked: Tensor | None, keep: Tensor) -> ScoreTerms:

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from model.base import Residuals
 from model.errors import NotSupported
+from model.language import N_, say
 
-NO_LIST = "its layers are no list that each token's state goes through, so what each of them leaves is not known"
-NO_END = "what it does after its last layer is no norm or projection that this program could find"
+NO_LIST = N_("its layers are no list that each token's state goes through, so what each of them leaves is not known")
+NO_END = N_("what it does after its last layer is no norm or projection that this program could find")
 TOLERANCE = 1e-5  # of the largest state: the same numbers go through the same modules
 
 
@@ -51,7 +52,7 @@ class Reading:
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
 
 
-_READING: ContextVar[Reading | None] = ContextVar("the residual stream that this thread reads", default=None)
+_READING: ContextVar[Reading | None] = ContextVar("_READING", default=None)  # that this thread reads
 
 
 class ResidualHooks:
@@ -71,7 +72,7 @@ class ResidualHooks:
     def reading(self) -> Iterator[Reading]:
         """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without a known list."""
         if not self._known:
-            raise NotSupported(NO_LIST)
+            raise NotSupported(say(NO_LIST))
         token = _READING.set(Reading())
         try:
             yield _READING.get()  # type: ignore[misc]
@@ -85,7 +86,7 @@ def residuals(read: Reading, states: Tensor) -> Residuals:
     Raises NotSupported unless the last layer's stream, through what the network does after it, gives those states.
     """
     if not read.streams or any(stream.shape != read.streams[0].shape for stream in read.streams):
-        raise NotSupported(NO_LIST)
+        raise NotSupported(say(NO_LIST))
     here, after = read.streams[-1], []
     for module, given, made in read.calls:
         if given.data_ptr() == here.data_ptr() and given.shape == here.shape:
@@ -97,7 +98,7 @@ def residuals(read: Reading, states: Tensor) -> Residuals:
 
     ends = final(read.streams[-1])
     if ends.shape != states.shape or not _same(ends, states):
-        raise NotSupported(NO_END)
+        raise NotSupported(say(NO_END))
     return Residuals(tuple(read.streams), final)
 
 

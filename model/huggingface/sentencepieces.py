@@ -15,6 +15,7 @@ from tokenizers.processors import TemplateProcessing
 
 from model.errors import CheckpointError
 from model.huggingface.checkpoint_files import MARIAN, TOKENIZER_CONFIG, read_json
+from model.language import say
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # as Marian's vocabularies write them
 LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # >>fr<< before a text: what Marian is to translate it into, one token
@@ -34,15 +35,25 @@ def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     source, target, vocabulary = (folder / part for part in MARIAN)
     if _said(name, folder).get("separate_vocabs"):
         raise CheckpointError(
-            f"{name} has a vocabulary for its texts and another for its targets (separate_vocabs), and this program "
-            "reads one for both. Choose a repository whose vocab.json holds both languages."
+            say(
+                "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and this "
+                "program reads one for both. Choose a repository whose vocab.json holds both languages.",
+                model=name,
+            )
         )
     ids = read_json(name, vocabulary)
     bad = [piece for piece, token in ids.items() if type(token) is not int or token < 0]
     lacks = [piece for piece in (END, UNKNOWN) if piece not in ids]
-    if bad or lacks:
-        what = f"gives {bad[0]!r} the id {ids[bad[0]]!r}" if bad else f"has no {lacks[0]}"
-        raise CheckpointError(f"{name}: {vocabulary.name} {what}. Fetch the file again.")
+    if bad:
+        raise CheckpointError(
+            say("{model}: {file} gives {piece!r} the id {id!r}. Fetch the file again.",
+                model=name, file=vocabulary.name, piece=bad[0], id=ids[bad[0]])
+        )  # fmt: skip
+    if lacks:
+        raise CheckpointError(
+            say("{model}: {file} has no {piece}. Fetch the file again.",
+                model=name, file=vocabulary.name, piece=lacks[0])
+        )  # fmt: skip
     # a typed </s> is text, also to a file that knows none of its letters and gives it back as one unknown piece
     words = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
     cutters = [_Cutter(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)]
@@ -57,8 +68,14 @@ def read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     """
     if model_type not in ADDED:
         raise CheckpointError(
-            f"{name} ({model_type}) has its tokenizer in {path.name} alone, which is enough for {', '.join(ADDED)}. "
-            "Save its fast tokenizer (tokenizer.json) beside its weights, or choose another repository."
+            say(
+                "{model} ({kind}) has its tokenizer in {file} alone, which is enough for {families}. "
+                "Save its fast tokenizer (tokenizer.json) beside its weights, or choose another repository.",
+                model=name,
+                kind=model_type,
+                file=path.name,
+                families=", ".join(ADDED),
+            )
         )
     processor, said = _processor(name, path), _said(name, path.parent)
     pieces = {processor.id_to_piece(token): token for token in range(processor.get_piece_size())}
@@ -122,7 +139,11 @@ def _processor(name: str, path: Path) -> SentencePieceProcessor:
         whole = False
     if not whole:
         raise CheckpointError(
-            f"{name}: {path.name} is no sentencepiece file, or damaged or truncated. Delete it and fetch it again."
+            say(
+                "{model}: {file} is no sentencepiece file, or damaged or truncated. Delete it and fetch it again.",
+                model=name,
+                file=path.name,
+            )
         )
     return processor
 

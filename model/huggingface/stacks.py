@@ -20,6 +20,7 @@ from model.huggingface.attention_hook import NoAttention, Run, give_positions, g
 from model.huggingface.own_attention import OwnAttention
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
+from model.language import say
 from model.transformer import positions_of
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: what T5 was trained with
@@ -142,7 +143,7 @@ class TwoStacks:
         self.encoder, self.decoder = network.get_encoder(), _without_head(network.get_decoder())
         reads = getattr(self.encoder, "main_input_name", "input_ids")
         if reads != "input_ids":
-            raise NotSupported(f"its encoder reads {reads.replace('_', ' ')}, no text")
+            raise NotSupported(say("its encoder reads {what}, no text", what=reads.replace("_", " ")))
         self._head = _replaced(network, _name_of(self.decoder, network), _PassThrough(self.decoder))
         for stack in (self.encoder, self.decoder):
             embedding = getattr(stack, "embed_positions", None)
@@ -217,7 +218,7 @@ def vocabulary_of(network: PreTrainedModel) -> int:
             continue
         if isinstance(weight, Tensor) and weight.ndim == 2:
             return len(weight)
-    raise NotSupported("it has no table of token embeddings where one is looked for")
+    raise NotSupported(say("it has no table of token embeddings where one is looked for"))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -226,7 +227,7 @@ def logits_of(output: Any) -> Tensor:
         found = getattr(output, name, None)
         if isinstance(found, Tensor):
             return found
-    raise NotSupported("it gives no logits")
+    raise NotSupported(say("it gives no logits"))
 
 
 def device_of(network: PreTrainedModel) -> torch.device:

@@ -20,6 +20,7 @@ from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import Probe, Site
 from model.huggingface.recording import Recording
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, vocabulary_of
+from model.language import say
 from model.masks import MaskSpec
 
 TOKENS = 6  # of each row, where nothing in the configuration asks for more; a source has SOURCE_MORE
@@ -31,6 +32,10 @@ COARSE = 0.1  # for float16 and bfloat16
 NEEDS_MORE = re.compile(
     r"pixel|image|input_features|bbox|flattened_patches|missing \d+ required positional", re.IGNORECASE
 )
+
+
+class NeedsMore(NotSupported):
+    """A network that does not run on text alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +70,11 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
 
     Raises NotSupported for a network that does not send all of its attention through us, or gives other logits then.
     """
-    report("running it as transformers does")
+    report(say("running it as transformers does"))
     batch = _batch(stacks)
     expected = _reference(stacks, batch)
     _switch(stacks, attention_hook.NAME)
-    report("looking for its attentions")
+    report(say("looking for its attentions"))
     if isinstance(stacks, OneStack) and stacks.takes_positions:
         first = numbering.first_position(stacks, batch.ids[:1])
         stacks.takes_positions, stacks.first_position = first is not None, first or 0
@@ -83,7 +88,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     _states(stacks, probe, batch)
     kinds = _layer_kinds(stacks, probe)
     causal = any(site.causal for site in probe.sites)
-    report("comparing our logits with its own")
+    report(say("comparing our logits with its own"))
     run = Recording(tuple(probe.sites), MaskSpec(causal=causal), _keeps(batch))
     states = _states(stacks, run, batch)
     run.layers()
@@ -135,19 +140,21 @@ def _reference(stacks: Stacks, batch: _Batch) -> Tensor:
         return stacks.reference(batch.ids, batch.keep)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
         if NEEDS_MORE.search(str(error)):
-            raise NotSupported(f"it does not run on text alone ({first_line(error)})") from None
-        raise NotSupported(f"transformers itself cannot run it ({type(error).__name__}: {error})") from None
+            raise NeedsMore(say("it does not run on text alone ({why})", why=first_line(error))) from None
+        why = say("transformers itself cannot run it ({error}: {why})", error=type(error).__name__, why=error)
+        raise NotSupported(why) from None
 
 
 def check_runs_on_text(stacks: Stacks) -> None:
-    """Raises NotSupported for a network that asks for more than a text, as far as one without weights shows it."""
+    """Raises NeedsMore for a network that asks for more than a text, as far as one without weights shows it."""
     ids = torch.zeros(1, TOKENS, dtype=torch.long, device=device_of(stacks.network))
     batch = _Batch(ids, torch.ones_like(ids, dtype=torch.bool), ids, torch.ones_like(ids, dtype=torch.bool))
     try:
         _reference(stacks, batch)
-    except NotSupported as error:
-        if "it does not run on text alone" in str(error):
-            raise
+    except NeedsMore:
+        raise
+    except NotSupported:  # for want of weights, perhaps
+        pass
 
 
 def _states(stacks: Stacks, run: Probe | Recording, batch: _Batch) -> Tensor:
@@ -180,7 +187,7 @@ def _layer_kinds(stacks: Stacks, probe: Probe) -> tuple[dict[str, tuple[int, ...
         if part not in shown:
             raise NotSupported(layers.unseen(stack))
     if isinstance(stacks, TwoStacks) and "cross" not in shown:
-        raise NotSupported("its decoder does not look at its source in a way that this program could follow")
+        raise NotSupported(say("its decoder does not look at its source in a way that this program could follow"))
     found = {}
     kinds: tuple[str, ...] = ()
     for part in dict.fromkeys(site.part for site in probe.sites):
@@ -201,5 +208,8 @@ def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
         raise NotSupported(
-            f"its attention is computed in a way of its own (the logits differ by {difference:.2g} from its own)"
+            say(
+                "its attention is computed in a way of its own (the logits differ by {difference:.2g} from its own)",
+                difference=difference,
+            )
         )

@@ -17,19 +17,20 @@ from transformers import (
 
 from model.errors import CheckpointError, NotSupported
 from model.huggingface.stacks import stack_names
+from model.language import say
 
 LANGUAGE_MODELS = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM, AutoModelForImageTextToText)
 PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
-NOT_NEEDED = {  # weights of a file that a network has no place for, and why nothing shown depends on them
-    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$": "computed from the configuration",
-    r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$": "the causal mask, stored",
-    r"(position_ids|token_type_ids)$": "counted anew for each text",
-    r"num_batches_tracked$": "of training",
-    r"(^|\.)pooler\.": "makes one vector of a whole text, after all attention",
-    r"(^|\.)(mtp|nextn)\b": "predicts tokens further ahead, after all attention",
+NOT_NEEDED = (  # weights of a file that a network has no place for, and why nothing shown depends on them
+    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$",  # computed from the configuration
+    r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$",  # the causal mask, stored
+    r"(position_ids|token_type_ids)$",  # counted anew for each text
+    r"num_batches_tracked$",  # of training
+    r"(^|\.)pooler\.",  # makes one vector of a whole text, after all attention
+    r"(^|\.)(mtp|nextn)\b",  # predicts tokens further ahead, after all attention
     r"(^|\.)((pre_|sop_)?classifier|classification_head|score|qa_outputs|seq_relationship|discriminator_predictions"
-    r"|sequence_summary|logits_proj)\.": "the head of another task",
-}
+    r"|sequence_summary|logits_proj)\.",  # the head of another task
+)
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,13 @@ def class_for(config: PreTrainedConfig) -> Any:
     if config.is_encoder_decoder:  # never its decoder alone
         known = [auto for auto in known if auto in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)]
         if not known:
-            raise NotSupported("it is an encoder-decoder whose source is no text (speech, for example)")
+            raise NotSupported(say("it is an encoder-decoder whose source is no text (speech, for example)"))
     elif getattr(config, "is_decoder", False):
         known = [auto for auto in known if auto is not AutoModelForMaskedLM]
     if not known and (own := _saved_class(config)) is not None:
         return own
     if not known:
-        raise NotSupported("transformers has no language model of this kind")
+        raise NotSupported(say("transformers has no language model of this kind"))
     return known[0]
 
 
@@ -79,14 +80,22 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
     """What the files hold of a head. Raises CheckpointError for weights that lack, or that found no place."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
-        raise CheckpointError(f"{name} lacks {len(lost)} of the weights that its configuration promises ({lost[0]}).")
+        raise CheckpointError(
+            say("{model} lacks {count} of the weights that its configuration promises ({first}).",
+                model=name, count=len(lost), first=lost[0])
+        )  # fmt: skip
     over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
     if over:
-        more = f" and {len(over) - 2} more" if len(over) > 2 else ""
+        listed = ", ".join(over[:2])
+        if len(over) > 2:
+            listed = say("{listed} and {count} more", listed=listed, count=len(over) - 2)
         raise CheckpointError(
-            f"{name} holds weights that the network of its configuration has no place for ({', '.join(over[:2])}{more})"
-            ". What would be shown without them is another model: its config.json and its weights are not of one model."
-        )
+            say(
+                "{model} holds weights that the network of its configuration has no place for ({listed}). What would "
+                "be shown without them is another model: its config.json and its weights are not of one model.",
+                model=name, listed=listed,
+            )
+        )  # fmt: skip
     saved_as = next(iter(network.config.architectures or ()), None)
     return Head(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)), saved_as)
 
@@ -95,7 +104,10 @@ def head_of(name: str, network: PreTrainedModel) -> Head:
     """The head of a network that nobody has loaded from files. Raises NotSupported for one without."""
     architecture = type(network).__name__
     if not _is_language_model(architecture):
-        raise NotSupported(f"{name}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
+        raise NotSupported(
+            say("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}",
+                model=name, architecture=architecture)
+        )  # fmt: skip
     return Head(True, architecture)
 
 

@@ -18,6 +18,7 @@ from threading import Lock, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Literal
 
+from model.language import N_, language, say, spoken
 from model.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,10 @@ MOST_SECONDS = 300.0  # from start to end, pauses and all
 LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
 LOOK = 0.2  # seconds from one look for what is over to the next
 GO_ON, PAUSE = b"go on", b"pause"
+STOPPED = N_("Stopped.")
+ENDED = N_("It ended before it was done. Start it again.")
+TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the most that it may take.")
+UNSEEN = N_("Stopped, because nobody was watching.")
 
 State = Literal["starting", "running", "paused", "done", "stopped", "failed"]
 
@@ -53,6 +58,8 @@ class Watched:
 class Background:
     """One of them: function(report, *arguments, **options). Raises Busy when there is no room.
 
+    What it says, and what its process raises, is in the language of who began it.
+
     left_seconds: after how many without `watch` it ends; most_seconds: after how many in any case.
     """
 
@@ -67,18 +74,23 @@ class Background:
         self._so_far, self._lock = Watched(), RLock()
         self._left_seconds, self._most_seconds = left_seconds, most_seconds
         self._began = self._seen = monotonic()
+        self._language = language()
         with _counting:
             _running[:] = [other for other in _running if other.is_alive()]
             most = most_at_once()
             if len(_running) >= most:
                 raise Busy(
-                    f"{most} trainings and checks run here already, as many as this server takes at once. "
-                    "Try again in a minute."
+                    say(
+                        "{most} trainings and checks run here already, as many as this server takes at once. "
+                        "Try again in a minute.",
+                        most=most,
+                    )
                 )
             self._process, self._connection = _started()
             _running.append(self)
         with suppress(OSError):  # it has ended; _listen says how
-            self._connection.send_bytes(pickle.dumps((function, arguments, options), pickle.HIGHEST_PROTOCOL))
+            job = (self._language, function, arguments, options)
+            self._connection.send_bytes(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
         Thread(target=self._listen, daemon=True).start()
 
     def watched(self) -> Watched:
@@ -112,9 +124,9 @@ class Background:
         self._tell(GO_ON)
         self._change(state="running")
 
-    def stop(self, why: str = "Stopped.") -> None:
+    def stop(self, why: str = "") -> None:
         """At once; what it has come to stays."""
-        self._change(state="stopped", why=why)
+        self._change(state="stopped", why=why or self._said(STOPPED))
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2)  # so that its place is free for the next one
@@ -135,7 +147,7 @@ class Background:
                 self._end_in_time()
         except (EOFError, OSError, pickle.UnpicklingError):
             self._process.wait()
-            self._change(state="failed", why="It ended before it was done. Start it again.")
+            self._change(state="failed", why=self._said(ENDED))
             self._connection.close()
 
     def _hear(self, kind: str, what: Any) -> None:
@@ -152,9 +164,14 @@ class Background:
     def _end_in_time(self) -> None:
         now = monotonic()
         if now - self._began > self._most_seconds:
-            self.stop(f"Stopped after {self._most_seconds / 60:.0f} minutes, the most that it may take.")
+            self.stop(self._said(TOO_LONG, minutes=self._most_seconds / 60))
         elif now - self._seen > self._left_seconds:
-            self.stop("Stopped, because nobody was watching.")
+            self.stop(self._said(UNSEEN))
+
+    def _said(self, sentence: str, **values: Any) -> str:
+        """In its language: the thread that listens has no page."""
+        with spoken(self._language):
+            return say(sentence, **values)
 
     def _change(self, **fields: Any) -> None:
         """Nothing changes the state once it is over."""

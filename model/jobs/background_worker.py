@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from threading import Event, Thread
 from typing import Any
 
+from model.language import spoken
+
 NICENESS = 10  # a tenth of what a page gets where both want a core; more, and a busy server never ends a training
 
 
@@ -48,10 +50,12 @@ def main(descriptor: int) -> None:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     connection = Connection(descriptor)
-    function, arguments, options = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the server that started it
+    asked = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the server that started it
+    language, function, arguments, options = asked
     report = Report(connection)
     try:
-        report.send("answer", function(report, *arguments, **options))
+        with spoken(language):
+            report.send("answer", function(report, *arguments, **options))
     except Exception as error:  # noqa: BLE001 - it is the reader's
         report.send("error", error)
 

@@ -6,6 +6,7 @@ from model import kv_cache
 from model.jobs.job import GrownRun, Job, ModelRef, Run
 from model.jobs.kept import Kept
 from model.jobs.models import LoadedModels
+from model.language import spoken
 from model.trace import Trace
 
 
@@ -21,7 +22,8 @@ class Engine:
 
     def do(self, job: Job) -> Any:
         """The job's answer. Raises what its function raises, and what loading and running its model raise."""
-        return job.function(*map(self._found, job.arguments), **job.options)
+        with spoken(job.language):
+            return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:
         """What an argument stands for."""

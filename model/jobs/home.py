@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from model.jobs.engine import Engine
 from model.jobs.job import Job
 from model.jobs.turns import Ticket, Turns
+from model.language import N_, say, spoken
 
 LOOK = 0.05  # seconds between two looks of a reader who waits
 PAUSE = 1.0  # seconds from one try to start a hand to the next
@@ -29,8 +30,11 @@ class TooSlow(ValueError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"This took longer than {seconds:g} seconds, the most that one question may take here, and was stopped. "
-            "Try a shorter text, fewer lines or a smaller model"
+            say(
+                "This took longer than {seconds:g} seconds, the most that one question may take here, and was stopped. "
+                "Try a shorter text, fewer lines or a smaller model",
+                seconds=seconds,
+            )
         )
         self.seconds = seconds
 
@@ -134,7 +138,8 @@ class Home:
                 ticket = self._turns.next(number)
                 if ticket is not None:
                     self._states[number] = "busy"
-                    self._do(ticket, number, hand)
+                    with spoken(ticket.job.language):  # this thread has no page that knows the reader
+                        self._do(ticket, number, hand)
 
     def _do(self, ticket: Ticket, number: int, hand: Hand) -> None:
         began = ticket.started
@@ -147,9 +152,10 @@ class Home:
             if not ticket.losses:
                 self._turns.again(ticket)
             else:
-                ticket.answer.set_exception(ValueError(LOST_TWICE))
+                ticket.answer.set_exception(ValueError(say(LOST_TWICE)))
         except BaseException as error:  # noqa: BLE001 - it is the asker's
-            outcome = "too slow" if isinstance(error, TooSlow) else "refused" if isinstance(error, TOLD) else "failed"
+            outcome = "refused" if isinstance(error, TOLD) else "failed"
+            outcome = "too slow" if isinstance(error, TooSlow) else outcome  # not shown
             ticket.answer.set_exception(error)
         took = monotonic() - began
         self._turns.done(ticket, took)
@@ -160,10 +166,10 @@ class Home:
             try:
                 observer(done)
             except Exception:  # whoever counts jobs must not stop them
-                logging.getLogger(__name__).exception("an observer of jobs failed")
+                logging.getLogger(__name__).exception("an observer of jobs failed")  # not shown
 
 
-LOST_TWICE = (
+LOST_TWICE = N_(
     "What computes this ended twice while it did, perhaps for want of memory. "
     "Try a shorter text, fewer lines or a smaller model"
 )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from model.base import Model
+from model.language import language
 from model.masks import MaskSpec
 from model.text import TokenBatch
 
@@ -65,7 +66,8 @@ class Run:
 
     def _source(self) -> TokenBatch:
         if self.batch.source is None:
-            raise ValueError(f"expected a batch with a source, for its attention {self.attention!r}")
+            why = f"expected a batch with a source, for its attention {self.attention!r}"  # not shown: pages give one
+            raise ValueError(why)
         return self.batch.source
 
 
@@ -100,16 +102,19 @@ class Job:
     """function(*arguments, **options), with models and traces in place of what stands for them among the arguments.
 
     function: of a module, or a method of a class there, found by its name. Raises ValueError for any other.
+    language: what it says, in its answer or as an error, is said in.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    language: str = field(default_factory=language)
 
     def __post_init__(self) -> None:
         module, name = self.function.__module__, self.function.__qualname__
         if "<" in name or module == "__main__" or _named(module, name) is not self.function:
-            raise ValueError(f"expected a function that its module has under its name, got {module}.{name}")
+            why = f"expected a function that its module has under its name, got {module}.{name}"  # not shown
+            raise ValueError(why)
 
     @property
     def name(self) -> str:

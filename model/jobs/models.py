@@ -10,6 +10,7 @@ from model import catalog
 from model.base import Model, files_key
 from model.jobs.job import ModelRef
 from model.jobs.loads import Loads, Report
+from model.language import say
 from model.settings import Settings
 
 
@@ -64,7 +65,9 @@ class LoadedModels:
             return model  # whatever its folder holds by now
         model = self.load(ref.name)
         if model.key != ref.key and _stamp(ref.name):
-            raise ValueError(f"The files of {ref.name} have changed since this page was drawn. Load the page anew")
+            raise ValueError(
+                say("The files of {model} have changed since this page was drawn. Load the page anew", model=ref.name)
+            )
         return model
 
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
@@ -105,8 +108,8 @@ def _twin(trained: bool) -> Model:
 
 OF_PAGES: dict[str, Callable[[], Model]] = {  # models that a page has and no reader can choose
     "digits": _digits,
-    "twin trained with the mask": lambda: _twin(True),
-    "twin trained without the mask": lambda: _twin(False),
+    "twin trained with the mask": lambda: _twin(True),  # not shown
+    "twin trained without the mask": lambda: _twin(False),  # not shown
 }
 
 

@@ -13,9 +13,10 @@ from threading import Condition
 from time import monotonic
 
 from model.jobs.job import Job
+from model.language import N_, say, spoken
 
 MOST_REMEMBERED = 10_000  # runs, and which hand has their traces
-STOPPED = "This server is being stopped. Try again in a minute"
+STOPPED = N_("This server is being stopped. Try again in a minute")
 FIRST_GUESS = 0.5  # seconds a job, until some were done
 
 
@@ -52,15 +53,20 @@ class Turns:
         """Queue up. near: what Job.near says, where a trace stays with its hand. Raises Busy."""
         with self._changed:
             if self._closed:
-                raise Busy(STOPPED)
+                raise Busy(say(STOPPED))
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:
                 raise Busy(
-                    f"{waiting} questions wait here already, as many as this server lets wait. "
-                    f"They take about {self.expected_wait():.0f} seconds: try again then"
-                )
+                    say(
+                        "{waiting} questions wait here already, as many as this server lets wait. "
+                        "They take about {seconds:.0f} seconds: try again then",
+                        waiting=waiting, seconds=self.expected_wait(),
+                    )
+                )  # fmt: skip
             if len(mine) >= self._most_a_reader:
-                raise Busy(f"You have {len(mine)} questions waiting here, the most that one reader may have")
+                raise Busy(
+                    say("You have {count} questions waiting here, the most that one reader may have", count=len(mine))
+                )
             ticket = Ticket(job, reader, near, behind=behind)
             self._readers.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()
@@ -99,7 +105,7 @@ class Turns:
                 return
             ticket.started, ticket.near, ticket.losses = 0.0, (), ticket.losses + 1
             if self._closed:
-                ticket.answer.set_exception(Busy(STOPPED))
+                _refuse(ticket)
                 return
             self._readers.setdefault(ticket.reader, deque()).appendleft(ticket)
             self._readers.move_to_end(ticket.reader, last=False)
@@ -118,7 +124,7 @@ class Turns:
             self._closed = True
             for ticket in [ticket for some in self._readers.values() for ticket in some]:
                 if not ticket.answer.done():
-                    ticket.answer.set_exception(Busy(STOPPED))
+                    _refuse(ticket)
             self._readers.clear()
             self._changed.notify_all()
 
@@ -164,3 +170,9 @@ class Turns:
             mine.remove(ticket)
             if not mine:
                 del self._readers[ticket.reader]
+
+
+def _refuse(ticket: Ticket) -> None:
+    """In the language of who asked: this thread has no page."""
+    with spoken(ticket.job.language):
+        ticket.answer.set_exception(Busy(say(STOPPED)))

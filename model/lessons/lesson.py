@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 
+from model.language import N_, say
 from model.lessons.questions import COMPARING, KINDS
 from model.masks import MaskSpec
 
@@ -39,7 +40,7 @@ ModelName = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class Part(BaseModel):
-    """What is written in a lesson. A field's description is what a mistake in it is answered with."""
+    """What is written in a lesson. A field's description, said, is what a mistake in it is answered with."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,51 +48,56 @@ class Part(BaseModel):
 class Ask(Part):
     """A question, whose right answer is computed from the step's run. See questions.KINDS."""
 
-    kind: str = Field(
-        description=f"a kind of question, one of {', '.join(KINDS)}", json_schema_extra={"enum": [*KINDS]}
-    )
+    kind: str = Field(description=N_("a kind of question"), json_schema_extra={"enum": [*KINDS]})
     among: tuple[Masks, ...] = Field(
-        default=(), max_length=6, description="for `picture`: two to six masks, as a link of the page has them"
+        default=(), max_length=6, description=N_("for `picture`: two to six masks, as a link of the page has them")
     )
 
     @model_validator(mode="after")
     def _is_a_kind(self) -> "Ask":
         if self.kind not in KINDS:
-            raise ValueError(f"expected {Ask.model_fields['kind'].description}, got {self.kind!r}")
+            kinds = ", ".join(KINDS)
+            raise ValueError(
+                say("expected a kind of question, one of {kinds}, got {kind}", kinds=kinds, kind=repr(self.kind))
+            )
         if (self.kind == "picture") != (len(self.among) > 1):
-            raise ValueError("expected `among`, two to six masks, with the kind picture and with no other")
+            raise ValueError(say("expected `among`, two to six masks, with the kind picture and with no other"))
         return self
 
 
 class Beside(Part):
     """What a step is compared with: as the step, but for what is said here; the model's standard masks unless said."""
 
-    text: Text | None = Field(default=None, description="a text of at most 2,000 characters")
-    model: ModelName | None = Field(default=None, description="a model's name")
-    masks: Masks | None = Field(default=None, description='masks, as a link of the page has them: {"causal": false}')
+    text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
+    model: ModelName | None = Field(default=None, description=N_("a model's name"))
+    masks: Masks | None = Field(
+        default=None, description=N_('masks, as a link of the page has them: {"causal": false}')
+    )
 
 
 class Step(Part):
     """One screen: a run, what is shown of it, and words."""
 
-    title: str = Field(min_length=1, max_length=120, description="a title of at most 120 characters after ##")
-    prose: str = Field(max_length=5_000, description="at most 5,000 characters of Markdown")
-    text: Text = Field(description="a text of at most 2,000 characters, here or at the top of the lesson")
-    model: ModelName = Field(default="story", description="a model's name")
-    masks: Masks | None = Field(default=None, description='masks, as a link of the page has them: {"causal": false}')
-    pad: Literal["left", "right"] = Field(default="left", description="left or right")
-    row: Annotated[int, Field(ge=1, le=16)] = Field(default=1, description="a line of the text, from 1 to 16")
+    title: str = Field(min_length=1, max_length=120, description=N_("a title of at most 120 characters after ##"))
+    prose: str = Field(max_length=5_000, description=N_("at most 5,000 characters of Markdown"))
+    text: Text = Field(description=N_("a text of at most 2,000 characters, here or at the top of the lesson"))
+    model: ModelName = Field(default="story", description=N_("a model's name"))
+    masks: Masks | None = Field(
+        default=None, description=N_('masks, as a link of the page has them: {"causal": false}')
+    )
+    pad: Literal["left", "right"] = Field(default="left", description=N_("left or right"))
+    row: Annotated[int, Field(ge=1, le=16)] = Field(default=1, description=N_("a line of the text, from 1 to 16"))
     attention: Literal["self", "encoder", "decoder", "cross"] = Field(
-        default="self", description="self; of an encoder-decoder encoder, decoder or cross"
+        default="self", description=N_("self; of an encoder-decoder encoder, decoder or cross")
     )
     head: Annotated[tuple[int, int], BeforeValidator(_head)] = Field(
-        default=(0, 0), description="a head as the pages write it: L4 H0"
+        default=(0, 0), description=N_("a head as the pages write it: L4 H0")
     )
-    query: Place | None = Field(default=None, description="the position of a token, a whole number from 0")
-    beside: Beside = Field(default=Beside(), description="what the run is compared with: text, model or masks")
-    show: Show = Field(default="head", description="head, pair, overview, losses or tokens")
-    ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description="a kind of question")
-    notice: str = Field(default="", max_length=600, description="what to notice, at most 600 characters")
+    query: Place | None = Field(default=None, description=N_("the position of a token, a whole number from 0"))
+    beside: Beside = Field(default=Beside(), description=N_("what the run is compared with: text, model or masks"))
+    show: Show = Field(default="head", description=N_("head, pair, overview, losses or tokens"))
+    ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
+    notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
 
     @property
     def compares(self) -> bool:
@@ -105,13 +111,15 @@ class Front(Part):
     text, model: those of all steps that have none of their own.
     """
 
-    title: str = Field(min_length=1, max_length=80, description="a title of at most 80 characters")
-    aim: str = Field(min_length=1, max_length=200, description="what is learned, in one line of at most 200 characters")
-    needs: str = Field(default="", max_length=200, description="what one has to know, in one line")
-    minutes: int = Field(ge=1, le=240, description="a whole number from 1 to 240")
-    next: str = Field(default="", pattern=NAME + "|^$", description="the name of the next lesson: a-z, 0-9 and _")
-    text: Text | None = Field(default=None, description="a text of at most 2,000 characters")
-    model: ModelName | None = Field(default=None, description="a model's name")
+    title: str = Field(min_length=1, max_length=80, description=N_("a title of at most 80 characters"))
+    aim: str = Field(
+        min_length=1, max_length=200, description=N_("what is learned, in one line of at most 200 characters")
+    )
+    needs: str = Field(default="", max_length=200, description=N_("what one has to know, in one line"))
+    minutes: int = Field(ge=1, le=240, description=N_("a whole number from 1 to 240"))
+    next: str = Field(default="", pattern=NAME + "|^$", description=N_("the name of the next lesson: a-z, 0-9 and _"))
+    text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
+    model: ModelName | None = Field(default=None, description=N_("a model's name"))
 
 
 class Lesson(Front):

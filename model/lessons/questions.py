@@ -1,6 +1,6 @@
 """Questions about a run. What may be answered, what of it is right, and why: computed from the run, never written down.
 
-A new kind is one function in KINDS, and its sentences in lessons/words.*.yaml. Losses are natural logarithms (nats).
+A new kind is one function in KINDS, and what is asked of it in ui/lessons. Losses are natural logarithms (nats).
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ import numpy as np
 
 from model.base import Model
 from model.heads.survey import survey
+from model.language import N_, say
 from model.lessons.said import Said
 from model.masks import MaskSpec
 from model.trace import Trace
@@ -17,18 +18,44 @@ from model.trace import Trace
 MOST_CHOICES = 4
 NO_CHANGE = 0.05  # nats a token: a smaller change of the mean loss is said to be none
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
-SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end: none, less than a tenth, less than half, more
-HABITS = ("first", "previous", "itself", "induction")
-NAMED = (
-    "causal",
-    "padding",
-    "sliding",
-    "stride",
-    "documents",
-    "prefix",
-    "sinks",
-    "drawn",
-)  # of MaskSpec
+SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
+SHARE_CHOICES = (N_("None at all"), N_("Up to 10 %"), N_("10 to 50 %"), N_("More than half"))
+HABITS = {  # each with what is said where it is the strongest
+    "first": (
+        N_("At the first token"),
+        N_("L{layer} H{head} gives {share:percent} of its attention to the first token."),
+    ),
+    "previous": (
+        N_("At the token just before"),
+        N_("L{layer} H{head} gives {share:percent} of its attention to the token just before."),
+    ),
+    "itself": (
+        N_("At the token itself"),
+        N_("L{layer} H{head} leaves {share:percent} of each token's attention on the token itself."),
+    ),
+    "induction": (
+        N_("At what followed the same token earlier"),
+        N_(
+            "Where a token came up before, L{layer} H{head} gives {share:percent} of its attention to what followed it."
+        ),
+    ),
+}
+NAMED = {  # of MaskSpec; {size}: what is set there
+    "causal": N_("causal mask"),
+    "padding": N_("padding mask"),
+    "sliding": N_("window of {size}"),
+    "stride": N_("every {size} back"),
+    "documents": N_("documents split at “{size}”"),
+    "prefix": N_("prefix of {size}"),
+    "sinks": N_("{size} sinks"),
+    "drawn": N_("drawn by hand"),
+}
+MODELS = {  # by their own names; another's is said as it is
+    "story": N_("The story model"),
+    "dates": N_("The dates model"),
+    "twin trained with the mask": N_("The twin trained with the mask"),  # not shown: the names
+    "twin trained without the mask": N_("The twin trained without the mask"),  # not shown
+}
 PREDICTED = 20  # likeliest tokens that wrong answers are taken from
 
 
@@ -70,7 +97,9 @@ class Case:
         if self.asked.query is None:
             return self.trace.queries.real(self.asked.row).stop - 1
         if self.asked.query >= total:
-            raise ValueError(f"expected a query from 0 to {total - 1}, got {self.asked.query}")
+            raise ValueError(
+                say("expected a query from 0 to {last}, got {query}", last=total - 1, query=self.asked.query)
+            )
         return self.asked.query
 
     def weights(self, trace: Trace) -> np.ndarray:
@@ -84,13 +113,13 @@ class Case:
     def token(self, position: int, *, key: bool = False) -> Said:
         """A token of the row with its position."""
         pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
-        return Said("token", {"position": position, "token": pieces[position]})
+        return Said(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
 
     def loss(self, trace: Trace) -> float:
         """The mean of the row's losses. Raises ValueError where there is none."""
         losses = trace.losses(self.asked.row).numpy()
         if np.isnan(losses).all():
-            raise ValueError("expected a text of at least two tokens, for a loss")
+            raise ValueError(say("expected a text of at least two tokens, for a loss"))
         return float(np.nanmean(losses))
 
 
@@ -102,19 +131,32 @@ def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: A
 def _loss(case: Case) -> Answer:
     """Does the mean loss fall, rise or stay?"""
     before, after = case.loss(case.beside), case.loss(case.trace)
-    moves = ("falls", "rises", "stays")
     right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
-    return _one_of([Said(f"loss_{move}") for move in moves], right,
-                   Said(f"loss_{moves[right]}_why", {"before": before, "after": after}))  # fmt: skip
+    why = (
+        N_("The mean loss falls from {before:nats} to {after:nats} nats a token: from odds of one in {before:odds} to "
+           "one in {after:odds}."),
+        N_("The mean loss rises from {before:nats} to {after:nats} nats a token: from odds of one in {before:odds} to "
+           "one in {after:odds}."),
+        N_("The mean loss stays: {before:nats} nats a token before and {after:nats} now, odds of about one in "
+           "{after:odds}."),
+    )  # fmt: skip
+    return _one_of([Said(N_("It falls.")), Said(N_("It rises.")), Said(N_("It stays."))], right,
+                   Said(why[right], {"before": before, "after": after}))  # fmt: skip
 
 
 def _lower(case: Case) -> Answer:
     """Which of the two models has the lower loss?"""
     one, other = case.loss(case.trace), case.loss(case.beside)
-    names = Said(f"model_{case.model.name}"), Said(f"model_{case.beside_name}")
+    names = _model(case.model.name), _model(case.beside_name)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
-    return _one_of([*names, Said("lower_neither")], right,
-                   Said("lower_why", {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
+    why = N_("{one}: {first:nats} nats a token, odds of one in {first:odds}. {other}: {second:nats} nats, one in "
+             "{second:odds}.")  # fmt: skip
+    return _one_of([*names, Said(N_("Neither, they are alike."))], right,
+                   Said(why, {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
+
+
+def _model(name: str) -> Said:
+    return Said(MODELS[name]) if name in MODELS else Said("{name}", {"name": name})
 
 
 def _looks(case: Case) -> Answer:
@@ -122,12 +164,17 @@ def _looks(case: Case) -> Answer:
     query, weights = case.query, case.weights(case.trace)[case.query]
     seen = np.flatnonzero(case.allowed()[query])
     if len(seen) < 2:
-        raise ValueError(f"expected a query that sees two tokens or more, got one that sees {len(seen)}")
+        raise ValueError(
+            say("expected a query that sees two tokens or more, got one that sees {count}", count=len(seen))
+        )
     heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
     habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
     keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
-    why = {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())}
-    return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), Said("looks_why", why))
+    why = Said(
+        N_("Of all that {query} may look at, it gives the most to {key}: {share:chance} of its attention."),
+        {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
+    )
+    return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
 
 
 def _sees(case: Case) -> Answer:
@@ -136,8 +183,11 @@ def _sees(case: Case) -> Answer:
     count, total = int(allowed[query].sum()), allowed.shape[1]
     guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
     counts = sorted(list(dict.fromkeys(guess for guess in guesses if 0 <= guess <= total))[:MOST_CHOICES])
-    why = {"query": case.token(query), "count": count, "total": total, "blocked": total - count}
-    return _one_of([Said("count", {"count": one}) for one in counts], counts.index(count), Said("sees_why", why))
+    why = Said(
+        N_("Open cells in the row of {query}: {count} of {total}; blocked: {blocked}."),
+        {"query": case.token(query), "count": count, "total": total, "blocked": total - count},
+    )
+    return _one_of([Said("{count}", {"count": one}) for one in counts], counts.index(count), why)
 
 
 def _next(case: Case) -> Answer:
@@ -148,20 +198,25 @@ def _next(case: Case) -> Answer:
     tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
     why = {"query": case.token(case.query), "token": case.model.label(first), "share": float(top.values[0]),
            "other": case.model.label(second), "less": float(top.values[1])}  # fmt: skip
-    return _one_of([Said("label", {"token": case.model.label(token)}) for token in tokens], tokens.index(first),
-                   Said("next_why", why))  # fmt: skip
+    sentence = N_("After {query} comes “{token}” first, with {share:chance}; “{other}” is second, with {less:chance}.")
+    return _one_of([Said("{token}", {"token": case.model.label(token)}) for token in tokens], tokens.index(first),
+                   Said(sentence, why))  # fmt: skip
 
 
 def _row(case: Case) -> Answer:
     """Do the weights of the query's row change?"""
     query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
     if one.shape != other.shape:
-        raise ValueError(f"expected two runs on as many tokens, got {one.shape[1]} and {other.shape[1]}")
+        raise ValueError(say("expected two runs on as many tokens, got {one} and {other}",
+                             one=one.shape[1], other=other.shape[1]))  # fmt: skip
     most = float(np.abs(one[query] - other[query]).max())
     right = int(most < SAME)
-    name = ("row_changes", "row_stays")[right]
-    return _one_of([Said("row_changes"), Said("row_stays")], right,
-                   Said(f"{name}_why", {"query": case.token(query), "most": most}))  # fmt: skip
+    why = (
+        N_("They change: one weight in the row of {query} moves by {most:weight}."),
+        N_("They do not: no weight in the row of {query} moves by more than 0.00001."),
+    )
+    return _one_of([Said(N_("Some of them change.")), Said(N_("None of them changes."))], right,
+                   Said(why[right], {"query": case.token(query), "most": most}))  # fmt: skip
 
 
 def _habit(case: Case) -> Answer:
@@ -171,28 +226,30 @@ def _habit(case: Case) -> Answer:
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
     head = {"layer": case.asked.layer, "head": case.asked.head}
-    return _one_of([Said(f"habit_{name}") for name in shares], list(shares).index(best),
-                   Said(f"habit_{best}_why", head | {"share": shares[best]}))  # fmt: skip
+    return _one_of([Said(HABITS[name][0]) for name in shares], list(shares).index(best),
+                   Said(HABITS[best][1], head | {"share": shares[best]}))  # fmt: skip
 
 
-def _share(case: Case, what: str) -> Answer:
+def _share(case: Case, what: str, none: str, some: str) -> Answer:
+    """none, some: what is said of a share of 0 and of another."""
     found = survey(case.trace, case.asked.row).measures()[what]
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
-        raise ValueError("expected a row whose tokens look at something, got one that looks at nothing")
+        raise ValueError(say("expected a row whose tokens look at something, got one that looks at nothing"))
     right = sum(share > end for end in SHARES)
-    return _one_of([Said(f"share_{place}") for place in range(len(SHARES) + 1)], right,
-                   Said(f"{what}_none_why" if not right else f"{what}_why", {"share": share}))  # fmt: skip
+    return _one_of(list(map(Said, SHARE_CHOICES)), right, Said(some if right else none, {"share": share}))
 
 
 def _future(case: Case) -> Answer:
     """How much of the head's attention goes to later tokens?"""
-    return _share(case, "future")
+    return _share(case, "future", N_("None of this head's attention goes to tokens that come later."),
+                  N_("{share:percent} of this head's attention goes to tokens that come later."))  # fmt: skip
 
 
 def _padding(case: Case) -> Answer:
     """How much of the head's attention goes to padding?"""
-    return _share(case, "padding")
+    return _share(case, "padding", N_("None of this head's attention goes to padding."),
+                  N_("{share:percent} of this head's attention goes to padding, to tokens nobody wrote."))  # fmt: skip
 
 
 def _picture(case: Case) -> Answer:
@@ -202,9 +259,10 @@ def _picture(case: Case) -> Answer:
     made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
     right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
     if not right or len(right) == len(made):
-        raise ValueError("expected masks among which one at least made the picture, and one at least did not")
+        raise ValueError(say("expected masks among which one at least made the picture, and one at least did not"))
     why = {"masks": masks_on(case.trace.spec, case.trace), "blocked": int((~cells).sum()), "total": cells.size}
-    return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Said("picture_why", why))
+    sentence = N_("The picture was made with: {masks}. It blocks {blocked} of {total} cells.")
+    return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Said(sentence, why))
 
 
 def masks_on(masks: MaskSpec, trace: Trace) -> Said:
@@ -213,8 +271,8 @@ def masks_on(masks: MaskSpec, trace: Trace) -> Said:
     some = {name: getattr(masks, name) for name in NAMED if name in has or name not in ("causal", "padding")}
     on = [name for name, size in some.items() if size and (name, size) != ("stride", 1)]
     if not on:
-        return Said("mask_none")
-    return Said("list", {"parts": tuple(Said(f"mask_{name}", {"size": some[name]}) for name in on)})
+        return Said(N_("no mask"))
+    return Said("{masks}", {"masks": tuple(Said(NAMED[name], {"size": some[name]}) for name in on)})
 
 
 def _one_of(choices: list[Said], right: int, why: Said) -> Answer:

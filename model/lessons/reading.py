@@ -13,10 +13,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from model.language import say
 from model.lessons.lesson import MOST_STEPS, Front, Lesson, Step
 
 MOST_BYTES = 1_000_000  # of a lesson
-MOST_SETTINGS = 20_000  # characters of its front matter, and of a step's block
+MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
+DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model")  # what the front matter may give to all steps
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 
@@ -38,14 +40,16 @@ def read(data: str | bytes) -> Lesson:
     """Raises ValueError, "line 7: expected …, got …", for anything that is no lesson."""
     lines = _text(data).splitlines()
     if not lines or lines[0].strip() != "---":
-        raise _wrong(1, "--- and then the lesson's title, aim and minutes", lines[0] if lines else "an empty file")
+        raise _wrong(
+            1, say("--- and then the lesson's title, aim and minutes"), lines[0] if lines else say("an empty file")
+        )
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
-        raise _wrong(len(lines), "a second --- that ends the front matter", "the end of the file")
+        raise _wrong(len(lines), say("a second --- that ends the front matter"), say("the end of the file"))
     front = _checked(Front, _settings(lines[1:end], 2), {})
     sections = _sections(lines[end + 1 :], end + 2)
     if not sections:
-        raise _wrong(len(lines), "`## ` and the title of the first step", "the end of the file")
+        raise _wrong(len(lines), say("`## ` and the title of the first step"), say("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True)
     return Lesson(**front.model_dump(), steps=tuple(_step(section, common) for section in sections))
 
@@ -53,14 +57,14 @@ def read(data: str | bytes) -> Lesson:
 def _text(data: str | bytes) -> str:
     size = len(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
     if size > MOST_BYTES:
-        raise ValueError(f"expected a lesson of at most {MOST_BYTES:,} bytes, got {size:,}")
+        raise ValueError(say("expected a lesson of at most {most:,} bytes, got {size:,}", most=MOST_BYTES, size=size))
     if isinstance(data, str):
         return data
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise _wrong(line, "text in UTF-8", f"the byte {data[error.start]:#04x}") from None
+        raise _wrong(line, say("text in UTF-8"), say("the byte {byte}", byte=f"{data[error.start]:#04x}")) from None
 
 
 def _sections(lines: list[str], first: int) -> list[Section]:
@@ -80,24 +84,24 @@ def _sections(lines: list[str], first: int) -> list[Section]:
                 (found[-1].prose if inside is None else inside).append(line)
         elif line.startswith("## "):
             if len(found) == MOST_STEPS:
-                raise _wrong(number, f"at most {MOST_STEPS} steps", "one more")
+                raise _wrong(number, say("at most {most} steps", most=MOST_STEPS), say("one more"))
             found.append(Section(line[3:].strip(), number))
         elif not found:
             if line.strip():
-                raise _wrong(number, "`## ` and the title of the first step", line)
+                raise _wrong(number, say("`## ` and the title of the first step"), line)
         elif fence:
             closing = fence[1]
             if fence[2] != "run":
                 found[-1].prose.append(line)
             elif found[-1].settings is not None:
-                raise _wrong(number, "one block `run` in a step", "a second one")
+                raise _wrong(number, say("one block `run` in a step"), say("a second one"))
             else:
                 inside = found[-1].settings = []
                 found[-1].settings_line = number + 1
         else:
             found[-1].prose.append(line)
     if closing:
-        raise _wrong(first + len(lines), f"{closing} that ends the block", "the end of the file")
+        raise _wrong(first + len(lines), say("{fence} that ends the block", fence=closing), say("the end of the file"))
     return found
 
 
@@ -140,26 +144,41 @@ def _settings(lines: list[str], first: int) -> Settings:
     """A mapping with text keys, from YAML without anchors, in which nothing is built but plain values."""
     text = "\n".join(lines)
     if len(text) > MOST_SETTINGS:
-        raise _wrong(first, f"at most {MOST_SETTINGS:,} characters of settings", f"{len(text):,}")
+        raise _wrong(first, say("at most {most:,} characters of settings", most=MOST_SETTINGS), f"{len(text):,}")
+    depth = 0
     try:
         for token in yaml.scan(text):
+            depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
+            if depth > DEEPEST:
+                raise _wrong(
+                    first + token.start_mark.line, say("at most {most} lists in each other", most=DEEPEST), say("more")
+                )
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
                 raise _wrong(
-                    first + token.start_mark.line, "plain values", "an anchor or alias of YAML; put it in quotes"
+                    first + token.start_mark.line,
+                    say("plain values"),
+                    say("an anchor or alias of YAML; put it in quotes"),
                 )
         node, values = yaml.compose(text, _Plain), yaml.load(text, _Plain)
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
-        raise ValueError(f"line {line}: expected YAML, `name: value` a line; {error.problem}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        if str(error).startswith("line "):
-            raise
-        raise _wrong(first, "YAML, `name: value` a line", "what cannot be read as that") from None
+        raise ValueError(
+            say("line {line}: expected YAML, `name: value` a line; {problem}", line=line, problem=error.problem)
+        ) from None
+    except Mistake:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError):
+        raise _wrong(first, say("YAML, `name: value` a line"), say("what cannot be read as that")) from None
     if values is None:
         return Settings({}, None, first)
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise _wrong(first, "settings, `name: value` a line", values)
+        raise _wrong(first, say("settings, `name: value` a line"), values)
     return Settings(values, node, first)
+
+
+OPENING = (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken,
+           yaml.BlockMappingStartToken)  # fmt: skip
+CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 
 
 class _Plain(yaml.SafeLoader):
@@ -180,18 +199,20 @@ def _checked(kind: type[Read], settings: Settings, more: dict[str, Any]) -> Read
     name = ".".join(map(str, place))
     line = settings.line_of(place)
     if first["type"] == "extra_forbidden":
-        raise _wrong(line, f"one of {', '.join(_names(kind, place))}", name)
+        raise _wrong(line, say("one of {names}", names=", ".join(_names(kind, place))), name)
     if first["type"] == "missing":
-        raise _wrong(line, f"{name}, {_description(kind, place)}", "nothing")
+        raise _wrong(
+            line, say("{name}, {description}", name=name, description=_description(kind, place)), say("nothing there")
+        )
     if first["type"] == "value_error":
-        raise ValueError(f"line {line}: {name}: {first['ctx']['error']}")
-    raise _wrong(line, f"{name}, {_description(kind, place)}", got)
+        raise Mistake(say("line {line}: {problem}", line=line, problem=f"{name}: {first['ctx']['error']}"))
+    raise _wrong(line, say("{name}, {description}", name=name, description=_description(kind, place)), got)
 
 
 def _description(kind: type[BaseModel], place: tuple[int | str, ...]) -> str:
     """What is said of the innermost field at a place."""
     found = [part.model_fields[name].description or "" for part, name in _along(kind, place)]
-    return found[-1] if found else "something else"
+    return say(found[-1]) if found else say("something else")
 
 
 def _names(kind: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
@@ -216,5 +237,11 @@ def _part(kind: type[BaseModel], name: str) -> type[BaseModel] | None:
     return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
-def _wrong(line: int, expected: str, got: object) -> ValueError:
-    return ValueError(f"line {line}: expected {expected}, got {str(got).strip()[:80]!r}")
+class Mistake(ValueError):
+    """Said to whoever wrote the lesson, with the line."""
+
+
+def _wrong(line: int, expected: str, got: object) -> Mistake:
+    """expected: what, in the reader's language."""
+    told = repr(str(got).strip()[:80])
+    return Mistake(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=told))

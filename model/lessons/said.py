@@ -1,4 +1,4 @@
-"""A sentence in no language yet: its name in the files of words, and what stands in its places."""
+"""A sentence in no language yet, with what stands in its places: computed once, said to each reader in their own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Said:
-    """values: text, numbers, or what is said itself. viz/lessons/words.py puts it into a language."""
+    """sentence: marked by N_, or nothing but places. values: text, numbers, or what is said itself, one or several.
 
-    name: str
+    viz/lessons/words.py says it, with the numbers as {x:percent} 41.3 %, {x:chance}, {x:nats} 2.47, {x:odds} 12 (one in
+    so many), {x:weight}.
+    """
+
+    sentence: str
     values: Mapping[str, Any] = field(default_factory=dict)

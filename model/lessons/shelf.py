@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from model.language import LANGUAGES, say
 from model.lessons.lesson import Lesson
 from model.lessons.reading import MOST_BYTES, read
 
 FOLDER = Path(__file__).parents[2] / "lessons"
-LANGUAGES = ("en", "zh")
 FILE = re.compile(r"([a-z0-9_]{1,60})\.(en|zh)\.md")
 MOST_FILES = 200
 
@@ -30,7 +30,9 @@ def shelf(folder: Path, language: str) -> list[Shelved]:
     try:
         files = [path for path in sorted(folder.iterdir()) if FILE.fullmatch(path.name)][:MOST_FILES]
     except OSError as error:
-        raise ValueError(f"expected a folder of lessons at {folder}, got: {error.strerror}") from None
+        raise ValueError(
+            say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
+        ) from None
     names = {FILE.fullmatch(path.name)[1]: None for path in files}  # type: ignore[index]  # it matched above
     found = [_read(folder, name, language) for name in names]
     return [one for one in _in_order({each.name: each for each in found}) if one.lesson or one.problem]
@@ -45,7 +47,7 @@ def _read(folder: Path, name: str, language: str) -> Shelved:
     except OSError as error:
         return Shelved(name, None, f"{path.name}: {error.strerror}")
     except ValueError as error:
-        return Shelved(name, None, f"{path.name}, {error}")
+        return Shelved(name, None, say("{file}, {problem}", file=path.name, problem=error))
 
 
 def _in_order(found: dict[str, Shelved]) -> list[Shelved]:

@@ -1,31 +1,31 @@
-"""The files of words, one a language: the sentences of the lessons' page, and the glossary."""
+"""The glossary, a file for each language."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from model.language import language
 
 FOLDER = Path(__file__).parents[2] / "lessons"
 
 
 class Term(BaseModel):
-    """A word of the field. picture: of viz/lessons/glossary.py."""
+    """A word of the field; viz/lessons/glossary.py has its picture."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     title: str
     meaning: str
 
 
-class Words(BaseModel):
-    """sentences: by name, with named places. glossary: by the word in a lesson's links (word:head)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    sentences: dict[str, str]
-    glossary: dict[str, Term]
+def glossary() -> Mapping[str, Term]:
+    """In the reader's language, by the word in a lesson's links (word:head)."""
+    return _read(language())
 
 
 @cache
-def words(language: str) -> Words:
-    """The words of a language out of model.lessons.shelf.LANGUAGES."""
-    return Words.model_validate(yaml.safe_load((FOLDER / f"words.{language}.yaml").read_text(encoding="utf-8")))
+def _read(name: str) -> dict[str, Term]:
+    text = (FOLDER / f"words.{name}.yaml").read_text(encoding="utf-8")
+    return TypeAdapter(dict[str, Term]).validate_python(yaml.safe_load(text))

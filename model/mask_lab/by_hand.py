@@ -35,9 +35,8 @@ def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked
     expected = (len(TOKENS), len(QUERIES[0]))
     for name, numbers in given.items():
         if numbers.shape != expected or not (np.abs(numbers) <= MOST).all():  # NaN is not
-            raise ValueError(
-                f"expected {expected[0]} × {expected[1]} {name} from −{MOST:g} to {MOST:g}, got another table"
-            )
+            table = f"{expected[0]} × {expected[1]} {name}"
+            raise ValueError(f"expected {table} from −{MOST:g} to {MOST:g}, got another")  # not shown: bounded
     q, k, v = (torch.from_numpy(np.asarray(numbers, np.float64)) for numbers in given.values())
     size = len(TOKENS)
     allowed = causal(size, size) if masked else torch.ones(size, size, dtype=torch.bool)

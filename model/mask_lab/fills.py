@@ -11,11 +11,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model.language import N_, say
 from model.masks import MaskSpec
 from model.trace import Trace
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FILLS = {"−∞": float("-inf"), "finfo.min": None, "−1e20": -1e20, "−1e9": -1e9, "−1e4": -1e4, "−10": -10.0}
+OURS, MULTIPLIED, RENORMALISED = N_("−∞, and empty rows set to 0"), N_("multiply"), N_("multiply, then renormalise")
 
 Kind = Literal["NaN", "zero", "uniform", "other"]
 
@@ -54,8 +56,8 @@ class Damage:
 class Result:
     """One way of masking in one precision.
 
-    name: the fill, or the order of mask and softmax. value: what is in the blocked cells, None where nothing is
-    written. overflow: what torch said, where a number does not fit; empty and damage are then None.
+    name: the fill, or the order of mask and softmax. value: what is in the blocked cells, None where nothing
+    is written. overflow: what torch said, where a number does not fit; empty and damage are then None.
     """
 
     name: str
@@ -129,12 +131,12 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Compa
     """
     if scores.ndim != 2 or not scores.numel() or scores.shape != allowed.shape or allowed.dtype != torch.bool:
         raise ValueError(
-            f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "
+            f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "  # not shown
             f"{allowed.dtype} {list(allowed.shape)}"
         )
     closed = scores == float("-inf")
     if not scores[~closed].isfinite().all():
-        raise ValueError("expected finite scores, got some that are infinite or NaN")
+        raise ValueError(say("expected finite scores, got some that are infinite or NaN"))
     case, empty_row = _case(scores.float(), allowed & ~closed, sink)
     ordinary = case.allowed[:-1]
     return Comparison(
@@ -142,7 +144,7 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Compa
         blocked=int((~ordinary).sum()),
         empty_row=empty_row,
         keys=scores.shape[1],
-        ours=_judged("−∞, and empty rows set to 0", "float32", float("-inf"), _ours(case), case),
+        ours=_judged(OURS, "float32", float("-inf"), _ours(case), case),
         fills=tuple(_filled(case, name, dtype) for name in FILLS for dtype in DTYPES),
         after=tuple(_multiplied(case, renormalise, dtype) for renormalise in (False, True) for dtype in DTYPES),
     )
@@ -178,7 +180,7 @@ def _filled(case: _Case, name: str, dtype: str) -> Result:
 
 def _multiplied(case: _Case, renormalise: bool, dtype: str) -> Result:
     """Mask after the softmax, by multiplying; with or without making the rows sum to 1 again."""
-    name = "multiply, then renormalise" if renormalise else "multiply"
+    name = RENORMALISED if renormalise else MULTIPLIED
     scores, trouble = case.cast[dtype]
     if trouble is not None:
         return Result(name, dtype, None, trouble, None, None)
@@ -199,7 +201,8 @@ def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
     largest, most = float(finite.max()) if finite.numel() else 0.0, torch.finfo(dtype).max
     cast = scores.to(dtype)
     if torch.tensor(largest).to(dtype).isinf():
-        return cast, f"a score of ±{largest:.3g} is more than the largest number, {most:.3g}"
+        words = say("a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most)
+        return cast, words
     return cast, None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.language import say
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
 from model.trace import Trace
@@ -38,27 +39,31 @@ def read_npy(data: bytes) -> np.ndarray:
     Raises ValueError, saying what was expected, for everything else.
     """
     if len(data) > MOST_BYTES:
-        raise ValueError(f"expected an NPY file of at most {MOST_BYTES:,} bytes, got {len(data):,}: "
-                         "cut the mask to fewer tokens, or save it as JSON")  # fmt: skip
+        raise ValueError(say("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
+                             "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
     if not data.startswith(np.lib.format.MAGIC_PREFIX):
-        raise ValueError(f"expected an NPY file, got {_what_it_is(data)}")
+        raise ValueError(_no_npy(data))
     file = io.BytesIO(data)
     shape, fortran, dtype = _header(file)
     if dtype.hasobject:
-        raise ValueError("expected an array of bool, got one of Python objects, which are pickled and never opened: "
-                         "save mask.astype(bool)")  # fmt: skip
+        raise ValueError(say("expected an array of bool, got one of Python objects, which are pickled and never "
+                             "opened: save mask.astype(bool)"))  # fmt: skip
     if dtype != np.bool_:
-        raise ValueError(f"expected an array of bool, True = may attend, got {str(dtype)[:40]}: numbers mean one thing "
-                         "here and another there, so save mask.astype(bool) where 1 = may attend, or mask == 0 where "
-                         "0 is added to a score that stays")  # fmt: skip
+        raise ValueError(say("expected an array of bool, True = may attend, got {kind}: numbers mean one thing here "
+                             "and another there, so save mask.astype(bool) where 1 = may attend, or mask == 0 where 0 "
+                             "is added to a score that stays", kind=str(dtype)[:40]))  # fmt: skip
     if len(shape) != 2 or min(shape) < 1:
-        raise ValueError(f"expected a matrix, queries by keys, got the shape {str(shape)[:60]}: save one head's mask")
+        raise ValueError(say("expected a matrix, queries by keys, got the shape {shape}: save one head's mask",
+                             shape=str(shape)[:60]))  # fmt: skip
     cells = np.frombuffer(data, np.uint8, offset=file.tell())
     if cells.size != shape[0] * shape[1]:
-        raise ValueError(f"expected {shape[0] * shape[1]:,} bytes of cells after the header, got {cells.size:,}: "
-                         "the file is not whole, save it again")  # fmt: skip
+        raise ValueError(say("expected {size:,} bytes of cells after the header, got {found:,}: the file is not whole, "
+                             "save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
-        raise ValueError(f"expected cells that are 0 or 1, got a {cells.max()}: save it again with numpy.save")
+        largest = int(cells.max())
+        raise ValueError(
+            say("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save", cell=largest)
+        )
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
 
@@ -71,17 +76,23 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
     """
     total, real = len(keep), int(keep.sum())
     if cells.shape[0] != cells.shape[1]:
-        raise ValueError(f"expected a square mask, as many queries as keys, got {_by(*cells.shape)}: "
-                         "save the mask of a text's attention to itself")  # fmt: skip
+        raise ValueError(say("expected a square mask, as many queries as keys, got {shape}: save the mask of a text's "
+                             "attention to itself", shape=_by(*cells.shape)))  # fmt: skip
     if len(cells) not in (total, real):
-        padded = "" if total == real else f", or {_by(total, total)} with its padding"
-        raise ValueError(f"expected a mask of {_by(real, real)} cells, for the tokens of this row{padded}, got "
-                         f"{_by(*cells.shape)}: load it on the text that it was made for")  # fmt: skip
+        shapes = {"size": _by(real, real), "padded": _by(total, total), "got": _by(*cells.shape)}
+        raise ValueError(
+            say("expected a mask of {size} cells, for the tokens of this row, got {got}: load it on the text that it "
+                "was made for", **shapes)
+            if total == real
+            else say("expected a mask of {size} cells, for the tokens of this row, or {padded} with its padding, got "
+                     "{got}: load it on the text that it was made for", **shapes)
+        )  # fmt: skip
     here = keep.cpu().numpy()
     blocked = rectangles(~(cells if len(cells) == real else cells[np.ix_(here, here)]))
     if len(blocked) > MOST_STROKES:
-        raise ValueError(f"expected blocked cells that {MOST_STROKES:,} rectangles can cover, got {len(blocked):,} of "
-                         "them: load a mask of fewer tokens, or one whose blocked cells lie together")  # fmt: skip
+        raise ValueError(say("expected blocked cells that {most:,} rectangles can cover, got {count:,} of them: load a "
+                             "mask of fewer tokens, or one whose blocked cells lie together",
+                             most=MOST_STROKES, count=len(blocked)))  # fmt: skip
     drawing = replace(OFF, drawn=tuple(Stroke("block", *rectangle) for rectangle in blocked))
     if total == real:
         return drawing
@@ -130,20 +141,22 @@ def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
         if version in READABLE_HEADERS:
             return READABLE_HEADERS[version](file)
     except UNREADABLE:
-        raise ValueError("expected the header of an NPY file, got one that cannot be read: "
-                         "save it again with numpy.save") from None  # fmt: skip
-    raise ValueError(f"expected an NPY file of version 1.0 or 2.0, got {version[0]}.{version[1]}: "
-                     "save a plain bool matrix with numpy.save")  # fmt: skip
+        raise ValueError(say("expected the header of an NPY file, got one that cannot be read: save it again with "
+                             "numpy.save")) from None  # fmt: skip
+    raise ValueError(say("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
+                         "numpy.save", version=f"{version[0]}.{version[1]}"))  # fmt: skip
 
 
-def _what_it_is(data: bytes) -> str:
+def _no_npy(data: bytes) -> str:
+    """What is wrong with a file that does not begin as one."""
     if not data:
-        return "an empty one: save it again with numpy.save"
+        return say("expected an NPY file, got an empty one: save it again with numpy.save")
     if data.startswith(b"PK"):
-        return "a zip archive: save one matrix with numpy.save, not numpy.savez"
+        return say("expected an NPY file, got a zip archive: save one matrix with numpy.save, not numpy.savez")
     if data.startswith(PICKLED):
-        return "a pickle, which is never opened: save the matrix with numpy.save(file, mask, allow_pickle=False)"
-    return "something else: save the matrix with numpy.save"
+        return say("expected an NPY file, got a pickle, which is never opened: save the matrix with numpy.save(file, "
+                   "mask, allow_pickle=False)")  # fmt: skip
+    return say("expected an NPY file, got something else: save the matrix with numpy.save")
 
 
 def _by(*sizes: Any) -> str:

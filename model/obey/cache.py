@@ -10,32 +10,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.language import N_, say
 from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
 
-LAW, NAME = "cache", "Key-value cache"
+LAW, NAME = "cache", N_("Key-value cache")
 
 
 def judge(trial: Trial) -> Finding:
     """The largest difference over all ways of going step by step."""
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
-        return skipped(LAW, NAME, "its forward takes no past_key_values.")
+        return skipped(LAW, NAME, say("its forward takes no past_key_values."))
     if trial.length < 4:
-        return skipped(LAW, NAME, "the text is too short for steps.")
+        return skipped(LAW, NAME, say("the text is too short for steps."))
     if bool(trial.declared.reach.triu(1).any()):
-        return skipped(LAW, NAME, "a token that sees later ones cannot be computed before they come.")
+        return skipped(LAW, NAME, say("a token that sees later ones cannot be computed before they come."))
     prompt = max(trial.length // 3, 1)
     if not _gives_cache(trial, prompt):
-        return skipped(LAW, NAME, "it returns no past_key_values when asked to use a cache.")
+        return skipped(LAW, NAME, say("it returns no past_key_values when asked to use a cache."))
     whole = subject.outputs(trial.ids[None])[0]
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: dict[str, Callable[[], Tensor | None]] = {
-        "token by token": lambda: _stepped(trial, [1] * trial.length),
-        "in chunks": lambda: _stepped(trial, chunks),
-        "in a static cache": lambda: _static(trial, prompt),
-        "after left padding": lambda: _after_left_padding(trial, prompt),
+        say("token by token"): lambda: _stepped(trial, [1] * trial.length),
+        say("in chunks"): lambda: _stepped(trial, chunks),
+        say("in a static cache"): lambda: _static(trial, prompt),
+        say("after left padding"): lambda: _after_left_padding(trial, prompt),
     }
     most, words, gone, errors = 0.0, "", [], []
     for way, run in ways.items():
@@ -44,7 +45,8 @@ def judge(trial: Trial) -> Finding:
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            errors.append(f"{way}, it raised {type(error).__name__}: {str(error)[:100]}")
+            errors.append(say("{way}, it raised {error}: {words}.",
+                              way=way, error=type(error).__name__, words=str(error)[:100]))  # fmt: skip
             continue
         if found is None:
             continue
@@ -52,11 +54,12 @@ def judge(trial: Trial) -> Finding:
         amount, each = difference_of(found, whole[: len(found)])
         if amount > trial.tolerance and not words:
             where = first_above(each, trial.tolerance)
-            words = f"{way}, output {where} differs by {say(amount)} from the text all at once."
+            words = say("{way}, output {where} differs by {amount} from the text all at once.",
+                        way=way, where=where, amount=written(amount))  # fmt: skip
         most = max(most, amount)
-    kept = f"{', '.join(gone)}: as all at once."
+    kept = say("{ways}: as all at once.", ways=say(", ").join(gone))
     finding = trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
-    return unknown(LAW, NAME, f"{errors[0]}.", finding) if errors and finding.verdict != BROKEN else finding
+    return unknown(LAW, NAME, errors[0], finding) if errors and finding.verdict != BROKEN else finding
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:

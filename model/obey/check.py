@@ -7,6 +7,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from model.language import N_, say
 from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, threads, training
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
@@ -15,7 +16,8 @@ from model.obey.subject import Subject, evaluating
 from model.obey.trial import unknown
 
 SECONDS = 120.0
-Progress = Callable[[str, float], None]  # called with the law in hand and the share of the laws that is done
+ROUNDING = N_("What rounding moves")  # what is in hand before the first law
+Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
 
 
 def check(
@@ -47,7 +49,7 @@ def check(
     small = subject.parameters < threads.FEW
     with evaluating(module), threads.one_thread() if small else nullcontext():
         told = progress or (lambda _law, _share: None)
-        subject.before_forward = partial(told, "What rounding moves", 0.0)
+        subject.before_forward = partial(told, ROUNDING, 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
         measured: list[MeasuredMask] = []
 
@@ -98,7 +100,9 @@ def _timed(law: str, title: str, judge: Callable[[], Finding]) -> Finding:
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-        finding = unknown(law, title, f"it raised {type(error).__name__}: {_first_line(error)}")
+        finding = unknown(
+            law, title, say("it raised {error}: {words}", error=type(error).__name__, words=_first_line(error))
+        )
     return Finding(**{**vars(finding), "seconds": time.monotonic() - started})
 
 

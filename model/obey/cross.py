@@ -2,10 +2,11 @@
 
 import torch
 
+from model.language import N_, say
 from model.obey.findings import BROKEN, Finding
-from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
 
-LAW, NAME = "cross", "The source's padding"
+LAW, NAME = "cross", N_("The source's padding")
 PADS = 3
 
 
@@ -13,9 +14,9 @@ def judge(trial: Trial) -> Finding:
     """A source padded on the right against the source alone; other ids under its pads; another source."""
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:
-        return skipped(LAW, NAME, "it has no cross-attention.")
+        return skipped(LAW, NAME, say("it has no cross-attention."))
     if not subject.takes_mask:
-        return skipped(LAW, NAME, "its forward takes no attention_mask for the source.")
+        return skipped(LAW, NAME, say("its forward takes no attention_mask for the source."))
     own, length = subject.ids_name, len(source)
     pads = source.new_full((PADS,), trial.pad)
     keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)
@@ -26,7 +27,8 @@ def judge(trial: Trial) -> Finding:
     amount, each = difference_of(padded, alone)
     where = first_above(each, trial.tolerance)
     if amount > trial.tolerance:
-        words = f"with {PADS} pads after its source, output {where} differs by {say(amount)} from the source alone."
+        words = say("with {pads} pads after its source, output {where} differs by {amount} from the source alone.",
+                    pads=PADS, where=where, amount=written(amount))  # fmt: skip
         return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance, (where, length))
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
@@ -36,11 +38,13 @@ def judge(trial: Trial) -> Finding:
         LAW,
         NAME,
         amount=max(amount, moved),
-        broken=f"other ids in the source's pads move output {where} by {say(moved)}.",
-        kept=f"{PADS} pads after its source, whatever they contain, move nothing.",
+        broken=say("other ids in the source's pads move output {where} by {moved}.",
+                   where=where, moved=written(moved)),
+        kept=say("{pads} pads after its source, whatever they contain, move nothing.", pads=PADS),
         pair=(where, length),
-    )
+    )  # fmt: skip
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
     if finding.verdict != BROKEN and difference_of(changed, alone)[0] <= trial.tolerance:
-        return unknown(LAW, NAME, "another source moves nothing either: it may not be read at all.", finding)
+        why = say("another source moves nothing either: it may not be read at all.")
+        return unknown(LAW, NAME, why, finding)
     return finding

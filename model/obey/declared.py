@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.language import say
 from model.obey.findings import CannotCheck
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
@@ -45,14 +46,18 @@ class LayerMask:
 
     @property
     def words(self) -> str:
-        parts = ["causal" if self.causal else "both directions"]
+        """In the reader's language."""
+        parts = [say("causal") if self.causal else say("both directions")]
         if self.window is not None:
-            parts.append(f"window {self.window}" + ("" if self.causal else " to each side"))
+            parts.append(
+                say("window {size}", size=self.window) if self.causal
+                else say("window {size} to each side", size=self.window)
+            )  # fmt: skip
         if self.chunk is not None:
-            parts.append(f"chunks of {self.chunk}")
+            parts.append(say("chunks of {size}", size=self.chunk))
         if self.prefix:
-            parts.append(f"prefix of {self.prefix}")
-        return ", ".join(parts)
+            parts.append(say("prefix of {size}", size=self.prefix))
+        return say(", ").join(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +89,12 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     "chunk:C" or "prefix:P" for every layer; bool [T,T], for all layers together or one for each.
     """
     if isinstance(mask, Tensor):
-        return Declared((_square(mask, length),), "a mask given by hand")
+        return Declared((_square(mask, length),), say("a mask given by hand"))
     if isinstance(mask, str):
         layer = _parsed(mask)
         return _declared([layer] * (_count(config) or 1), length)
     if mask is not None:
-        return Declared(tuple(_square(one, length) for one in mask), "masks given by hand, one for each layer")
+        return Declared(tuple(_square(one, length) for one in mask), say("masks given by hand, one for each layer"))
     layers = layers_of(config, kind)
     own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
     return _declared(layers, length, exact=not own)
@@ -141,12 +146,13 @@ def farthest(layers: Sequence[LayerMask]) -> int | None:
 
 def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
     kinds = list(dict.fromkeys(layers))
-    words = kinds[0].words if len(kinds) == 1 else "; ".join(
-        f"{sum(layer == kind for layer in layers)} of {len(layers)} layers {kind.words}" for kind in kinds
+    words = kinds[0].words if len(kinds) == 1 else say("; ").join(
+        say("{some} of {all} layers {mask}", some=layers.count(kind), all=len(layers), mask=kind.words)
+        for kind in kinds
     )  # fmt: skip
     reach = farthest(layers)
     if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
-        words += f" (a reach of {reach} over {len(layers)} layers)"
+        words = say("{mask} (a reach of {reach} over {all} layers)", mask=words, reach=reach, all=len(layers))
     return Declared(tuple(layer.allowed(length) for layer in layers), words, exact)
 
 
@@ -159,7 +165,8 @@ def _parsed(mask: str) -> LayerMask:
         sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
         if name in sized:
             return sized[name]
-    raise CannotCheck(f'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P", got {mask[:40]!r}')
+    named = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
+    raise CannotCheck(f"{named}, got {mask[:40]!r}")
 
 
 def _count(config: Any) -> int | None:
@@ -170,6 +177,7 @@ def _count(config: Any) -> int | None:
 def _square(mask: Tensor, length: int) -> Tensor:
     if mask.dtype != torch.bool or mask.shape != (length, length):
         raise CannotCheck(
-            f"expected a mask bool [{length}, {length}] (True = may attend), got {mask.dtype} {list(mask.shape)}"
+            f"expected a mask bool [{length}, {length}] "
+            f"(True = may attend), got {mask.dtype} {list(mask.shape)}"  # not shown
         )
     return mask.cpu()

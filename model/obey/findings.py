@@ -11,8 +11,8 @@ import numpy as np
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
 BROKEN: Verdict = "broken"
-CANNOT_TELL: Verdict = "cannot tell"
-DOES_NOT_APPLY: Verdict = "does not apply"
+CANNOT_TELL: Verdict = "cannot tell"  # not shown
+DOES_NOT_APPLY: Verdict = "does not apply"  # not shown
 SAFETY = 2.0  # over the largest that was seen: two runs are compared, and each has its own
 DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
 

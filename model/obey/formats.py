@@ -7,16 +7,20 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from model.language import N_
 from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, MeasuredMask, Report
 
-WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}
+WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
 VERDICTS = {
-    0: "It obeys its mask.",
-    1: "It does not obey its mask.",
-    2: "Whether it obeys its mask cannot be told.",
+    0: N_("It obeys its mask."),
+    1: N_("It does not obey its mask."),
+    2: N_("Whether it obeys its mask cannot be told."),
 }
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
-KEY = f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  {SILENT} declared open, not seen to reach  blank: not tried"
+KEY = (  # not shown on a page
+    f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  "
+    f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
+)
 
 
 def as_text(report: Report, *, picture: bool = False) -> str:
@@ -24,7 +28,7 @@ def as_text(report: Report, *, picture: bool = False) -> str:
     size = f"{report.parameters / 1e6:.3g} M parameters"
     lines = [
         f"{report.name}: {report.kind}, {report.dtype}, kernel {report.kernel}, {size}",
-        f"declared: {report.declared}; {report.length} tokens, seed {report.seed}",
+        f"declared: {report.declared}; {report.length} tokens, seed {report.seed}",  # not shown
         "",
     ]
     width = max(len(finding.name) for finding in report.findings)
@@ -100,7 +104,7 @@ def as_junit(report: Report) -> str:
     skipped = sum(finding.verdict in (CANNOT_TELL, DOES_NOT_APPLY) for finding in report.findings)
     suite = ElementTree.Element(
         "testsuite",
-        name=f"unmask check {_printable(report.name)}",
+        name=f"unmask check {_printable(report.name)}",  # not shown
         tests=str(len(report.findings)),
         failures=str(failures),
         skipped=str(skipped),

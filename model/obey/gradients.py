@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.language import N_, say
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, say, unknown
+from model.obey.trial import Trial, unknown, written
 
-LAW, NAME = "gradients", "Gradients behind the mask"
+LAW, NAME = "gradients", N_("Gradients behind the mask")
 MOST_WORK = 0.5  # of the rows that law 1 may take: a backward pass costs two forwards
 
 
@@ -26,42 +27,53 @@ def judge(trial: Trial) -> Finding:
     try:
         gradients = measure(trial, rows)
     except RuntimeError as error:  # an operation that has no backward
-        return unknown(LAW, NAME, f"no gradient could be taken ({_first_line(error)}).")
+        return unknown(LAW, NAME, say("no gradient could be taken ({error}).", error=_first_line(error)))
     if gradients is None:
-        return unknown(LAW, NAME, "no embedding was found that reads the ids, so there is nothing to differentiate by.")
+        why = say("no embedding was found that reads the ids, so there is nothing to differentiate by.")
+        return unknown(LAW, NAME, why)
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
         row, column = [int(one) for one in (~gradients.isfinite()).nonzero()[0]]
-        words = f"the gradient of output {rows[row]} by token {column} is no number."
+        words = say("the gradient of output {row} by token {column} is no number.", row=rows[row], column=column)
         return Finding(LAW, NAME, BROKEN, words, torch.inf, tolerance, (rows[row], column))
     if largest == 0.0:
-        return unknown(LAW, NAME, "every gradient is 0, where the mask is open too.")
+        return unknown(LAW, NAME, say("every gradient is 0, where the mask is open too."))
     closed = torch.where(declared, 0.0, gradients)
     amount = float(closed.max())
     if amount > tolerance:
         row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
         size = float(gradients[row, column])
-        words = f"output {rows[row]} has a gradient of {say(size)} by token {column}, which its mask closes."
+        words = say("output {row} has a gradient of {size} by token {column}, which its mask closes.",
+                    row=rows[row], size=written(size), column=column)  # fmt: skip
         return Finding(LAW, NAME, BROKEN, words, amount, tolerance, (rows[row], column))
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
-        return unknown(LAW, NAME, "no output has a gradient by another token, not even where the mask is open.")
+        return unknown(LAW, NAME, say("no output has a gradient by another token, not even where the mask is open."))
     if trial.declared.exact:
         shut = shut_distances(gradients, others, rows)
         if shut:
-            distance, row, column = shut
-            side = "back" if distance > 0 else "ahead"
-            words = (
-                f"the mask is declared open {abs(distance)} {side}, but no output has a gradient that far: "
-                f"output {row} by token {column} is 0, as all like it."
-            )
+            _, row, column = shut
+            words = _shut_words(*shut)
             return Finding(LAW, NAME, BROKEN, words, 0.0, tolerance, (row, column))
     count = int((gradients[~declared] == 0).sum())
-    return Finding(
-        LAW, NAME, OBEYS, f"exactly 0 in {count:,} of {int((~declared).sum()):,} closed pairs.", amount, tolerance
-    )
+    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=int((~declared).sum()))
+    return Finding(LAW, NAME, OBEYS, words, amount, tolerance)
+
+
+def _shut_words(distance: int, row: int, column: int) -> str:
+    if distance > 0:
+        return say(
+            "the mask is declared open {distance} back, but no output has a gradient that far: output {row} by token "
+            "{column} is 0, as all like it.",
+            distance=distance, row=row, column=column,
+        )  # fmt: skip
+    return say(
+        "the mask is declared open {distance} ahead, but no output has a gradient that far: output {row} by token "
+        "{column} is 0, as all like it.",
+        distance=-distance, row=row, column=column,
+    )  # fmt: skip
 
 
 def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tuple[int, int, int] | None:

@@ -7,19 +7,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from model.language import N_, say, say_all
 from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.padding import padded, positions
-from model.obey.trial import Trial, difference_of, first_above, say, skipped
+from model.obey.trial import Trial, difference_of, first_above, skipped, written
 
-LAW, NAME = "kernels", "Attention kernels"
-BATCH, BATCH_NAME = "batch", "A batch of one"
+LAW, NAME = "kernels", N_("Attention kernels")
+BATCH, BATCH_NAME = "batch", N_("A batch of one")
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
 
 
 def current(module: nn.Module) -> str:
     """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
-    return str(getattr(getattr(module, "config", None), "_attn_implementation", None) or "its own")
+    return str(getattr(getattr(module, "config", None), "_attn_implementation", None) or say("its own"))
 
 
 def judge(trial: Trial) -> Finding:
@@ -27,7 +28,7 @@ def judge(trial: Trial) -> Finding:
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
-        return skipped(LAW, NAME, "it offers no choice of attention kernels.")
+        return skipped(LAW, NAME, say("it offers no choice of attention kernels."))
     expected = _outputs(trial)
     tried, refused = [], []
     for name in asked:
@@ -43,23 +44,29 @@ def judge(trial: Trial) -> Finding:
             except (CannotCheck, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
-                words = f"{name} cannot be computed: {_first_line(error)}"
+                words = say("{name} cannot be computed: {error}", name=name, error=_first_line(error))
                 return Finding(LAW, NAME, BROKEN, words, torch.inf, trial.tolerance)
-        for what, here, there in zip(("", " of a row padded on the left"), found, expected, strict=False):
+        for padded_row, here, there in zip((False, True), found, expected, strict=False):
             amount, each = difference_of(here, there)
             if amount > trial.tolerance:
                 where = first_above(each, trial.tolerance)
-                words = f"output {where}{what} differs by {say(amount)} between {own} and {name}."
+                told = {"where": where, "amount": written(amount), "own": own, "name": name}
+                if padded_row:
+                    words = say("output {where} of a row padded on the left differs by {amount} between {own} and "
+                                "{name}.", **told)  # fmt: skip
+                else:
+                    words = say("output {where} differs by {amount} between {own} and {name}.", **told)
                 return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
     if not tried:
-        return skipped(
-            LAW, NAME, f"it runs with {own} and with nothing else: {'; '.join(refused) or 'no other asked'}."
-        )
+        others = say("; ").join(refused) or say("no other asked")
+        return skipped(LAW, NAME, say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
     most = 0.0
     for name in tried:
         with using(module, name, own):
             most = max(most, *(difference_of(a, b)[0] for a, b in zip(_outputs(trial), expected, strict=True)))
-    return trial.finding(LAW, NAME, amount=most, broken="", kept=f"{own} and {' and '.join(tried)} agree.")
+    return trial.finding(
+        LAW, NAME, amount=most, broken="", kept=say("{kernels} agree.", kernels=say_all([own, *tried]))
+    )
 
 
 def judge_batch(trial: Trial) -> Finding:
@@ -73,9 +80,10 @@ def judge_batch(trial: Trial) -> Finding:
         BATCH,
         BATCH_NAME,
         amount=amount,
-        broken=f"among {ROWS_BESIDE} other rows output {where} differs by {say(amount)} from the row alone.",
-        kept=f"the row is the same among {ROWS_BESIDE} others.",
-    )
+        broken=say("among {count} other rows output {where} differs by {amount} from the row alone.",
+                   count=ROWS_BESIDE, where=where, amount=written(amount)),
+        kept=say("the row is the same among {count} others.", count=ROWS_BESIDE),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -85,7 +93,7 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
     try:
         module.set_attn_implementation(name)
         if current(module) != name:
-            refusal = "not offered"
+            refusal = say("not offered")
     except (ValueError, ImportError, TypeError, KeyError) as error:
         refusal = _first_line(error)[:80]
     try:

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.language import N_, say, say_all
 from model.obey.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
 from model.obey.subject import apart
-from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
 
-LAW, NAME = "packing", "Packed documents"
+LAW, NAME = "packing", N_("Packed documents")
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 
@@ -27,16 +28,17 @@ def judge(trial: Trial) -> Finding:
     """Two documents in one row: each as alone, and no token of the first moves the second."""
     first = trial.length * 2 // 5
     if first < 1:
-        return skipped(LAW, NAME, "the text is too short for two documents.")
+        return skipped(LAW, NAME, say("the text is too short for two documents."))
     known = conventions(trial, first)
     findings = [_judge(trial, first, *how) for how in known]
     if not findings:
-        return skipped(LAW, NAME, "it has no convention for packed documents that this check knows.")
+        return skipped(LAW, NAME, say("it has no convention for packed documents that this check knows."))
     by_verdict = {finding.verdict: finding for finding in reversed(findings)}
     if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
         return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
     most = max(findings, key=lambda finding: finding.amount or 0.0)
-    return replace(most, words=f"{' and '.join(words for words, _ in known)}: both documents are as they are alone.")
+    how = say_all([words for words, _ in known])
+    return replace(most, words=say("{how}: both documents are as they are alone.", how=how))
 
 
 def conventions(trial: Trial, first: int) -> list[tuple[str, dict[str, Any]]]:
@@ -49,13 +51,13 @@ def conventions(trial: Trial, first: int) -> list[tuple[str, dict[str, Any]]]:
     known: list[tuple[str, dict[str, Any]]] = []
     known += [(name, {name: (row >= first).long()[None]}) for name in DOCUMENT_ARGUMENTS if subject.takes(name)][:1]
     known += [(name, {name: lengths}) for name in LENGTH_ARGUMENTS if subject.takes(name)][:1]
-    found = [(f"by {name}", arguments | too) for name, arguments in known[:1]]
+    found = [(say("by {name}", name=name), arguments | too) for name, arguments in known[:1]]
     positions = packs_by_positions(subject.module) or _says(subject.config, "position_ids")
     if not found and too and positions and not _has_state(subject.config):
-        found.append(("by positions that start again", too))
+        found.append((say("by positions that start again"), too))
     mask = explicit_mask(trial, first)
     if mask is not None:
-        found.append(("by a mask [1,1,T,T] of its documents", {"attention_mask": mask, "position_ids": restarted}))
+        found.append((say("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
     return found
 
 
@@ -99,15 +101,23 @@ def _judge(trial: Trial, first: int, words: str, arguments: dict[str, Any]) -> F
         LAW,
         NAME,
         amount=amount,
-        broken=f"{words}: output {where} differs by {say(amount)} from its document alone.",
+        broken=say(
+            "{how}: output {where} differs by {amount} from its document alone.",
+            how=words,
+            where=where,
+            amount=written(amount),
+        ),
         kept="",
     )
     pair = _seen_across(trial, first, arguments)
     if finding.verdict == BROKEN and pair is not None:
-        seen = f"{words}: output {pair[0]} of the second document moves when token {pair[1]} of the first is changed."
+        seen = say(
+            "{how}: output {output} of the second document moves when token {token} of the first is changed.",
+            how=words, output=pair[0], token=pair[1],
+        )  # fmt: skip
         return Finding(LAW, NAME, BROKEN, seen, amount, trial.tolerance, pair)
     if finding.verdict != BROKEN and not _joined_would_differ(trial, first, alone[1]):
-        return unknown(LAW, NAME, "as one document they give the same outputs too, so nothing is shown.", finding)
+        return unknown(LAW, NAME, say("as one document they give the same outputs too, so nothing is shown."), finding)
     return finding
 
 

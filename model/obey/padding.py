@@ -5,12 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.language import N_, say, say_count
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
-from model.obey.trial import Trial, difference_of, first_above, say, skipped, unknown
+from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
 
 RIGHT, LEFT, CONTENT = "padding-right", "padding-left", "pad-content"
-NAMES = {RIGHT: "Padding on the right", LEFT: "Padding on the left", CONTENT: "What pads contain"}
+NAMES = {RIGHT: N_("Padding on the right"), LEFT: N_("Padding on the left"), CONTENT: N_("What pads contain")}
 SIDES = {RIGHT: "right", LEFT: "left"}
 
 
@@ -27,20 +28,22 @@ def judge(trial: Trial, law: str) -> Finding:
     beside, of_long = difference_of(found[1], long[0])
     where = first_above(each, trial.tolerance)
     pad = int((~keep[0]).nonzero()[0])
-    pads = _pads(trial.length - trial.part)
-    broken = f"with {pads} on the {side}, output {where} of the row differs by {say(amount)} from the row alone."
+    pads = _pads(trial.length - trial.part, side)
+    broken = say("with {pads}, output {where} of the row differs by {amount} from the row alone.",
+                 pads=pads, where=where, amount=written(amount))  # fmt: skip
     if beside > amount:
         where = first_above(of_long, trial.tolerance)
-        broken = (
-            f"in a batch with a mask, output {where} of an unpadded row differs by {say(beside)} from the row alone."
-        )
+        broken = say(
+            "in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.",
+            where=where, amount=written(beside),
+        )  # fmt: skip
     elif not bool(torch.isfinite(found[0, real]).all()):
-        broken = f"with {pads} on the {side}, output {where} of the row is no number."
-    kept = f"{pads} on the {side}: the row is as it is alone."
+        broken = say("with {pads}, output {where} of the row is no number.", pads=pads, where=where)
+    kept = say("{pads}: the row is as it is alone.", pads=pads)
     pair = None if beside > amount else (real.start + where, pad)
     finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
     if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
-        why = (
+        why = say(
             "positions are counted from the row's first cell and it takes no position_ids, so that a row moved to the "
             "right is another text to it; what its pads contain does not matter. Pad on the right."
         )
@@ -53,7 +56,7 @@ def judge_content(trial: Trial) -> Finding:
     why = _why_not(trial)
     if why:
         return skipped(CONTENT, NAMES[CONTENT], why)
-    most, pair, words = 0.0, None, "other ids in the pads move nothing."
+    most, pair, words = 0.0, None, say("other ids in the pads move nothing.")
     tolerance = trial.noise.beside  # the same shapes twice
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         amount, each, cells = _content(trial, side)
@@ -62,11 +65,19 @@ def judge_content(trial: Trial) -> Finding:
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
-            words = f"other ids in the pads on the {side} move output {where} of the row by {say(float(each[where]))}."
+            moved = written(float(each[where]))
+            words = (
+                say("other ids in the pads on the left move output {where} of the row by {moved}.",
+                    where=where, moved=moved)
+                if side == "left"
+                else say("other ids in the pads on the right move output {where} of the row by {moved}.",
+                         where=where, moved=moved)
+            )  # fmt: skip
     verdict = OBEYS if pair is None else BROKEN
     finding = Finding(CONTENT, NAMES[CONTENT], verdict, words, most, tolerance, pair)
     if verdict != BROKEN and not _unmasked_would_move(trial):
-        return unknown(CONTENT, NAMES[CONTENT], "without a padding mask the same ids move nothing either.", finding)
+        why = say("without a padding mask the same ids move nothing either.")
+        return unknown(CONTENT, NAMES[CONTENT], why, finding)
     return finding
 
 
@@ -92,10 +103,12 @@ def positions(subject: Subject, keep: Tensor, side: str) -> dict[str, Any]:
 
 def _why_not(trial: Trial) -> str:
     if trial.length < 3:
-        return "the text is too short for a row that needs padding."
+        return say("the text is too short for a row that needs padding.")
     if trial.subject.kind == "encoder-decoder":
-        return "an encoder-decoder's padding is its source's: see the law of cross-attention."
-    return "" if trial.subject.takes_mask else "its forward takes no attention_mask, so it cannot be told of padding."
+        return say("an encoder-decoder's padding is its source's: see the law of cross-attention.")
+    if trial.subject.takes_mask:
+        return ""
+    return say("its forward takes no attention_mask, so it cannot be told of padding.")
 
 
 def _content(trial: Trial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
@@ -120,8 +133,10 @@ def _unmasked_would_move(trial: Trial) -> bool:
     return amount > trial.noise.beside
 
 
-def _pads(count: int) -> str:
-    return "1 pad" if count == 1 else f"{count} pads"
+def _pads(count: int, side: str) -> str:
+    if side == "left":
+        return say_count("{count} pad on the left", "{count} pads on the left", count)
+    return say_count("{count} pad on the right", "{count} pads on the right", count)
 
 
 def _cannot_shift(trial: Trial) -> bool:

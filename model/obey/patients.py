@@ -1,13 +1,13 @@
 """Modules that break one law each, the way that reports of published software say it was broken.
 
-Each is the small sound decoder with one method replaced. `law` is the law that names the mistake.
+Each is the small sound decoder with one method replaced.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.attention import attention_stages
 from model.obey.declared import LayerMask
@@ -206,92 +206,3 @@ class ReusesBlockedScores(SmallDecoder):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
         return super().forward(input_ids, attention_mask)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Patient:
-    """A module to try. law: the law that names what is wrong with it, "" for a sound one.
-
-    reported: where it was, in published software. said: what it is, where its class does not say.
-    """
-
-    key: str
-    title: str
-    law: str
-    make: Callable[[], nn.Module]
-    reported: str = ""
-    said: str = ""
-
-    @property
-    def words(self) -> str:
-        """What is wrong with it."""
-        return self.said or (self.make.__doc__ or "").strip().splitlines()[0]
-
-
-def _leaking_under_sdpa() -> nn.Module:
-    return LeaksUnderSdpa(SmallConfig(_attn_implementation="sdpa"))
-
-
-_leaking_under_sdpa.__doc__ = LeaksUnderSdpa.__doc__
-
-PATIENTS = (
-    Patient(
-        key="future",
-        title="Sees the future as a decoder",
-        law="reach",
-        make=SeesTheFuture,
-        reported="RoFormer, BigBird, RemBert and MegatronBert with is_decoder, transformers#48745",
-    ),
-    Patient(
-        key="sdpa",
-        title="Leaks under sdpa alone",
-        law="kernels",
-        make=_leaking_under_sdpa,
-        reported="Doge, transformers#48748",
-    ),
-    Patient(
-        key="flex",
-        title="FlexAttention without its block mask",
-        law="kernels",
-        make=IgnoresTheBlockMask,
-        reported="FlexAttention's FLASH backend, pytorch#188322",
-    ),
-    Patient(
-        key="packed",
-        title="Packed documents see each other",
-        law="packing",
-        make=PacksTogether,
-        reported="transformers#46634, axolotl#3796",
-    ),
-    Patient(
-        key="document-mask",
-        title="The mask of the documents is ignored",
-        law="packing",
-        make=IgnoresTheDocumentMask,
-    ),
-    Patient(
-        key="counts-pads",
-        title="A pad moves every position",
-        law="padding-left",
-        make=CountsPads,
-        reported="one pad moved a loss from 4.5 to 13.6, TransformerLens#1610",
-    ),
-    Patient(key="pads", title="Looks at pads", law="pad-content", make=LooksAtPads),
-    Patient(key="repeated", title="Masks repeated in the wrong order", law="padding-left", make=RepeatsMasks),
-    Patient(
-        key="cached-padding",
-        title="Padded prompt, then the cache",
-        law="cache",
-        make=ForgetsPaddingWhenCached,
-    ),
-    Patient(key="cropped", title="Sliding cache, one key short", law="cache", make=CropsItsCache),
-    Patient(key="chunked-steps", title="Several tokens a step see ahead", law="cache", make=ChunkedStepsSeeAhead),
-    Patient(key="wide", title="Window one too wide", law="reach", make=WindowTooWide),
-    Patient(key="narrow", title="Window one too narrow", law="gradients", make=WindowTooNarrow),
-    Patient(key="training", title="No mask in training mode", law="training", make=TrainsWithoutMask),
-    Patient(key="source", title="Looks at the source's pads", law="cross", make=LooksAtSourcePads),
-    Patient(key="encoder-pads", title="The encoder looks at pads", law="encoder", make=EncodesPads),
-    Patient(key="encoder-causal", title="A causal encoder", law="encoder", make=EncodesCausally),
-    Patient(key="hidden", title="A leak that no token shows", law="gradients", make=LeaksWhatFewTokensHave),
-    Patient(key="rows", title="Rows of a batch mix", law="batch", make=MixesItsRows),
-)

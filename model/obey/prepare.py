@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.language import say
 from model.obey.declared import Mask, declare, farthest, layers_of
 from model.obey.findings import CannotCheck
 from model.obey.subject import Subject
@@ -47,7 +48,7 @@ def prepare(
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
-        raise CannotCheck("one more rounding in every part turns its outputs into NaN: nothing can be told apart")
+        raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be told apart"))
     subject.find_positions(row, noise.across)
     return Trial(subject, row, pool, _pad(subject.config, vocabulary), declared, noise, seed, kernels)
 
@@ -69,8 +70,9 @@ def _first_outputs(subject: Subject, row: Tensor) -> Tensor:
         raise
     except Exception as error:
         raise CannotCheck(
-            f"its forward raised {type(error).__name__} on {len(row)} tokens: {_first_line(error)}"
-        ) from error
+            say("its forward raised {error} on {count} tokens: {words}",
+                error=type(error).__name__, count=len(row), words=_first_line(error))
+        ) from error  # fmt: skip
 
 
 def _vocabulary(subject: Subject, length: int) -> int:
@@ -97,7 +99,7 @@ def _vocabulary(subject: Subject, length: int) -> int:
         for hook in hooks:
             hook.remove()
     if not sizes or max(sizes) < 2:
-        raise CannotCheck("no embedding was found that reads its ids: give it a config with vocab_size")
+        raise CannotCheck(say("no embedding was found that reads its ids: give it a config with vocab_size"))
     return max(sizes)
 
 
@@ -105,7 +107,7 @@ def _length(subject: Subject, asked: int | None) -> int:
     """Enough tokens to see past every window, where that is few; no more than its positions."""
     if asked is not None:
         if asked < 2:
-            raise CannotCheck(f"expected a length of 2 tokens at least, got {asked}")
+            raise CannotCheck(say("expected a length of 2 tokens at least, got {asked}", asked=asked))
         return asked
     config = subject.config
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
@@ -135,7 +137,8 @@ def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
 
 def _checked(row: Tensor, vocabulary: int) -> Tensor:
     if len(row) < 2 or int(row.min()) < 0 or int(row.max()) >= vocabulary:
-        raise CannotCheck(f"expected at least 2 ids from 0 to {vocabulary - 1}, got {row.tolist()[:8]}")
+        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}",
+                              last=vocabulary - 1, ids=row.tolist()[:8]))  # fmt: skip
     return row
 
 
@@ -143,7 +146,8 @@ def _check_numbers(outputs: Tensor) -> None:
     """[1,T,V]. -inf is a number here: some models give it to entries that are never predicted."""
     wrong = (outputs.isnan() | outputs.isposinf()).any(-1)[0]
     if bool(wrong.any()):
-        raise CannotCheck(f"its outputs are no numbers (NaN or infinity) from position {int(wrong.nonzero()[0])} on")
+        raise CannotCheck(say("its outputs are no numbers (NaN or infinity) from position {first} on",
+                              first=int(wrong.nonzero()[0])))  # fmt: skip
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,15 +4,18 @@ Every position's token is replaced by several others in turn. A change that arri
 the token that is dead, not the way. So each must be seen to arrive somewhere, or the answer is "cannot tell".
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from model.language import N_, say, say_count
 from model.obey.findings import BROKEN, OBEYS, Finding, MeasuredMask
 from model.obey.subject import apart
-from model.obey.trial import Trial, say, unknown
+from model.obey.trial import Trial, unknown, written
 
-LAW, NAME = "reach", "What reaches what"
+LAW, NAME = "reach", N_("What reaches what")
 SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
 MORE = 4  # further substitutes for a token whose change arrived nowhere
@@ -47,25 +50,41 @@ def judge(trial: Trial, mask: MeasuredMask) -> Finding:
     if mask.leaks.any():
         row, column = first_pair(mask.leaks)
         count = int(mask.leaks.sum())
-        more = "" if count == 1 else f", one of {count} pairs"
-        where = "a later token" if column > row else "a token that its mask closes"
-        size = float(mask.moved[row, column])
-        words = f"output {row} moves by {say(size)} when token {column} is changed: it sees {where}{more}."
+        words = _leak_words(row, column, written(float(mask.moved[row, column])), count)
         return Finding(LAW, NAME, BROKEN, words, amount, mask.tolerance, (row, column))
     finding = Finding(LAW, NAME, OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
     dead = [int(j) for j in measured if not open_and_moved[:, j].any()]
     if dead:
-        tried = f"{SUBSTITUTES + MORE} other tokens"
-        return unknown(LAW, NAME, f"changing token {dead[0]} moved no output at all, with {tried}.", finding)
+        why = say("changing token {token} moved no output at all, with {tried} other tokens.",
+                  token=dead[0], tried=SUBSTITUTES + MORE)  # fmt: skip
+        return unknown(LAW, NAME, why, finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
-        why = "no token moved the output of another, not even where the mask lets it: nothing shows that it could."
+        why = say("no token moved the output of another, not even where the mask lets it: nothing shows that it could.")
         return unknown(LAW, NAME, why, finding)
     share = (open_and_moved & others)[:, measured].sum()
-    words = f"{int(share):,} of {int(others[:, measured].sum()):,} open pairs were seen to be open, and no closed one."
+    words = say("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.",
+                seen=int(share), all=int(others[:, measured].sum()))  # fmt: skip
     return Finding(LAW, NAME, OBEYS, words, amount, mask.tolerance)
+
+
+def _leak_words(row: int, column: int, size: str, count: int) -> str:
+    """What the first leaking pair, of so many, shows."""
+    told: dict[str, Any] = {"row": row, "column": column, "size": size}
+    if column > row:
+        return say_count(
+            "output {row} moves by {size} when token {column} is changed: it sees a later token.",
+            "output {row} moves by {size} when token {column} is changed: it sees a later token, one of {count} pairs.",
+            count, **told,
+        )  # fmt: skip
+    return say_count(
+        "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes.",
+        "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes, one of "
+        "{count} pairs.",
+        count, **told,
+    )  # fmt: skip
 
 
 def first_pair(cells: np.ndarray) -> tuple[int, int]:

@@ -107,7 +107,7 @@ class SmallDecoder(nn.Module):
     def set_attn_implementation(self, name: str) -> None:
         """Choose the kernel. Raises ValueError for one that is not in attention_kernels."""
         if name not in self.attention_kernels:
-            raise ValueError(f"expected one of {', '.join(self.attention_kernels)}, got {name}")
+            raise ValueError(f"expected one of {', '.join(self.attention_kernels)}, got {name}")  # not shown
         self.config._attn_implementation = name
 
     def forward(

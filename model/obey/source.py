@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.language import N_, say, together
 from model.obey import gradients, padding, reach
 from model.obey.declared import declare
 from model.obey.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
@@ -16,7 +17,7 @@ from model.obey.subject import Subject
 from model.obey.tolerance import noise_of
 from model.obey.trial import Trial, skipped
 
-LAW, NAME = "encoder", "The source's encoder"
+LAW, NAME = "encoder", N_("The source's encoder")
 STATES = "encoder_last_hidden_state"
 COMPANY = 3  # rows that its noise is measured beside
 
@@ -40,11 +41,11 @@ def judge(trial: Trial) -> Finding:
     """The first of its laws that is broken, or what all of them found."""
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
-        return skipped(LAW, NAME, "it has no encoder beside its decoder.")
+        return skipped(LAW, NAME, say("it has no encoder beside its decoder."))
     encoder = Encoder(pair, trial.ids[:1])
     with torch.no_grad():
         if not isinstance(encoder(source[None]), Tensor):
-            return skipped(LAW, NAME, f"its outputs have no {STATES}.")
+            return skipped(LAW, NAME, say("its outputs have no {states}.", states=STATES))
     own = of_encoder(trial, encoder, source)
     findings = [reach.judge(own, reach.measure(own)), gradients.judge(own)]
     if pair.takes_mask:
@@ -52,11 +53,13 @@ def judge(trial: Trial) -> Finding:
     for verdict in (BROKEN, CANNOT_TELL):
         for finding in findings:
             if finding.verdict == verdict:
-                words = f"{finding.name.lower()}: {finding.words}"
+                words = say("{law}: {found}", law=say(finding.name).lower(), found=finding.words)
                 return Finding(LAW, NAME, verdict, words, finding.amount, finding.tolerance, finding.pair)
-    pads = " Pads after its source, whatever they contain, move none." if pair.takes_mask else ""
     most = findings[-1] if pair.takes_mask else findings[0]
-    return Finding(LAW, NAME, OBEYS, f"its states: {findings[0].words}{pads}", most.amount, most.tolerance)
+    words = say("its states: {found}", found=findings[0].words)
+    if pair.takes_mask:
+        words = together([words, say("Pads after its source, whatever they contain, move none.")])
+    return Finding(LAW, NAME, OBEYS, words, most.amount, most.tolerance)
 
 
 def of_encoder(trial: Trial, encoder: Encoder, source: Tensor) -> Trial:

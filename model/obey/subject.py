@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.language import say
 from model.obey.findings import CannotCheck
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
@@ -41,11 +42,15 @@ class Subject:
         self._takes = set(signature)
         needed = [name for name, one in signature.items() if one.default is one.empty and name in NEEDS]
         if needed:
-            raise CannotCheck(f"its forward needs {needed[0]}: only models that read token ids alone can be checked")
+            raise CannotCheck(
+                say("its forward needs {what}: only models that read token ids alone can be checked", what=needed[0])
+            )
         first = [name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD]
         found = [name for name in IDS if name in self._takes] or first
         if not found:
-            raise CannotCheck("expected a forward that takes token ids, such as forward(input_ids), got one without")
+            raise CannotCheck(
+                say("expected a forward that takes token ids, such as forward(input_ids), got one without")
+            )
         self.ids_name = found[0]
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
@@ -122,16 +127,20 @@ class Subject:
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise CannotCheck(
-                f"expected logits of every position, [{ids.shape[0]}, {ids.shape[1]}, V], from its forward, got {got}"
-            )
+                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}",
+                    rows=ids.shape[0], length=ids.shape[1], got=got)
+            )  # fmt: skip
         return logits.float()
 
     def _check_time(self) -> None:
         if self._until is not None and time.monotonic() > self._until:
             raise TookTooLong(
-                f"the check was stopped after {self._seconds:.0f} s and {self.forwards} forwards; "
-                "allow more seconds, or check a shorter text"
-            )
+                say(
+                    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
+                    "a shorter text",
+                    seconds=self._seconds, forwards=self.forwards,
+                )
+            )  # fmt: skip
 
 
 @contextmanager

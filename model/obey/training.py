@@ -6,11 +6,12 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from model.language import N_, say
 from model.obey.findings import Finding
 from model.obey.subject import evaluating
-from model.obey.trial import Trial, difference_of, first_above, say, unknown
+from model.obey.trial import Trial, difference_of, first_above, unknown, written
 
-LAW, NAME = "training", "Training mode"
+LAW, NAME = "training", N_("Training mode")
 RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
 
 
@@ -26,11 +27,13 @@ def judge(trial: Trial) -> Finding:
         LAW,
         NAME,
         amount=amount,
-        broken=f"output {where} differs by {say(amount)} between training mode without dropout and eval mode.",
-        kept="training mode without dropout is as eval mode.",
-    )
+        broken=say("output {where} differs by {amount} between training mode without dropout and eval mode.",
+                   where=where, amount=written(amount)),
+        kept=say("training mode without dropout is as eval mode."),
+    )  # fmt: skip
     if difference_of(found, again)[0] > trial.tolerance:
-        return unknown(LAW, NAME, "in training mode it is random, though every dropout was set to 0.", finding)
+        why = say("in training mode it is random, though every dropout was set to 0.")
+        return unknown(LAW, NAME, why, finding)
     return finding
 
 

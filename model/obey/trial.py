@@ -93,7 +93,7 @@ class Trial:
         return Finding(law, name, OBEYS, kept, amount, self.tolerance)
 
 
-def say(amount: float) -> str:
+def written(amount: float) -> str:
     """An amount in a sentence."""
     return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
 

@@ -8,9 +8,9 @@ import torch
 
 from model.base import CHECKPOINTS
 from model.gpt2 import load_transformer
-from model.obey import patients
+from model.language import N_
 from model.obey.bugged import OwnDecoder, bugged
-from model.obey.patients import Patient
+from model.obey.reported import PATIENTS, Patient
 from model.obey.small import SmallConfig, SmallDecoder, SmallPair
 
 LAWS = {  # of the clinic's bugs: the law of a whole module that names the mistake
@@ -44,7 +44,9 @@ class Bug(Protocol):
     @property
     def key(self) -> str: ...
     @property
-    def name(self) -> str: ...
+    def title(self) -> str: ...
+    @property
+    def variant(self) -> str: ...
     @property
     def wrong(self) -> str: ...
     @property
@@ -65,7 +67,15 @@ def of_bug(bug: Bug) -> Patient:
         raises=bug.key in RAISES,
         second_use=bug.key in SECOND_USE,
     )
-    return Patient(key=bug.key, title=bug.name, law=LAWS[bug.key], make=make, reported="the Bug clinic", said=bug.wrong)
+    return Patient(
+        key=bug.key,
+        title=bug.title,
+        variant=bug.variant,
+        law=LAWS[bug.key],
+        make=make,
+        said=bug.wrong,
+        reported=N_("the Bug clinic"),
+    )
 
 
 def _twin() -> OwnDecoder:
@@ -74,47 +84,47 @@ def _twin() -> OwnDecoder:
 
 TWIN = Patient(
     key="twin",
-    title="The twin without a mask",
+    title=N_("The twin without a mask"),
     law="reach",
     make=_twin,
-    reported="the page Why causal",
-    said="Trained and run without the causal mask, and called a language model.",
+    reported=N_("the page Why causal"),
+    said=N_("Trained and run without the causal mask, and called a language model."),
 )
 SOUND = (
-    Patient(key="sound", title="Sound: causal", law="", make=SmallDecoder, said="Causal, as it says."),
+    Patient(key="sound", title=N_("Sound: causal"), law="", make=SmallDecoder, said=N_("Causal, as it says.")),
     Patient(
         key="sound-window",
-        title="Sound: sliding window",
+        title=N_("Sound: sliding window"),
         law="",
         make=partial(SmallDecoder, SmallConfig(sliding_window=3)),
-        said="A window of 3 in each of 3 layers: a reach of 6.",
+        said=N_("A window of 3 in each of 3 layers: a reach of 6."),
     ),
     Patient(
         key="sound-chunk",
-        title="Sound: chunks",
+        title=N_("Sound: chunks"),
         law="",
         make=partial(SmallDecoder, SmallConfig(attention_chunk_size=5)),
-        said="Causal within chunks of 5.",
+        said=N_("Causal within chunks of 5."),
     ),
     Patient(
         key="sound-prefix",
-        title="Sound: prefix",
+        title=N_("Sound: prefix"),
         law="",
         make=partial(SmallDecoder, SmallConfig(prefix_length=6)),
-        said="The first 6 tokens see each other both ways.",
+        said=N_("The first 6 tokens see each other both ways."),
     ),
     Patient(
         key="sound-encoder",
-        title="Sound: encoder",
+        title=N_("Sound: encoder"),
         law="",
         make=partial(SmallDecoder, SmallConfig(is_causal=False)),
-        said="Every token sees every other.",
+        said=N_("Every token sees every other."),
     ),
-    Patient(key="sound-pair", title="Sound: encoder-decoder", law="", make=SmallPair, said="With a source."),
+    Patient(key="sound-pair", title=N_("Sound: encoder-decoder"), law="", make=SmallPair, said=N_("With a source.")),
 )
 
 
 def everyone(bugs: Iterable[Bug]) -> dict[str, Patient]:
     """All by their names: the sound ones, the reported ones, and the Bug clinic's bugs that lie in an attention."""
     of_bugs = [of_bug(bug) for bug in bugs if bug.key in LAWS]
-    return {one.key: one for one in (*SOUND, *patients.PATIENTS, *of_bugs, TWIN)}
+    return {one.key: one for one in (*SOUND, *PATIENTS, *of_bugs, TWIN)}

@@ -32,9 +32,9 @@ class Draw:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 10:
-            raise ValueError(f"expected a temperature from 0 to 10, got {self.temperature}")
+            raise ValueError(f"expected a temperature from 0 to 10, got {self.temperature}")  # not shown
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"expected a top-p above 0 and at most 1, got {self.top_p}")
+            raise ValueError(f"expected a top-p above 0 and at most 1, got {self.top_p}")  # not shown
 
 
 def write(

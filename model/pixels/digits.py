@@ -17,6 +17,7 @@ from model.base import CHECKPOINTS, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer
+from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
@@ -37,10 +38,10 @@ class DigitsModel(DecoderModel):
         super().__init__("digits", network, None, key=key)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        raise ValueError("the digits model reads pictures: model.digits.encode makes a batch of them")
+        raise ValueError("the digits model reads pictures: model.digits.encode makes a batch of them")  # not shown
 
     def label(self, token: int) -> str:
-        return f"class {token}" if token < CLASSES else str(token - CLASSES)
+        return class_name(token) if token < CLASSES else str(token - CLASSES)
 
 
 def load(folder: Path = FOLDER) -> DigitsModel:
@@ -49,8 +50,14 @@ def load(folder: Path = FOLDER) -> DigitsModel:
     config = network.config
     if (config.vocabulary, config.context) != (VOCABULARY, POSITIONS):
         raise CheckpointError(
-            f"{folder}: expected a vocabulary of {VOCABULARY} and a context of {POSITIONS}, "
-            f"found {config.vocabulary} and {config.context}"
+            say(
+                "{folder}: expected a vocabulary of {entries} and a context of {context}, found {found} and {had}",
+                folder=folder,
+                entries=VOCABULARY,
+                context=POSITIONS,
+                found=config.vocabulary,
+                had=config.context,
+            )
         )
     return DigitsModel(network, key=files_key("digits", folder))
 
@@ -69,7 +76,8 @@ def to_ids(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> Tensor:
     """levels [B,P'] 0 to 7, P' ≤ 64 of them written so far, and classes [B] 0 to 9 -> ids int64 [B,1+P']."""
     levels, named = np.asarray(levels), np.asarray(classes)
     if levels.ndim != 2 or levels.shape[1] > PIXELS or len(levels) != len(named):
-        raise ValueError(f"expected levels [B, up to {PIXELS}] and B classes, got {levels.shape} and {named.shape}")
+        shapes = f"{levels.shape} and {named.shape}"
+        raise ValueError(f"expected levels [B, up to {PIXELS}] and B classes, got {shapes}")  # not shown
     for name, some, count in (("levels", levels, LEVELS), ("classes", named, CLASSES)):
         if some.size and (some.min() < 0 or some.max() >= count):
             raise ValueError(f"expected {name} from 0 to {count - 1}, got {some.min()} to {some.max()}")
@@ -79,16 +87,22 @@ def to_ids(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> Tensor:
 def encode(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> TokenBatch:
     """Pictures as a batch: a row each, nothing padded; pieces such as "class 3" and "r0 c5: 2" (row, column: level)."""
     ids = to_ids(levels, classes)
-    pieces = tuple(
-        (f"class {row[0]}", *(f"{name_of(pixel)}: {id_ - CLASSES}" for pixel, id_ in enumerate(row[1:])))
-        for row in ids.tolist()
-    )
+    pieces = tuple((class_name(first), *map(_piece, range(PIXELS), rest)) for first, *rest in ids.tolist())
     return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), pieces)
+
+
+def class_name(number: int) -> str:
+    """What the token of a class says: "class 3"."""
+    return say("class {number}", number=number)
 
 
 def name_of(pixel: int) -> str:
     """A pixel's row and column, both from 0: "r0 c5"."""
     return f"r{pixel // SIDE} c{pixel % SIDE}"
+
+
+def _piece(pixel: int, token: int) -> str:
+    return f"{name_of(pixel)}: {token - CLASSES}"
 
 
 def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 0) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from model.language import N_
 from model.pixels.digits import to_levels, to_values
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 VALIDATION, TEST = 8, 9  # of every ten digits of a class, in scikit-learn's order from 0, these are never trained on
 Kind = Literal["svc", "logistic"]
-TITLES: dict[Kind, str] = {"svc": "support vector classifier", "logistic": "logistic regression"}
+TITLES: dict[Kind, str] = {"svc": N_("support vector classifier"), "logistic": N_("logistic regression")}
 
 
 @dataclass(frozen=True, eq=False)

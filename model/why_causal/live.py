@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.jobs.background import LEFT_SECONDS, Background, State, Watched
+from model.language import say
 
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
@@ -57,10 +58,16 @@ class Training(Background):
         text = clean(text)
         if len(text) < LEAST_CHARACTERS:
             raise ValueError(
-                f"A text of at least {LEAST_CHARACTERS} characters is needed to train on, this one has {len(text)}."
+                say(
+                    "A text of at least {least} characters is needed to train on, this one has {count}.",
+                    least=LEAST_CHARACTERS,
+                    count=len(text),
+                )
             )
         if not 1 <= steps <= MOST_STEPS:
-            raise ValueError(f"From 1 to {MOST_STEPS} steps can be trained here, not {steps}.")
+            raise ValueError(
+                say("From 1 to {most} steps can be trained here, not {steps}.", most=MOST_STEPS, steps=steps)
+            )
         self.causal, self.total_steps = causal, steps
         super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
 

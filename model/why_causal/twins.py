@@ -143,7 +143,7 @@ def load(folder: Path = FOLDER) -> Pair:
     for trained, name in FOLDERS.items():
         network = load_transformer(folder / name)
         encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
-        title = f"twin trained {with_or_without(trained)} the mask"
+        title = f"twin trained {with_or_without(trained)} the mask"  # not shown
         models[trained] = DecoderModel(title, network, encoder, key=files_key(title, folder / name))
         models[trained].standard = under(trained)
     return Pair(models, tokenizer)
@@ -230,7 +230,7 @@ def write(
 def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: bool) -> Change:
     """What moves in a run on the batch's only row when the token at `place`, from 1, becomes another."""
     if not 1 <= place < batch.ids.shape[1]:
-        raise ValueError(f"expected a place from 1 to {batch.ids.shape[1] - 1}, got {place}")
+        raise ValueError(f"expected a place from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
     ids = batch.ids[0].tolist()
     before = model.run(_row(ids), under(causal))
     after = model.run(_row([*ids[:place], token, *ids[place + 1 :]]), under(causal))

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
@@ -25,18 +25,22 @@ CONTROLS = ("checkbox", "button_group", "text_area")
 
 @dataclass(frozen=True)
 class Switch:
-    """A page, and the control on it that is flipped: its key, and its two values, the one it begins with first."""
+    """A page, and the control on it that is flipped: its key, and its two values, the one it begins with first.
+
+    link: where on the page it is, "step=2", for one that is not there at first."""
 
     page: str
     key: str
     values: tuple[bool, bool] | tuple[str, str] = (True, False)
+    link: str = ""
 
 
 class Reader:
     """One visit to a page. Raises RuntimeError where the page shows an error."""
 
     def __init__(self, socket: ClientConnection, switch: Switch, text: str, **link: str) -> None:
-        self._socket, self._switch, self._query = socket, switch, urlencode({"text": text} | link)
+        self._socket, self._switch = socket, switch
+        self._query = urlencode({"text": text} | dict(parse_qsl(switch.link)) | link)
         self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
         self._turns = 0
         self._began, self._pictured = 0.0, 0.0

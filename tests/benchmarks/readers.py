@@ -20,7 +20,7 @@ SWITCHES = {
     "mask_lab": Switch("mask_lab", "causal"),
     "padding": Switch("padding", "causal"),
     "bug_clinic": Switch("bug_clinic", "bug_on"),
-    "why_causal": Switch("why_causal", "why_run", ("run without", "run with the mask")),
+    "why_causal": Switch("why_causal", "why_run", ("run without", "run with the mask"), "step=2"),
     "generation": Switch("generation", "cache"),
     "cross_attention": Switch("cross_attention", "cross_causal"),
     "pixels": Switch("pixels", "pixels_causal"),

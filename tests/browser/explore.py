@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,15 @@ STATE = """() => {
   const overview = document.querySelector('.st-key-overview [data-testid=stBidiComponentIsolated]');
   const canvas = overview?.shadowRoot?.querySelector('canvas');
   if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !canvas) return null;
-  if (!canvas.getAttribute('aria-label').includes('layers')) return null;  // its packet is not unpacked yet
+  if (!/[0-9]/.test(canvas.getAttribute('aria-label'))) return null;  // its packet is not unpacked yet
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
   return JSON.stringify([
     location.search, canvas.toDataURL(), chart._fullData.map((trace) => trace.z), chart.getBoundingClientRect(),
     text('table.numbers'), text('.sentence'),
   ]);
 }"""
+
+SCHEME = "scheme => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme === scheme"
 
 
 class Explore:
@@ -194,6 +196,24 @@ class Explore:
             if all(boxes[one][n] < boxes[other][n + 2] - 1 and boxes[other][n] < boxes[one][n + 2] - 1 for n in (0, 1))
         ]
 
+    def looks(self, *widths: int, height: int = 900) -> Iterator[str]:
+        """Says which look it has, once the page has come to rest at each width, in the light and in the dark.
+
+        One page opened once: opening it is most of what looking at it takes.
+        """
+        self.page.mouse.move(1, 1)  # what is pointed at has a look of its own
+        for width in widths:
+            self.page.set_viewport_size({"width": width, "height": height})
+            for scheme in ("light", "dark"):
+                self.page.emulate_media(color_scheme=scheme)
+                self.page.wait_for_function(SCHEME, arg=scheme, polling=POLLING)
+                self._state = self._settled()
+                yield f"{width} {scheme}"
+
+    def sticks_out(self) -> bool:
+        """Whether the page is wider than the window."""
+        return self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth > innerWidth")
+
     def cut_off(self) -> list[str]:
         """Words hidden in part, labels broken over lines, words outside their chart, axis titles that touch a label."""
         return self.page.evaluate(
@@ -214,21 +234,24 @@ class Explore:
                    }
                    return words.right > innerWidth;
                  };
-                 const broken = (element) => new Set([...around(element).getClientRects()].map((r) => r.top)).size > 1;
+                 const lines = (element) => new Set([...around(element).getClientRects()].map((r) => r.top)).size;
+                 const broken = (element) => !element.innerText.includes('\\n') && lines(element) > 1;
                  const all = (selector) => [...document.querySelectorAll(selector)].filter(
                    (element) => element.getBoundingClientRect().width > 0);
                  const labels = 'label p, button p';
                  const outside = all('.js-plotly-plot').flatMap((chart) =>
                    [...chart.querySelectorAll('.xtick text, .ytick text, .xtitle, .ytitle, .annotation-text')].filter(
-                     (text) => !inside(text.getBoundingClientRect(), chart.getBoundingClientRect())));
+                     (text) => text.getBoundingClientRect().width > 0  // plotly takes labels out that have no room
+                       && !inside(text.getBoundingClientRect(), chart.getBoundingClientRect())));
                  const touches = (one, other) => one.left < other.right + 2 && other.left < one.right + 2
                    && one.top < other.bottom + 2 && other.top < one.bottom + 2;
                  const crowded = all('.js-plotly-plot').flatMap((chart) =>
                    [...chart.querySelectorAll('.xtitle, .ytitle')].filter((title) =>
                      [...chart.querySelectorAll('.xtick text, .ytick text')].some((label) =>
                        touches(title.getBoundingClientRect(), label.getBoundingClientRect()))));
-                 return [...crowded, ...outside, ...all(labels).filter(broken),
-                   ...all(labels + ', h3, th, td:not(.token)').filter(hidden)].map((element) => element.textContent);
+                 const found = [...crowded, ...outside, ...all(labels).filter(broken),
+                   ...all(labels + ', h3, th, td:not(.token)').filter(hidden)];
+                 return found.map((element) => element.textContent).filter((words) => words);
                }"""
         )
 

@@ -50,12 +50,6 @@ def test_a_and_b_share_their_colours_and_their_query(visit: Visit) -> None:
     assert "b_text" not in page.page.url
 
 
-@pytest.mark.parametrize("kind", [AcrossLayers, HeadsOff, AandB])
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1920, True)])
-def test_nothing_is_cut_off(visit: Visit, kind: type[AcrossLayers], width: int, dark: bool) -> None:
-    assert visit(kind=kind, width=width, dark=dark).cut_off() == []
-
-
 @pytest.mark.parametrize("kind", [Explore, AandB])
 def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, kind: type[Explore]) -> None:
     """Wider, its colour bar and its small pictures would be cut off."""

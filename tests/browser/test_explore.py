@@ -236,14 +236,14 @@ class TestTheLook:
         }
         assert not faint
 
-    @pytest.mark.parametrize("dark", [False, True])
-    def test_at_1280_pixels_nothing_is_cut_off_or_overlaps(self, visit: Visit, dark: bool) -> None:
-        page = visit(query(text=LINES), dark=dark)
+    def test_at_1280_pixels_nothing_is_cut_off_or_overlaps(self, visit: Visit) -> None:
+        page = visit(query(text=LINES))
         for _ in range(2):
-            assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            assert page.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
-            assert not page.overlaps(PARTS)
-            assert not page.cut_off()
+            for look in page.looks(1280):
+                assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
+                assert not page.sticks_out(), look
+                assert not page.overlaps(PARTS), look
+                assert not page.cut_off(), look
             page.toggle("Causal")
 
     def test_every_chart_says_in_words_what_it_shows(self, visit: Visit) -> None:

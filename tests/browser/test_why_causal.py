@@ -7,15 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
+from model.jobs.background import LEFT_SECONDS
 from model.why_causal.live_training import REPORT_EVERY
 from tests.browser.why_causal import WhyCausal
 
 Visit = Callable[..., WhyCausal]
 
 
-def started(visit: Visit, **choices: bool) -> WhyCausal:
+def started(visit: Visit) -> WhyCausal:
     """A page whose training has its first steps."""
-    page = visit(kind=WhyCausal, **choices)
+    page = visit("step=5", kind=WhyCausal)
     page.press("Start")
     page.until(lambda: page.step() > 0 and page.curve())
     return page
@@ -43,8 +44,8 @@ def test_the_curve_grows_a_pause_stands_still_and_without_the_mask_it_falls_to_n
 
 
 def test_a_second_reader_is_answered_while_another_trains_and_stop_stops(visit: Visit) -> None:
-    other = visit(kind=WhyCausal, fresh=True)
-    page = visit(kind=WhyCausal)
+    other = visit("step=2", kind=WhyCausal, fresh=True)
+    page = visit("step=5", kind=WhyCausal)
     page.pick("600")
     page.press("Start")
     page.until(lambda: page.step() > 0)
@@ -72,20 +73,53 @@ def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:
     page.until(lambda: "nobody was watching" in page.status())
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1280, 1920])
-def test_nothing_is_cut_off(visit: Visit, dark: bool, width: int) -> None:
-    page = visit(kind=WhyCausal, dark=dark, width=width)
-    assert page.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
-    assert not page.cut_off()
-    charts = [".st-key-training_figure", ".four", ".st-key-head_figure", ".st-key-loss_figure", ".st-key-proof_figure"]
-    assert not page.overlaps(charts)
+def test_a_training_goes_on_while_another_step_is_looked_at(visit: Visit) -> None:
+    page = started(visit)
+    page.after(lambda: page.page.get_by_role("button", name="Previous").click())
+    seen = page.step()
+    page.until(lambda: page.step() > seen)
+    page.page.wait_for_timeout(1000 * LEFT_SECONDS + 1500)  # longer than it waits for one who has left
+    page.page.get_by_role("radio", name="5 Train it yourself").click()
+    page.until(lambda: page.curve() and ("Done" in page.status() or page.step() > seen))
+    assert "nobody" not in page.status()
+
+
+def test_the_steps_are_gone_through_by_keyboard(visit: Visit) -> None:
+    page = visit("step=4", kind=WhyCausal)
+    page.page.get_by_role("button", name="Next").focus()
+    page.after(lambda: page.page.keyboard.press("Enter"))
+    page.page.wait_for_url("**/why_causal?step=5")
+    page.page.get_by_role("button", name="Previous").focus()
+    page.after(lambda: page.page.keyboard.press("Enter"))
+    page.page.wait_for_url("**/why_causal?step=4")
+    page.page.get_by_role("radio", name="1 The loss").focus()
+    page.after(lambda: page.page.keyboard.press("Space"))
+    page.page.wait_for_url("**/why_causal")
+
+
+CHARTS = (".st-key-training_figure", ".four", ".st-key-head_figure", ".st-key-loss_figure", ".st-key-proof_figure")
+
+
+FIGURES = {1: 2, 2: 1, 3: 1, 4: 1, 5: 0}  # of CHARTS, on each step before anything is pressed
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_step_fits_a_projector_and_nothing_of_it_is_cut_off(visit: Visit, step: int) -> None:
+    page = visit(f"step={step}", kind=WhyCausal, width=1280, height=720)
+    what = {2: ".st-key-one_head_figure"}.get(step, "[data-testid=stMainBlockContainer]")  # below it, more tables
+    assert page.page.locator(what).evaluate("one => one.getBoundingClientRect().bottom") <= 720
+    charts = [one for one in CHARTS if page.page.locator(one).count()]
+    assert len(charts) == FIGURES[step]
+    for look in page.looks(1280, 1920):
+        assert not page.sticks_out(), look
+        assert not page.cut_off(), look
+        assert not page.overlaps(charts), look
 
 
 def test_a_section_that_ran_alone_has_its_choice_when_the_reader_comes_back(visit: Visit) -> None:
-    page = visit(kind=WhyCausal)
+    page = visit("step=2", kind=WhyCausal)
     page.after(lambda: page.pick("run with the mask"))
-    page.page.wait_for_url("**/why_causal?run=true")
-    for name, address in (("Padding", "**/padding"), ("Why causal", "**/why_causal?run=true")):
+    page.page.wait_for_url("**/why_causal?step=2&run=true")
+    for name, address in (("Padding", "**/padding"), ("Why causal", "**/why_causal?step=2&run=true")):
         page.page.get_by_role("link", name=name, exact=True).click()
         page.page.wait_for_url(address)

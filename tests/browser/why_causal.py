@@ -8,13 +8,14 @@ from tests.browser.explore import Explore
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
-  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
-  const proof = document.querySelector('.st-key-proof_figure .js-plotly-plot');
-  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !proof?._fullData) return null;
+  const charts = [...document.querySelectorAll('.stPlotlyChart:not(.st-key-live_figure *)')].map(
+    (one) => one.querySelector('.js-plotly-plot')?._fullData);
+  const there = charts.length || document.querySelector('.four, .st-key-live_start');
+  if (app?.dataset.testScriptState !== 'notRunning' || !there || charts.includes(undefined)) return null;
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
   return JSON.stringify([
-    chart._fullData.map((trace) => trace.z), proof._fullData.map((trace) => trace.y), text('.sentence'), text('.four'),
-    text('table.copies'),
+    charts.flat().map((trace) => [trace.z, trace.y]), text('.sentence'), text('.four'), text('table.copies'),
+    text('.st-key-why_steps [aria-checked=true]'),
   ]);
 }"""
 PATIENCE = 60  # seconds for a training to begin: importing torch takes a few of them on a busy machine

@@ -88,7 +88,8 @@ FILES = (
     b"{}",
     b"a,b\n" * 99,
 )
-NEVER = ("script", "iframe", "object", "embed", "base", "meta", "form", "link", "img")
+NEVER = ("script", "iframe", "object", "embed", "base", "meta", "form", "link")
+DRAWN = "data:image/svg+xml;base64,"  # a picture of ours: nothing is fetched, and no script in it runs
 
 
 def inputs(number: int, page: str) -> tuple[dict[str, str], tuple[str, bytes]]:
@@ -183,7 +184,8 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         handlers = [name for name, _ in attrs if name.startswith("on")]
-        if tag in NEVER or handlers or any("javascript:" in (value or "") for _, value in attrs):
+        fetched = tag == "img" and not (dict(attrs).get("src") or "").startswith(DRAWN)
+        if tag in NEVER or fetched or handlers or any("javascript:" in (value or "") for _, value in attrs):
             self.wrong.append(f"<{tag} {dict(attrs)}>")
 
 

@@ -30,5 +30,11 @@ def test_markup_that_came_with_a_text_would_be_found(body: str) -> None:
     assert tags.wrong
 
 
+def test_a_picture_that_the_page_drew_is_no_harm() -> None:
+    tags = hostile.Tags()
+    tags.feed(f"<img alt='a head' src='{hostile.DRAWN}PHN2Zz4='>")
+    assert not tags.wrong
+
+
 def test_the_links_of_all_pages_are_tried() -> None:
     assert set(hostile.LINKS) == set(PAGES)

@@ -65,7 +65,7 @@ class Page:
 
     def text(self) -> str:
         """What the reader reads."""
-        (found,) = re.findall(r'<p class="writing">(.*?)</p>', self.html(), re.DOTALL)
+        (found,) = re.findall(r'<p class="writing" translate="no">(.*?)</p>', self.html(), re.DOTALL)
         return html.unescape(re.sub("<.*?>", "", found))
 
     def candidates(self) -> list[tuple[str, str, str]]:

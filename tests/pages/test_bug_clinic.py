@@ -5,6 +5,7 @@ python -m pytest tests/pages/test_bug_clinic.py
 
 import html
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from model.bug_clinic.modules import part_at
 from model.bug_clinic.spot import NOT_TO_SEE
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
+from tests.pages.test_chinese import english, texts
 from ui.examples import FIRST
 from viz.bug_clinic import Finding, amount_text
 
@@ -51,7 +53,7 @@ class Clinic:
 
     def choose(self, bug: Bug) -> "Clinic":
         """The way a reader does: its number, then which way."""
-        self.app.radio(key="bug_title").set_value(bug.title)
+        self.app.selectbox(key="bug_title").set_value(bug.title)
         self.run()
         if bug.variant:
             self.app.selectbox(key="bug").set_value(bug.key)
@@ -91,10 +93,18 @@ class Clinic:
         return self.app.selectbox(key="head").value
 
     def laws(self) -> dict[str, tuple[str, str]]:
-        """For each law in words what the table says with the bug and right, in the table's order."""
-        (table,) = [one.proto.body for one in self.app.get("html") if "numbers laws" in one.proto.body]
-        rows = [re.findall("<td.*?>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
-        return {plain(re.sub(" <span.*", "", law)): (plain(wrong), plain(right)) for law, wrong, right in rows}
+        """For each law in words what is said of it with the bug and right; the one beside the picture first."""
+        told = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · right version (.*?)</p>", self.told(), re.DOTALL)
+        assert told
+        tables = [one.proto.body for one in self.app.get("html") if "numbers laws" in one.proto.body]
+        rows = [re.findall("<td.*?>(.*?)</td>", row) for table in tables for row in table.split("<tr>")[2:]]
+        found = [told.groups(), *((re.sub(" <span.*", "", law), wrong, right) for law, wrong, right in rows)]
+        return {plain(law): (plain(wrong), plain(right)) for law, wrong, right in found}
+
+    def told(self) -> str:
+        """The law that stands beside the picture, as HTML."""
+        (told,) = [one.proto.body for one in self.app.get("html") if "<p>with the bug " in one.proto.body]
+        return told
 
     def words(self) -> str:
         """All sentences, markdown's backslashes left out."""
@@ -134,11 +144,22 @@ class TestAllBugs:
         layer = catalog.first_head(story)[0]
         found = examine(story, trace, bug, layer, 0)
         assert next(iter(page.laws())) == LAWS[bug.law].words
+        laws = page.laws()
         for key, law in LAWS.items():
-            said = page.laws()[law.words]
-            for text, verdict in zip(said, found.verdicts[key], strict=True):
-                assert text == amount_text(Finding(verdict.amount, verdict.broken, law.of, verdict.error))
-        wrong, right = page.laws()[LAWS[bug.law].words]
+            for text, verdict in zip(laws[law.words], found.verdicts[key], strict=True):
+                beside = Finding(verdict.amount, verdict.broken, law.of, "" if key == bug.law else verdict.error)
+                crashes = key == bug.law and verdict.error
+                assert text == ("crashes" if crashes else amount_text(beside))
+        folded = [found.verdicts[key][0] for key in LAWS if key != bug.law and not found.broken(key)]
+        unknown = sum(math.isnan(verdict.amount) for verdict in folded)
+        held = len(folded) - unknown
+        (fold,) = [one for one in page.app.expander if one.label.startswith(tuple("123456789"))]
+        assert fold.label == " · ".join(
+            [f"{held} law{'s' * (held != 1)} hold{'s' * (held == 1)}"] * bool(held)
+            + [f"{unknown} not measured here"] * bool(unknown)
+        )
+        assert "<b>The law that is broken</b>" in page.told()
+        wrong, right = laws[LAWS[bug.law].words]
         assert wrong.startswith("crashes" if bug.law == "runs" else "broken")
         assert right.startswith("held")
         assert {line[2:] for line in page.app.code[0].value.splitlines() if line[0] != "+"} == set(
@@ -170,6 +191,9 @@ class TestAllBugs:
         expected = [part_at(2, place, 6, len(pieces)) for place in range(len(pieces))]
         names = [name.split(": ", 1)[1] for name in page.rows()]
         assert names == [html.escape(f"{pieces[token]}:{part}", quote=False) for token, part in expected]
+        (first, begins), (last, ends) = expected[0], expected[-1]
+        assert (begins, ends) != (0, 5), "of its ends it sees some parts only"
+        assert f"positions {first} to {last} only, from part {begins} of the first to part {ends} of" in page.words()
         page.app.toggle(key="bug_on").set_value(False)
         page.run()
         assert [name.split(": ", 1)[1] for name in page.rows()] == [html.escape(p, quote=False) for p in pieces]
@@ -177,7 +201,7 @@ class TestAllBugs:
     def test_a_chosen_head_stays_until_another_bug_needs_one(self, story: Model) -> None:
         page = Clinic(bug="repeat", head="0")
         assert page.head == 0, "as the link says"
-        assert "Head 0 gets its own row's mask; 1, 3 and 5 are those of 6 heads" in page.words()
+        assert "Head 0 gets its own row's mask. Of 6 heads, 1, 3 and 5 get another row's." in page.words()
         page.choose(BY_KEY["or"]).choose(BY_KEY["repeat"])
         assert page.head in (1, 3, 5)
         assert "gets row 2's mask" in page.words()
@@ -187,7 +211,7 @@ class TestAllBugs:
         assert "Boolean value of Tensor with more than one value is ambiguous" in page.app.error[0].value
         assert page.weights().size > 0
         wrong, right = page.laws()[LAWS["runs"].words]
-        assert (wrong[:9], right) == ("crashes: ", "held: 0")
+        assert (wrong, right) == ("crashes", "held: 0")
         assert {one for law, (one, _) in page.laws().items() if law != LAWS["runs"].words} == {"–"}
 
     def test_masked_in_place_shows_no_later_token(self) -> None:
@@ -238,7 +262,7 @@ class TestAllBugs:
         page.run()
         page.app.switch_page("pages/bug_clinic.py")
         page.run()
-        assert page.app.radio(key="bug_title").value == BY_KEY["or"].title
+        assert page.app.selectbox(key="bug_title").value == BY_KEY["or"].title
 
     @pytest.mark.parametrize(
         "text",
@@ -350,3 +374,24 @@ class TestSpotTheBug:
         assert asked.number == 7
         assert any("puzzle=7" in one.value and "text=" in one.value for one in page.app.code)
         assert Clinic(puzzle="7", text=page.app.session_state["text"]).app.session_state["spot"]["asked"] == asked
+
+
+@pytest.mark.parametrize("bug", ["view", "first-layer", "repeat", "targets", "float-width"])
+def test_in_chinese_no_bug_is_told_in_english(bug: str) -> None:
+    page = Clinic(lang="zh", bug=bug, layer="0", head="0")
+    pytorchs = page.app.error[0].value if page.app.error else ""  # PyTorch knows no other language
+    assert not [found for shown in texts(page.app) for found in english(shown) if found not in pytorchs]
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_in_chinese_no_puzzle_is_told_in_english() -> None:
+    page = Clinic(lang="zh", puzzle="7").press("hint")
+    assert not [found for shown in texts(page.app) for found in english(shown)]
+    wrong = next(n for n, key in enumerate(page.app.session_state["spot"]["asked"].candidates) if key != _asked(page))
+    page.press(f"candidate_{wrong}")
+    assert page.app.error
+    assert not [found for shown in texts(page.app) for found in english(shown)]
+
+
+def _asked(page: Clinic) -> str:
+    return page.app.session_state["spot"]["asked"].bug

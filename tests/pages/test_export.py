@@ -3,19 +3,22 @@
 python -m pytest tests/pages/test_export.py
 """
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pypdf import PdfReader
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from ui.export import pictures
-from viz.export import data
+from viz.export import data, fonts
+from viz.export.paper import Paper
 
 TEXT = "Once upon a time, the cat sat on a mat"
 
@@ -59,7 +62,7 @@ def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, pictures.Pictur
     """What the page's pictures say of themselves, and they, in the order in which they are shown."""
     said: list[tuple[str, pictures.Picture]] = []
     blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
-    monkeypatch.setattr(pictures.Picture, "preview", lambda one: said.append((one.caption, one)) or blank)
+    monkeypatch.setattr(pictures.Picture, "preview", lambda one: said.append((one.caption(), one)) or blank)
     return said
 
 
@@ -86,9 +89,9 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     said = captions(monkeypatch)
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT], "left"))
-    for kind in ("every", "arcs", "tokens", "bars"):
+    for kind in ("every", "arcs", "tokens", "bars", "carried"):
         Page(picture=kind, layer="2", head="3", heads="1,5", query="4")
-    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars) = said
+    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried) = said
     assert "Attention of all 6 × 6 heads of story. " in all_said
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
     assert "Attention of layer 2, heads 3, 1, 5 of story." in arcs_said
@@ -96,6 +99,9 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     assert "The token that looks is 4: " in tokens_said
     for row in (tokens.of[0], bars.of[0].view):
         np.testing.assert_allclose(row.weights[0], trace.weights(2, 3)[4].numpy(), atol=1e-6)
+    assert "The token that looks is 4: " in carried_said
+    assert "adds: how long what the key adds" in carried_said
+    np.testing.assert_allclose(carried.of[1].weights, trace.weights(2, 3)[4].numpy(), atol=1e-5)
     assert all(one.file("svg").startswith(b"<?xml") for _, one in said)
 
 
@@ -143,3 +149,31 @@ def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: py
     assert len(html) < 8_000_000
     Page(layer="2", head="3").section("Report")
     assert "lifted" not in taken["Report"]()
+
+
+def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x2E80)
+    monkeypatch.setattr(fonts, "_covering", lambda character: None)
+    page = Page(lang="zh", picture="tokens", query="4")
+    assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)
+    assert "正在看的词元是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
+    assert "The token that looks is 4" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
+    monkeypatch.setattr(fonts, "_covering", lambda character: "Some Han font")
+    page = Page(lang="zh", picture="tokens", query="4")
+    assert not any("字体" in one.value for one in page.app.caption)
+    written: list[str] = []
+    monkeypatch.setattr(pictures, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
+    taken["PDF"]()
+    assert "正在看的词元是 4" in written[0]
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    Page(lang="zh", causal="false").section("数值")
+    assert taken["CSV"]().startswith("query,query token,key,key token,weight,scaled score,blocked by")
+    Page(lang="zh", causal="false").section("报告")
+    html = taken["报告"]()
+    assert "每个头看哪里" in html
+    assert "已解除：因果" in html

@@ -23,7 +23,9 @@ from model.heads.atlas_progress import Measure
 from model.heads.atlas_table import measures_table
 from model.heads.atlas_texts import Unit, units_of_sample
 from model.heads.atlas_unit import measure_unit
+from model.language import spoken
 from tests.model.huggingface.families import save
+from tests.pages.test_chinese import english, texts
 from ui.head_atlas import measuring
 from ui.head_atlas.measuring import Ask, Busy, Measuring
 
@@ -123,6 +125,32 @@ def test_a_link_brings_back_model_measures_and_head() -> None:
     assert odd.app.session_state["layer"] == 5
 
 
+@pytest.mark.parametrize("query", [
+    {"section": "find", "source": "random", "text": "猫看见狗"},
+    {"section": "find", "text": "", "back": "-3"},
+    {"section": "all", "x": "entropy", "y": "distance", "causal": "false"},
+    {"source": "text", "text": " "},
+    {"source": "file", "section": "find"},
+])  # fmt: skip
+def test_in_chinese_nothing_is_said_in_english(query: dict[str, str]) -> None:
+    page = HeadAtlas(lang="zh", **query)
+    assert {words for shown in texts(page.app) for words in english(shown)} == set()
+
+
+def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
+    page = HeadAtlas(lang="zh", section="all")
+    (shown,) = page.app.dataframe
+    assert "前一词元" in set(shown.value["called"])
+    button = next(one for one in page.app.get("download_button") if "CSV" in one.proto.label)
+    assert button.proto.label == "此表（CSV）"
+
+
+def test_an_atlas_is_measured_once_for_all_languages(monkeypatch: pytest.MonkeyPatch) -> None:
+    HeadAtlas()
+    monkeypatch.setattr(measuring, "Thread", None)
+    assert "22 段文本" in HeadAtlas(lang="zh").words()
+
+
 def test_the_lifted_mask_gives_a_leak() -> None:
     page = HeadAtlas(y="leak")
     points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
@@ -146,6 +174,8 @@ def test_an_encoder_decoder_has_no_atlas_and_the_page_says_so() -> None:
     page = HeadAtlas(model="dates")
     (error,) = page.app.error
     assert "dates is an encoder-decoder" in error.value
+    (error,) = HeadAtlas(model="dates", lang="zh").app.error
+    assert "dates 是编码器-解码器" in error.value
 
 
 def test_an_uploaded_file_and_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +231,7 @@ def test_the_marked_tokens_of_one_model_are_not_those_of_another(tmp_path: Path)
     page.app.text_input(key="other").set_value(str(save("gpt2", tmp_path / "gpt2")))
     page.run()
     assert page.app.session_state["atlas_queries"] < marked
-    assert page.app.get("button_group")[-1].value == page.app.session_state["atlas_keys"] != []
+    assert page.app.button_group(key="atlas_keys").value == page.app.session_state["atlas_keys"] != []
 
 
 def test_an_example_goes_to_explore() -> None:
@@ -279,6 +309,15 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     assert failed.watch().state == "failed"
     assert failed.watch().why == "expected something else, got this."
     assert failed not in measuring._running
+
+
+def test_why_it_stopped_is_said_in_the_language_of_who_began_it(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "MOST_SECONDS", 1e-9)
+    units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
+    with spoken("zh"):
+        going = Measuring(tiny, units, 24, asking(tiny, 24))
+    going.wait(20)
+    assert going.watch().why == "已在 0 分钟后停止。"
 
 
 def test_a_unit_that_waits_in_the_queue_gives_up_its_place_when_its_reader_stops(tiny: Any) -> None:

@@ -132,6 +132,18 @@ def test_a_full_server_says_so(page: WhyCausal, monkeypatch: pytest.MonkeyPatch)
 
 def test_two_readers_have_two_trainings(page: WhyCausal) -> None:
     page.press("live_start")
-    other = WhyCausal()
+    other = WhyCausal(step="5")
     assert other["live_training"] is None
     assert "live_figure" not in other.figures()
+
+
+def test_a_training_goes_on_while_another_step_is_looked_at_and_its_end_is_noticed(page: WhyCausal) -> None:
+    page.pick(live_steps=600).press("live_start").step(2)
+    assert any(f"step {page['live_training'].watch().step} of 600" in one.value for one in page.app.caption)
+    assert not page["live_training"].watch().over
+    page["live_training"].stop()
+    page.run()
+    assert not any("of 600" in one.value for one in page.app.caption)
+    page.step(5)
+    assert any("Stopped." in one.value for one in page.app.markdown)
+    assert not page.app.button(key="live_start").disabled

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from model.jobs.background import Watched
 from model.obey.check import check
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
+from tests.pages.test_chinese import english, texts
 from ui import obey, results
 from ui.obey import ALL
 
@@ -88,6 +90,7 @@ def test_a_link_brings_a_patient_back_and_nonsense_does_no_harm() -> None:
     assert "story" in Obey(what="<b>", patient="<b>").words()
 
 
+@pytest.mark.usefixtures("here")
 def test_another_model_in_bfloat16(tmp_path: Path) -> None:
     folder = str(save("mistral", tmp_path / "mistral"))
     page = Obey(model=folder, text="the cat sat on a mat and then it saw the cat")
@@ -98,6 +101,7 @@ def test_another_model_in_bfloat16(tmp_path: Path) -> None:
     assert "It obeys its mask." in page.words()
 
 
+@pytest.mark.usefixtures("here")
 def test_an_encoder_decoder(tmp_path: Path) -> None:
     page = Obey(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
     assert "encoder-decoder" in page.words()
@@ -115,6 +119,23 @@ def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest
     assert "python -m unmask check story" in page.app.error[0].value
 
 
+class Here:
+    """A long job done at once: for what is not about its process, which takes seconds to start."""
+
+    def __init__(self, function: Callable, *arguments: object) -> None:
+        self._job = function, arguments
+
+    def finish(self, look: Callable[[Watched], object]) -> object:
+        function, arguments = self._job
+        return function(lambda report: look(Watched(reports=(report,))), *arguments)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obey, "Background", Here)
+
+
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("text", ["a", "<script>alert(1)</script>", "**x** $y$ :red[z] `", "猫" * 300, "word " * 900])
 def test_no_text_breaks_it(text: str) -> None:
     page = Obey(text=text)
@@ -182,3 +203,9 @@ def test_choices_outlive_another_page() -> None:
     page.run()
     assert page.app.selectbox(key="patient").value == "cropped"
     assert "one key too many" in page.words()
+
+
+@pytest.mark.parametrize("patient", ["sdpa", "chunked-steps", "encoder-pads", "sound-window", "scale-none"])
+def test_in_chinese_no_report_is_told_in_english(patient: str) -> None:
+    page = Obey(lang="zh", what="patient", patient=patient)
+    assert not [found for shown in texts(page.app) for found in english(shown)]

@@ -16,6 +16,7 @@ from model.base import Model
 from model.padding import CHOICES, Choice
 from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
+from tests.pages.test_chinese import english, texts
 from ui.examples import FIRST
 from ui.padding.lines import OURS
 from viz.formats import amount
@@ -55,7 +56,7 @@ class Padding:
     @property
     def keys(self) -> set[str]:
         """The segmented controls that there are."""
-        return {one.key for one in self.app.get("button_group")}
+        return {one.key for one in self.app.get("button_group")} - {"language_switch"}
 
     def pieces(self) -> str:
         """All of the page's own HTML."""
@@ -260,3 +261,13 @@ class TestOtherModels:
         page = Padding(model="/no/such/folder")
         assert "story" in page.said("error")
         assert len(page.verdicts()) == 12
+
+
+@pytest.mark.parametrize("query", [
+    {"pad": "right", "padding_mask": "off"},
+    {"pad": "left", "padding_mask": "both", "position_ids": "counted", "text": "a b\nc d e f"},
+    {"pad": "right", "causal": "0", "padding_mask": "off", "text": "a b\nc d e f"},
+])  # fmt: skip
+def test_in_chinese_no_way_is_told_in_english(query: dict[str, str]) -> None:
+    page = Padding(lang="zh", **query)
+    assert not [found for shown in texts(page.app) for found in english(shown)]

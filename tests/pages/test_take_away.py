@@ -115,7 +115,7 @@ def test_npy_comes_back(row: int, story: Model) -> None:
     (spec,) = loaded(app)
     assert torch.equal(allowed_by(story, spec, row), allowed)
     assert "rectangles block its False cells" in app.success[0].value
-    assert ("they are kept as they were" in app.success[0].value) == bool(row)
+    assert ("They are kept as they were" in app.success[0].value) == bool(row)
 
 
 def test_npy_of_the_real_tokens_alone(story: Model) -> None:

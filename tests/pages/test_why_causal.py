@@ -3,7 +3,9 @@
 python -m pytest tests/pages/test_why_causal.py
 """
 
-from collections.abc import Iterator
+import html
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Combination, Pair
 from tests.pages.explore import array
-from tests.pages.why_causal import TEXT, WhyCausal, visit_that_ends
+from tests.pages.why_causal import TEXT, WhyCausal
+from ui import results
 from ui.why_causal import words
 from viz.numbers import percent
 from viz.why_causal.tables import nats
@@ -25,20 +28,86 @@ def pair() -> Pair:
 
 
 @pytest.fixture
-def page() -> Iterator[WhyCausal]:
-    yield from visit_that_ends()
+def heads() -> WhyCausal:
+    return WhyCausal(step="2")
+
+
+@pytest.fixture
+def proof() -> WhyCausal:
+    return WhyCausal(step="4")
 
 
 def outcome(pair: Pair, one: Combination, text: str = TEXT) -> twins.Outcome:
     return twins.outcome(pair.run(pair.encode(text), one))
 
 
-def test_something_is_there_at_once() -> None:
+FIGURES = {1: {"training_figure", "loss_figure"}, 2: {"head_figure"}, 3: set(), 4: {"proof_figure"}, 5: set()}
+
+
+def test_something_is_there_at_once_at_every_step_and_nothing_of_the_others() -> None:
     page = WhyCausal(None)
-    assert set(page.figures()) == {"training_figure", "head_figure", "loss_figure", "proof_figure"}
-    assert len(page.sentences()) == 3
-    assert not page.app.error
-    assert not page.app.warning
+    for step, figures in FIGURES.items():
+        page.step(step)
+        assert set(page.figures()) == figures
+        assert len(page.sentences()) == (step in (1, 2, 4))
+        assert ['class="four"' in one for one in page.html()].count(True) == (step == 3)
+        assert bool(page.app.text_area(key="why_text"))
+        assert ("live_start" in [button.key for button in page.app.button]) == (step == 5)
+        assert not page.app.error
+        assert not page.app.warning
+
+
+def test_previous_and_next_go_through_the_steps_and_the_step_is_in_the_link() -> None:
+    page = WhyCausal(None)
+    assert page.app.button(key="why_previous").disabled
+    for step in (2, 3, 4, 5):
+        page.press("why_next")
+        assert (page["why_step"], page.link()) == (step, {"step": str(step)})
+    assert page.app.button(key="why_next").disabled
+    page.press("why_previous")
+    assert page["why_step"] == 4
+    assert WhyCausal(None, step="3")["why_step"] == 3
+    assert WhyCausal(None, step="6")["why_step"] == 1
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_step_computes_what_is_on_it_alone(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    asked = set()
+    ask = results.ask
+
+    def note(function: Any, *arguments: Any, **options: Any) -> Any:
+        asked.add(function.__name__)
+        return ask(function, *arguments, **options)
+
+    monkeypatch.setattr(results, "ask", note)
+    WhyCausal(step=str(step))
+    assert asked & {"outcome", "write", "change"} == ({"outcome"} if step == 2 else {"change"})
+
+
+def seen(page: WhyCausal) -> list[str]:
+    (found,) = [one for one in page.html() if one.startswith("<ol>")]
+    return [html.unescape(re.sub("<.*?>", "", one)) for one in re.findall("<li>.*?</li>", found)]
+
+
+def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Pair) -> None:
+    page = WhyCausal(step="4").pick(why_place=6, why_token=99).step(5)
+    loss, head, later = seen(page)
+    for one in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
+        assert nats(outcome(pair, one).loss) in loss
+    own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
+    layer, best = twins.best_head(own)
+    assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head
+    assert f"the highest has {percent(float(other.max()))}." in head
+    model, batch = pair.models[True], pair.encode(TEXT)
+    on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
+    assert on == 0
+    assert later.startswith("Another token at place 6")
+    assert f"is exactly 0 with the mask, and {words.amount(off)} without" in later
+
+
+def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: Pair) -> None:
+    page = WhyCausal(step="4").pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
+    assert "and exactly 0 without" not in seen(page)[2]
 
 
 def test_the_sentence_says_what_was_measured(pair: Pair) -> None:
@@ -58,7 +127,7 @@ def test_the_sentence_says_what_was_measured(pair: Pair) -> None:
 
 def test_the_four_cards_are_the_four_combinations(pair: Pair) -> None:
     words = {True: "with", False: "without"}
-    for one, (trained, run, loss, accuracy) in zip(COMBINATIONS, WhyCausal().cards(), strict=True):
+    for one, (trained, run, loss, accuracy) in zip(COMBINATIONS, WhyCausal(step="3").cards(), strict=True):
         assert (trained, run) == (words[one.trained], words[one.run])
         found = outcome(pair, one)
         assert loss == nats(found.loss)
@@ -74,42 +143,43 @@ def test_the_training_curves_are_those_that_ship() -> None:
         np.testing.assert_allclose(array(trace["x"]), curves.steps)
 
 
-def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: Pair, page: WhyCausal) -> None:
+def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: Pair, heads: WhyCausal) -> None:
     trace = pair.run(pair.encode(TEXT), WITHOUT_WITHOUT)
     scores = twins.copy_scores(trace)
     best = twins.best_head(scores)
-    assert page["why_head"] == best
-    np.testing.assert_allclose(page.weights(), trace.weights(*best).numpy(), atol=1e-6)
-    jump = next(button for button in page.app.button if button.label == "Jump to the best")
+    assert heads["why_head"] == best
+    np.testing.assert_allclose(heads.weights(), trace.weights(*best).numpy(), atol=1e-6)
+    jump = next(button for button in heads.app.button if button.label == "Jump to the best")
     assert jump.disabled
 
-    page.pick(why_head=(2, 1))
-    np.testing.assert_allclose(page.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
-    assert percent(float(scores[2, 1])) in page.sentences()[1]
-    next(button for button in page.app.button if button.label == "Jump to the best").click()
-    page.run()
-    assert page["why_head"] == best
+    heads.pick(why_head=(2, 1))
+    np.testing.assert_allclose(heads.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
+    assert percent(float(scores[2, 1])) in heads.sentences()[0]
+    next(button for button in heads.app.button if button.label == "Jump to the best").click()
+    heads.run()
+    assert heads["why_head"] == best
 
 
 def test_every_head_has_its_copy_score_under_all_four(pair: Pair) -> None:
     batch = pair.encode(TEXT)
-    for one, cells in zip(COMBINATIONS, WhyCausal().copies(), strict=True):
+    shown = (WITH_WITHOUT, WITHOUT_WITHOUT, WITH_WITH, WITHOUT_WITH)
+    for one, cells in zip(shown, WhyCausal(step="2").copies(), strict=True):
         scores = twins.copy_scores(pair.run(batch, one))
         assert cells == [percent(float(score)) for score in scores.ravel()]
         if one.run:
             assert set(cells) == {"0 %"}
 
 
-def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: Pair, page: WhyCausal) -> None:
-    head = page["why_head"]
-    page.pick(why_run=True)
-    assert page["why_head"] == head
-    weights = page.weights()
+def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: Pair, heads: WhyCausal) -> None:
+    head = heads["why_head"]
+    heads.pick(why_run=True)
+    assert heads["why_head"] == head
+    weights = heads.weights()
     assert np.isnan(weights[np.triu_indices(len(weights), 1)]).all()
-    assert "exactly 0 on the next token" in page.sentences()[1]
-    page.pick(why_trained=True, why_run=False)
+    assert "exactly 0 on the next token" in heads.sentences()[0]
+    heads.pick(why_trained=True, why_run=False)
     best = twins.best_head(twins.copy_scores(pair.run(pair.encode(TEXT), WITH_WITHOUT)))
-    assert page["why_head"] == best
+    assert heads["why_head"] == best
 
 
 def test_the_losses_of_every_token_are_drawn(pair: Pair) -> None:
@@ -119,24 +189,26 @@ def test_the_losses_of_every_token_are_drawn(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_the_proof_is_two_runs(pair: Pair, page: WhyCausal, trained: bool) -> None:
-    page.pick(why_proof=trained, why_place=6, why_token=99)
+def test_the_proof_is_two_runs(pair: Pair, proof: WhyCausal, trained: bool) -> None:
+    proof.pick(why_proof=trained, why_place=6, why_token=99)
     changes = {run: twins.change(pair.models[trained], pair.encode(TEXT), 6, 99, causal=run) for run in (True, False)}
-    bars = [trace for trace in page.figures()["proof_figure"]["data"] if trace["type"] == "bar"]
+    bars = [trace for trace in proof.figures()["proof_figure"]["data"] if trace["type"] == "bar"]
     for run, trace in zip((True, False), bars, strict=True):
         np.testing.assert_allclose(array(trace["y"]), changes[run].logits, atol=1e-5)
     assert not array(bars[0]["y"])[:6].any()
-    said = page.sentences()[2]
+    said = proof.sentences()[0]
     assert "nothing moves in the 6 rows before it: the largest change of a logit is exactly 0" in said
     assert f"the largest is {words.amount(changes[False].earlier()[0])}" in said
 
 
-def test_the_same_token_again_is_said(pair: Pair, page: WhyCausal) -> None:
-    page.pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3]))
-    assert "the same as before" in page.sentences()[2]
+def test_the_same_token_again_is_said(pair: Pair, proof: WhyCausal) -> None:
+    proof.pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3]))
+    assert "the same as before" in proof.sentences()[0]
 
 
-def test_drawing_again_writes_something_else(page: WhyCausal) -> None:
+def test_drawing_again_writes_something_else() -> None:
+    page = WhyCausal(step="3")
+
     def grid() -> str:
         (found,) = [one for one in page.html() if 'class="four"' in one]
         return found
@@ -151,14 +223,18 @@ def test_drawing_again_writes_something_else(page: WhyCausal) -> None:
 
 @pytest.mark.parametrize("text", ["a", "🙂 <script>alert(1)</script> $x$ `code`", "one\ntwo\n\nthree", "  x"])
 def test_any_text(text: str) -> None:
-    page = WhyCausal(text)
-    assert not page.app.error
-    assert len(page.sentences()) == 3
-    assert not [one for one in page.html() if "<script>" in one]
+    page, sentences = WhyCausal(text), 0
+    for step in range(1, 6):
+        page.step(step)
+        assert not page.app.error
+        sentences += len(page.sentences())
+        assert not [one for one in page.html() if "<script>" in one]
+    assert sentences == 3
+    assert len(seen(page)) == 3
 
 
 def test_a_long_text_is_cut_and_the_page_says_where(pair: Pair) -> None:
-    page = WhyCausal("the cat and the dog went to the sea. " * 60)
+    page = WhyCausal("the cat and the dog went to the sea. " * 60, step="2")
     (note,) = page.said("warning")
     assert f"at most {pair.context} tokens" in note
     assert page.weights().shape == (pair.context, pair.context)
@@ -170,6 +246,9 @@ def test_no_text_is_an_invitation_and_hides_no_training(text: str) -> None:
     assert page.said("info")[0].startswith("Type a text")
     assert set(page.figures()) == {"training_figure"}
     assert page.sentences()[0].startswith("Trained without the causal mask")
+    for step in (2, 3, 4, 5):
+        assert page.step(step).said("info")[0].startswith("Type a text" if step < 5 else "Press Start")
+        assert not page.figures()
     assert not page.app.button(key="live_start").disabled
 
 
@@ -214,9 +293,9 @@ def test_a_link_brings_the_view_back() -> None:
     assert page["why_head"] == (1, 2)
     assert page["why_place"] == 2
     assert page["live_steps"] == 100
-    linked = {name: value if isinstance(value, str) else value[0] for name, value in page.app.query_params.items()}
-    assert linked == {"text": "the cat sat", "head": "1.2", "run": "true", "proof": "false", "place": "2",
-                      "live_steps": "100"}  # fmt: skip
+    assert page.link() == {"text": "the cat sat", "head": "1.2", "run": "true", "proof": "false", "place": "2",
+                           "live_steps": "100"}  # fmt: skip
+    assert page.step(2).link() == page.step(1).link() | {"step": "2"}
     assert not dict(WhyCausal(None).app.query_params)
 
 
@@ -224,22 +303,33 @@ def test_a_link_brings_the_view_back() -> None:
     "query", [{"head": "x"}, {"head": "9.9"}, {"place": "99999"}, {"token": "9999"}, {"seed": "-"}]
 )
 def test_a_link_that_makes_no_sense_still_shows_something(query: dict[str, str]) -> None:
-    assert len(WhyCausal(None, **query).figures()) == 4
+    page, figures = WhyCausal(None, **query), 0
+    for step in range(1, 6):
+        figures += len(page.step(step).figures())
+    assert figures == 4
 
 
-def test_a_shorter_text_moves_the_changed_token_into_it(page: WhyCausal) -> None:
-    page.pick(why_place=14)
-    page.app.text_area(key="why_text").set_value("the cat")
-    page.run()
-    assert page["why_place"] <= 3
+def test_a_shorter_text_moves_the_changed_token_into_it(proof: WhyCausal) -> None:
+    proof.pick(why_place=14)
+    proof.app.text_area(key="why_text").set_value("the cat")
+    proof.run()
+    assert proof["why_place"] <= 3
 
 
-def test_the_choices_outlast_a_visit_to_another_page(page: WhyCausal) -> None:
-    page.pick(why_trained=True, why_proof=False, live_steps=100)
+def test_the_choices_outlast_other_steps_and_a_visit_to_another_page() -> None:
+    page = WhyCausal(step="2").pick(why_trained=True).step(4).pick(why_proof=False).step(5).pick(live_steps=100)
     page.app.switch_page("app.py")
     page.run()
     page.app.switch_page("pages/why_causal.py")
     page.run()
+    assert page["why_step"] == 5
     assert page["why_trained"] is True
     assert page["why_proof"] is False
     assert page["live_steps"] == 100
+    assert page.step(2)["why_trained"] is True
+
+
+def test_the_head_that_the_page_chose_is_in_no_link_at_any_step(heads: WhyCausal) -> None:
+    assert heads.step(4).link() == {"step": "4"}
+    heads.step(2).pick(why_head=(2, 1))
+    assert heads.step(4).link()["head"] == "2.1"

@@ -24,6 +24,10 @@ class WhyCausal(Explore):
             self.app.session_state["why_text"] = text
         self.run()
 
+    def step(self, number: int) -> "WhyCausal":
+        """Go to one of the five steps."""
+        return self.pick(why_step=number)
+
     def pick(self, **choices: object) -> "WhyCausal":
         """Take an option in each of these segmented controls or select boxes, by their keys."""
         for key, option in choices.items():
@@ -38,8 +42,13 @@ class WhyCausal(Explore):
         self.run()
         return self
 
+    def link(self) -> dict[str, str]:
+        """The page's URL, after its name."""
+        given = self.app.query_params.items()
+        return {name: value if isinstance(value, str) else value[0] for name, value in given}
+
     def sentences(self) -> list[str]:
-        """What the numbers say: of the training, of the head, of the proof."""
+        """What the numbers say: of the training, of the head, or of the proof, by the step."""
         found = [one for one in self.html() if 'class="sentence"' in one]
         return [html.unescape(re.sub("<.*?>", "", one)) for one in found]
 
@@ -65,8 +74,8 @@ class WhyCausal(Explore):
 
 
 def visit_that_ends() -> Iterator[WhyCausal]:
-    """A page whose training, if it has one, is stopped at the end."""
-    one = WhyCausal()
+    """A page at its last step, whose training, if it has one, is stopped at the end."""
+    one = WhyCausal(step="5")
     yield one
     if one["live_training"]:
         one["live_training"].stop()

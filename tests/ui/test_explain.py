@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from model import catalog
+from model.base import tokenize
 from model.heads.survey import Survey
 from model.settings import Settings
 from tests.model.huggingface import families
 from ui import explain
+from ui.model_found import model_found
 from viz.view import HeadView
 
 
@@ -29,11 +31,11 @@ def test_what_was_found_in_a_model_names_its_heads_once_where_all_attentions_hav
     tmp_path: Path, name: str, sentence: str
 ) -> None:
     model = catalog.load(str(families.save(name, tmp_path)), settings=Settings())
-    assert sentence in explain.model_found(model)
+    assert sentence in model_found(model)
 
 
 def test_what_was_found_in_our_own_model() -> None:
-    assert ", 6 layers, 6 heads, context " in explain.model_found(catalog.load("story"))
+    assert ", 6 layers, 6 heads, context " in model_found(catalog.load("story"))
 
 
 def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> None:
@@ -51,3 +53,18 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
         weights, weights, {"causal": weights == 0, "window": np.zeros((2, 2), bool)}, ["a", "b"], ["a", "b"]
     )
     assert "25.0 % of the cells are blocked, by causal." in explain.head_alt("L0 H0", view, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("the cat sat", None),
+        ("the cat sat on the mat 猫", None),  # three of eleven
+        ("猫在", "6 of its 7 tokens are bytes of characters, such as ⟨E7⟩."),
+        ("the cat\n猫", "most of what row 2 is written with: 3 of its 4 tokens are bytes of characters"),
+    ],
+)
+def test_a_text_that_turns_into_bytes_is_said_to(text: str, said: str | None) -> None:
+    model = catalog.load("story")
+    notes = explain.limits(model, tokenize(model, text, "right", None, most_rows=5))
+    assert notes == [] if said is None else said in notes[0]

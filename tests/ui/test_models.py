@@ -15,15 +15,17 @@ from model import catalog, machine
 from model.huggingface import hub
 from model.jobs.engine import Engine
 from model.jobs.job import ModelRef, Run
+from model.language import known_by
 from model.settings import Settings
-from ui import models
+from ui import models, speech
 
 MEGABYTES = 548
 
 
 @pytest.fixture(autouse=True)
 def new_server() -> Iterator[None]:
-    """Nothing loaded, nothing kept."""
+    """Nothing loaded, nothing kept; it knows its readers' languages."""
+    known_by(speech.of_reader)
     st.cache_resource.clear()
     yield
     st.cache_resource.clear()
@@ -54,6 +56,14 @@ def test_a_loaded_model_is_not_refused_when_memory_is_short(
     assert app.markdown[-1].value == str(tiny_folder)
     other = shutil.copytree(tiny_folder, tmp_path / "other")
     assert "of memory for its weights" in opened(str(other)).error[0].value
+
+
+def test_what_went_wrong_is_said_anew_to_who_changes_the_language(tmp_path: Path) -> None:
+    app = opened(str(tmp_path / "none"))
+    assert "is no folder on this machine. Check the path. Until then this page shows" in app.error[0].value
+    app.session_state["lang"] = "zh"
+    assert "不是本机上的文件夹。请检查路径。在此之前，本页显示 story 模型。" in app.run().error[0].value
+    assert [button.label for button in app.button] == ["重试"]
 
 
 def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Path, tiny_folder: Path) -> None:

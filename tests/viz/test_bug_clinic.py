@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from model.bug_clinic import evidence
-from viz.bug_clinic import FEATURES, Finding, LawRow, amount_text, law_table, told_apart
+from viz.bug_clinic import FEATURES, Finding, LawRow, amount_text, law_table, law_told, told_apart
 from viz.numbers import number
 
 
@@ -47,23 +47,31 @@ def test_findings(finding: Finding, text: str) -> None:
     assert amount_text(finding) == text
 
 
-def test_the_telling_law_comes_first_then_the_broken_ones() -> None:
+def test_a_table_has_a_row_for_each_law_in_order() -> None:
     held, broken, silent = (Finding(amount, amount == 1, "weight") for amount in (0.0, 1.0, math.nan))
     rows = [
-        LawRow("held <b>", held, held, "", telling=False),
-        LawRow("broken", broken, held, "", telling=False),
-        LawRow("silent", silent, silent, 'a "quote"', telling=False),
-        LawRow("telling", broken, held, "", telling=True),
+        LawRow("held <b>", held, held, ""),
+        LawRow("broken", broken, held, ""),
+        LawRow("silent", silent, silent, 'a "quote"'),
     ]
     table = law_table(rows)
-    assert re.findall(r'font-weight:[64]00">([^<]*?) <span', table) == ["telling", "broken", "held &lt;b&gt;", "silent"]
-    assert table.count("<b>broken: 1</b>") == 2
+    assert re.findall(r'white-space:normal">([^<]*?) <span', table) == ["held &lt;b&gt;", "broken", "silent"]
+    assert table.count("<b>broken: 1</b>") == 1
     assert table.count('title="needs a &#34;quote&#34;"') == 2
+
+
+def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page() -> None:
+    crash, held = Finding(math.inf, True, "errors", "got <b>float</b>"), Finding(0.0, False, "errors")
+    told = law_told(LawRow("runs <i>", crash, held, ""), title="The law that is broken")
+    plain = re.sub("<[^>]*>", "|", told)
+    assert re.sub(r"\|+", "|", plain) == (
+        "|The law that is broken|runs &lt;i&gt; |(errors)|with the bug |crashes| · right version |held: 0|"
+    )
 
 
 def test_what_pytorch_said_stays_in_its_cell() -> None:
     crash, held = Finding(math.inf, True, "errors", "got <b>float</b>"), Finding(0.0, False, "errors")
-    table = law_table([LawRow("runs", crash, held, "", telling=True)])
+    table = law_table([LawRow("runs", crash, held, "")])
     assert "crashes: got &lt;b&gt;float&lt;/b&gt;" in table
 
 

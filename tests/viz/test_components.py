@@ -3,10 +3,19 @@
 python -m pytest tests/viz/test_components.py
 """
 
+import re
+from string import Formatter
+
 import pytest
 
+from model.language import spoken
 from viz.components import VIEWS, source
+from viz.components.words import WORDS, words
 
+MADE = {  # names that the scripts put together
+    "bar_weight", "bar_change", "weight", "change", "looks", "looked", "looks_blocked", "looked_blocked",
+    "looks_nowhere", "looked_nowhere", "head", "large",
+}  # fmt: skip
 NAMESPACE = "http://www.w3.org/2000/svg"  # a name, which nobody fetches
 
 
@@ -19,3 +28,32 @@ def test_a_view_is_one_module_that_fetches_nothing(view: str, home: str) -> None
         assert "import " not in text
     assert script.count("export function draw(element, data, onPick)") == 1
     assert script.count("export default") == (home != "page.js")
+
+
+def test_what_a_view_says_comes_with_its_packet_and_all_of_that_is_said() -> None:
+    assert set(WORDS) == set(VIEWS)
+    for view, sentences in WORDS.items():
+        script = source(*(part for part in VIEWS[view] if part != "packet.js"))
+        named = set(re.findall(r"words\.(?!py)(\w+)|data-(?:say|label)=\"(\w+)\"", script))
+        used = {name for pair in named for name in pair if name}
+        assert used <= set(sentences) | {"and", "comma"}, view
+        assert set(sentences) - used <= MADE | {"and", "comma"}, view
+
+
+def test_words_have_only_places_that_the_browser_can_fill() -> None:
+    for sentences in WORDS.values():
+        for sentence in sentences.values():
+            assert all(not form and not turned for _, _, form, turned in Formatter().parse(sentence))
+
+
+def test_the_views_of_one_page_have_the_same_words_under_the_same_names() -> None:
+    one, other = WORDS["heatmap"], WORDS["tokens"]
+    assert all(one[name] == other[name] for name in one.keys() & other.keys())
+    assert words("heatmap", "tokens") == one | other
+
+
+def test_words_are_in_the_readers_language_and_the_mask_s_name_every_mask() -> None:
+    with spoken("zh"):
+        said = words("mask")
+    assert said["blocked"] != words("mask")["blocked"]
+    assert words("mask")["mask_causal"] == "causal" != said["mask_causal"]

@@ -69,8 +69,8 @@ def test_no_marks_where_all_agrees(view: ObeyView) -> None:
     assert named_pairs(agreed) == ""
     said = re.sub("<.*?>", "", sentence(agreed))
     assert said == (
-        "It obeys its mask. Through 10 pairs that its mask closes nothing came; "
-        "through 10 of 10 pairs of two tokens that it opens something did."
+        "It obeys its mask. Through 10 pairs that its mask closes nothing came. "
+        "Through 10 of 10 pairs of two tokens that it opens something did."
     )
 
 

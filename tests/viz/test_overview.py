@@ -13,6 +13,7 @@ from model.heads.survey import blocked_thumbnail, thumbnail_size
 from model.masks import MaskSpec
 from tests.viz.packet import read, read_measures
 from viz.components import source
+from viz.components.words import words
 from viz.hatch import ink
 from viz.overview import BLOCKED, NOT_MEASURED, TITLES, overview_packet
 from viz.palette import table
@@ -27,6 +28,7 @@ class TestPacket:
         header, palette, _ = read(packet)
         assert header.pop("hatch")["lines"] == ink("causal")["lines"]
         assert (header.pop("measures"), header.pop("clear")) == ([], 0.5)
+        assert header.pop("words") == words("overview")
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2, "numbers": [0, 1]}
         assert palette.tobytes() == table(255)
 
@@ -54,7 +56,7 @@ class TestPacket:
         packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=0, head=0, measures=measures)
         header, _, pixels = read(packet)
         assert pixels.shape == (2, 3, 5, 7)
-        assert header["measures"] == [{"title": "induction", "tag": "I"}]
+        assert header["measures"] == [{"name": "induction", "title": "induction", "tag": "I"}]
         np.testing.assert_allclose(read_measures(packet)["induction"], shares, atol=1e-5)
 
     def test_weights_a_little_beyond_0_and_1_are_the_ends_of_the_scale(self) -> None:
@@ -98,5 +100,6 @@ class TestComponent:
         assert "getUint32(0, true)" in source("packet.js")
 
     def test_it_names_itself_before_its_data_comes(self) -> None:
-        assert 'aria-label="' in source("overview.js")  # put there at once, before the packet is unpacked
+        assert 'data-label="name"' in source("overview.js")  # which its header has, read before the rest is unpacked
+        assert "name" in words("overview")
         assert 'tabindex="0"' in source("overview.js")

@@ -9,23 +9,24 @@ import streamlit as st
 from model import catalog
 from model.base import Model
 from model.heads.ablation import Head, HeadsOff, Way
+from model.language import N_, say
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from ui import choices, controls, link, run_view
 
-WAYS = {"zero": "zero", "mean": "mean of the text", "mask": "another mask"}
+WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
 IN_WORDS = {
-    "zero": "output set to 0",
-    "mean": "output set to its mean over this text",
-    "mask": "seeing {}",
+    "zero": N_("output set to 0"),
+    "mean": N_("output set to its mean over this text"),
+    "mask": N_("seeing {what}"),
 }
 MASKS = {
-    "itself": "the token itself alone",
-    "near": "the last four tokens alone",
-    "not_first": "all but the first token",
-    "ahead": "later tokens too",
+    "itself": N_("the token itself alone"),
+    "near": N_("the last four tokens alone"),
+    "not_first": N_("all but the first token"),
+    "ahead": N_("later tokens too"),
 }
-HELP = (
+HELP = N_(
     "Zero: the head adds nothing. Mean: at every token it adds what it adds on average over this text, so that only "
     "what differs from token to token is lost; tokens that come later are part of that mean. Another mask: this head "
     "alone looks under another mask than the rest."
@@ -58,22 +59,22 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     offered = [(layer, head) for layer in range(layers) for head in range(heads)]
     names = run_view.layer_names(model, attention)
     st.multiselect(
-        "Heads off", offered, key="heads_chosen", on_change=_take, placeholder="none", max_selections=MOST_OFF,
-        format_func=lambda one: f"{names[one[0]]} H{one[1]}",
+        say("Heads off"), offered, key="heads_chosen", on_change=_take, placeholder=say("none"),
+        max_selections=MOST_OFF, format_func=lambda one: f"{names[one[0]]} H{one[1]}",
     )  # fmt: skip
     return tuple(st.session_state.heads_chosen)
 
 
 def choose_way(spec: MaskSpec) -> tuple[Way, MaskSpec | None]:
     """What "off" means: the way, and the heads' own mask where that is the way. spec: the masks of all others."""
-    st.segmented_control("Off means", list(WAYS), format_func=WAYS.__getitem__, key="way_off", required=True,
-                         help=HELP, width="content")  # fmt: skip
+    st.segmented_control(say("Off means"), list(WAYS), format_func=lambda way: say(WAYS[way]), key="way_off",
+                         required=True, help=say(HELP), width="content")  # fmt: skip
     if st.session_state.way_off != "mask":
         return st.session_state.way_off, None
     offered = [name for name in MASKS if name != "ahead" or spec.causal]
     if st.session_state.mask_off not in offered:
         st.session_state.mask_off = offered[0]
-    st.selectbox("These heads see", offered, format_func=MASKS.__getitem__, key="mask_off")
+    st.selectbox(say("These heads see"), offered, format_func=lambda name: say(MASKS[name]), key="mask_off")
     return "mask", own_mask(st.session_state.mask_off, spec)
 
 
@@ -89,7 +90,7 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
 
 def in_words(off: HeadsOff) -> str:
     """What "off" means here."""
-    return IN_WORDS[off.way].format(MASKS[st.session_state.mask_off])
+    return say(IN_WORDS[off.way], what=say(MASKS[st.session_state.mask_off]))
 
 
 def read(written: str) -> list[Head]:

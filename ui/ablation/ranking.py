@@ -7,6 +7,7 @@ import streamlit as st
 
 from model.heads.ablation import HeadsOff, layer_effects
 from model.jobs.job import ModelRef
+from model.language import say
 from model.text import TokenBatch
 from ui import page, results
 from ui.ablation import choosing
@@ -18,7 +19,7 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     """The button; once it is pressed, how far it is, then the picture and the table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
-        label = "Stop ranking" if on else "Rank all heads by their effect on this prediction"
+        label = say("Stop ranking") if on else say("Rank all heads by their effect on this prediction")
         icon = ":material/stop_circle:" if on else ":material/leaderboard:"
         st.button(label, key="rank", icon=icon, on_click=lambda: st.session_state.update(ranking=not on))
         first_place = st.container(width="content")
@@ -29,7 +30,9 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     picture, table = left.empty(), right.empty()
     effects = np.full((len(names), heads), np.nan, np.float32)
     for layer in range(len(names)):
-        progress.progress(layer / len(names), f"{names[layer]}: {layer * heads} of {effects.size} heads measured")
+        so_far = say("{layer}: {measured} of {count} heads measured", layer=names[layer], measured=layer * heads,
+                     count=effects.size)  # fmt: skip
+        progress.progress(layer / len(names), so_far)
         asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
         effects[layer] = results.ask(layer_effects, *asked).effects
     progress.empty()
@@ -39,5 +42,5 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
                          alt=effects_alt(view))  # fmt: skip
     table.html(effects_table(view))
     strongest = view.ranked()[0]
-    first_place.button(f"Turn {view.name(*strongest)} off", key="turn_first", icon=":material/power_settings_new:",
-                       on_click=choosing.turn_off, args=([strongest],))  # fmt: skip
+    first_place.button(say("Turn {head} off", head=view.name(*strongest)), key="turn_first", args=([strongest],),
+                       icon=":material/power_settings_new:", on_click=choosing.turn_off)  # fmt: skip

@@ -12,18 +12,12 @@ from model.bug_clinic.evidence import PLAIN
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.lines import ADDED, MOST_ROWS, MOST_TOKENS, Text, masks_for, prepared, targets_for
 from model.bug_clinic.modules import stretch
+from model.language import N_, say, say_count
 from ui import choices, controls, link, run_view
 from ui.explain import title_of
 from ui.run_view import RunView
 
-STYLE = """
-<style>
-  @media (max-width: 640px) {
-    .st-key-bugs [role="radiogroup"] { max-height: 9.5rem; overflow-y: auto; flex-wrap: nowrap; }
-  }
-</style>
-"""  # on a phone the list would push the picture off the screen
-MODES = {"all": "All bugs", "spot": "Spot the bug"}
+MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
 
 class ClinicLink(link.TextLink):
@@ -63,12 +57,12 @@ def share_puzzle(number: int) -> None:
         model=controls.wanted() or "story", bug=BUGS[0].key, layer=None, head=None, puzzle=number,
         text=st.session_state.text,
     )  # fmt: skip
-    with st.popover("Link to this puzzle", icon=":material/link:"):
+    with st.popover(say("Link to this puzzle"), icon=":material/link:"):
         if asked.fits():
-            st.caption("Whoever opens it gets this very puzzle, and can read your text.")
+            st.caption(say("Whoever opens it gets this very puzzle, and can read your text."))
             st.code(asked.address(), language=None, wrap_lines=True)
         else:
-            st.caption("This text is too long for a link. Shorten it to share the puzzle.")
+            st.caption(say("This text is too long for a link. Shorten it to share the puzzle."))
 
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
@@ -83,7 +77,7 @@ def say_notes(model: Model, text: Text) -> None:
     if len(found) == 1:
         st.caption(found[0])
     elif found:
-        with st.expander(f"{found[0]} (+ {len(found) - 1} more)"):
+        with st.expander(say("{first} (+ {count} more)", first=found[0], count=len(found) - 1)):
             for note in found[1:]:
                 st.caption(note)
 
@@ -92,38 +86,52 @@ def notes(model: Model, text: Text) -> list[str]:
     """A sentence for everything that is not as the reader typed it."""
     found = []
     if text.added:
-        row, others = len(text.lines), "yours gets" if len(text.lines) == 2 else "the others get"
-        found.append(f"Row {row} was added: your first line and “{ADDED}” It is longer, so that {others} padding.")
+        row, others = len(text.lines), len(text.lines) - 1
+        found.append(say_count(
+            "Row {row} was added: your first line and “{added}” It is longer, so that yours gets padding.",
+            "Row {row} was added: your first line and “{added}” It is longer, so that the others get padding.",
+            others, row=row, added=ADDED,
+        ))  # fmt: skip
     if text.left_out:
-        found.append(f"This page reads {MOST_ROWS} lines; {text.left_out:,} more are left out.")
+        found.append(say_count(
+            "This page reads {most} lines; {count} more is left out.",
+            "This page reads {most} lines; {count} more are left out.", text.left_out, most=MOST_ROWS,
+        ))  # fmt: skip
     if text.cut:
-        lines = "line is" if text.cut == 1 else "lines are"
-        found.append(f"{text.cut} {lines} cut: this page reads the first {MOST_TOKENS} tokens of each.")
+        found.append(say_count(
+            "{count} line is cut: this page reads the first {most} tokens of each.",
+            "{count} lines are cut: this page reads the first {most} tokens of each.", text.cut, most=MOST_TOKENS,
+        ))  # fmt: skip
     if not model.standard.causal and masks_for(model).causal:
-        found.append(f"{title_of(model)} has no causal mask; here it is given one, for most bugs are about it.")
+        found.append(say("{model} has no causal mask; here it is given one, for most bugs are about it.",
+                         model=title_of(model)))  # fmt: skip
     if model.kind == "encoder-decoder":
-        found.append("Shown is the decoder's attention to its own text: your lines, given to it as the target.")
+        found.append(say("Shown is the decoder's attention to its own text: your lines, given to it as the target."))
     return found
 
 
 def choose_mode() -> str:
     """All bugs, or the game."""
     with st.container(horizontal=True, horizontal_alignment="right"):
-        st.segmented_control("Mode", list(MODES), format_func=MODES.__getitem__, key="mode", required=True,
-                             label_visibility="collapsed", width="content")  # fmt: skip
+        st.segmented_control(say("Mode"), list(MODES), format_func=lambda key: say(MODES[key]), key="mode",
+                             required=True, label_visibility="collapsed", width="content")  # fmt: skip
     return st.session_state.mode
 
 
 def choose_bug() -> Bug:
     """One of them all, and of those that have several forms, which."""
-    with st.container(key="bugs"):
-        st.radio("Bug", TITLES, format_func=lambda title: f"{TITLES.index(title) + 1} · {title}", key="bug_title")
-    variants = {bug.key: bug.variant for bug in BUGS if bug.title == st.session_state.bug_title}
-    if st.session_state.bug not in variants:
-        st.session_state.bug = next(iter(variants))
-    if len(variants) > 1:
-        st.selectbox("Which way", list(variants), format_func=variants.__getitem__, key="bug")
+    with st.container(horizontal=True):
+        st.selectbox(say("Bug"), TITLES, format_func=_numbered, key="bug_title")
+        variants = {bug.key: bug.variant for bug in BUGS if bug.title == st.session_state.bug_title}
+        if st.session_state.bug not in variants:
+            st.session_state.bug = next(iter(variants))
+        if len(variants) > 1:
+            st.selectbox(say("Which way"), list(variants), format_func=lambda key: say(variants[key]), key="bug")
     return BY_KEY[st.session_state.bug]
+
+
+def _numbered(title: str) -> str:
+    return f"{TITLES.index(title) + 1} · {say(title)}"
 
 
 def layer_of(now: RunView) -> int:
@@ -174,5 +182,5 @@ def choose_side(found: Examination) -> bool:
     """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
     if not found.is_seen():
         return False
-    st.toggle("Bug on", key="bug_on", help="Off: the right version alone.")
+    st.toggle(say("Bug on"), key="bug_on", help=say("Off: the right version alone."))
     return st.session_state.bug_on

@@ -8,16 +8,18 @@ from model.attention import AttentionStages
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.modules import part_at
+from model.language import say
 from ui import explain, page
 from ui.drawn import drawn
 from ui.head import show as show_figure
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import bug_figure
 from viz.head import head_figure, head_range
+from viz.html import tag
 from viz.room import WIDE
 from viz.view import HeadView
 
-ABOVE = 270  # pixels of what stands over the picture
+ABOVE = 275  # pixels of what stands over the picture
 
 
 def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, head: int) -> HeadView:
@@ -44,7 +46,7 @@ def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, o
     """The head with the bug where it is on, and right; and how to read them."""
     right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, found.right, layer, head))
     if not found.is_seen() or found.wrong is None:
-        draw_alone(right, "the right version")
+        draw_alone(right, _alt_of_right(right))
         say_key([right])
         return
     if not on:
@@ -74,20 +76,23 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
     """
     dark = page.is_dark()
     if wrong is None:
-        figure, alt = drawn(head_figure, right, dark=dark, wide=WIDE), f"Heatmap of the right version: {_size(right)}."
+        figure, alt = drawn(head_figure, right, dark=dark, wide=WIDE), _alt_of_right(right)
     elif wrong.queries != right.queries:  # rows that mean something else cannot be compared cell by cell
-        draw_alone(wrong)
+        draw_alone(wrong, alt_with_a_bug(wrong))
         return
     else:
         figure = drawn(bug_figure, wrong, right, dark=dark, nan=nan)
         most = float(np.abs(wrong.weights - right.weights).max())
-        alt = f"Heatmaps with the bug, right, and their difference: {_size(right)}; a weight changes by {most:.2f}."
+        alt = say(
+            "Heatmaps with the bug, right, and their difference: {queries} queries by {keys} keys; a weight changes by "
+            "{most:.2f}.",
+            **_size(right), most=most,
+        )  # fmt: skip
     show_figure(figure, alt, room="pair", above=ABOVE, on_pick=None)
 
 
-def draw_alone(shown: HeadView, what: str = "a bug") -> None:
+def draw_alone(shown: HeadView, alt: str) -> None:
     """A heatmap beside which no other will stand."""
-    alt = f"Heatmap of {what}: {_size(shown)}. The largest weight is {shown.weights.max():.2f}."
     show_figure(drawn(head_figure, shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
 
 
@@ -95,14 +100,26 @@ def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None
     """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
     said = [drawn(explain.key, shown, head_range(*shown))]
     if nan:
-        said.append('<p class="key">With the bug, a row with nothing to look at holds NaN.</p>')
+        said.append(tag("p", say("With the bug, a row with nothing to look at holds NaN."), class_="key"))
     if parts:
-        said.append(
-            f'<p class="key">“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each '
-            "head.</p>"
+        of_parts = say(
+            "“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each head.", parts=parts
         )
+        said.append(tag("p", of_parts, class_="key"))
     st.html("".join(said))
 
 
-def _size(view: HeadView) -> str:
-    return f"{view.weights.shape[0]} queries by {view.weights.shape[1]} keys"
+def alt_with_a_bug(shown: HeadView) -> str:
+    """In words, a heatmap whose bug is not named."""
+    return say("Heatmap with a bug: {queries} queries by {keys} keys. The largest weight is {most:.2f}.",
+               **_size(shown), most=shown.weights.max())  # fmt: skip
+
+
+def _alt_of_right(shown: HeadView) -> str:
+    return say("Heatmap of the right version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.",
+               **_size(shown), most=shown.weights.max())  # fmt: skip
+
+
+def _size(view: HeadView) -> dict[str, int]:
+    queries, keys = view.weights.shape
+    return {"queries": queries, "keys": keys}

@@ -10,6 +10,7 @@ from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BY_KEY
 from model.bug_clinic.evidence import Difference, difference
 from model.bug_clinic.spot import Puzzle, following, puzzle, stages_of
+from model.language import say
 from ui import results
 from ui.bug_clinic import choose, drawing, words
 from ui.run_view import RunView, shape_of
@@ -52,21 +53,23 @@ def play(now: RunView, asked: Puzzle) -> None:
             drawing.draw(shown, right)
             drawing.say_key([shown] if parts else [shown, right], parts=parts)
         else:  # the names of what a row is would be the answer
-            drawing.draw_alone(drawing.view(now, None, stages[bug.key], asked.layer, asked.head))
+            unnamed = drawing.view(now, None, stages[bug.key], asked.layer, asked.head)
+            drawing.draw_alone(unnamed, drawing.alt_with_a_bug(unnamed))
             drawing.say_key([shown])
     with left:
-        st.markdown(f"**Which bug is this?** Layer {asked.layer}, head {asked.head} of your text, with one bug in it.")
+        st.markdown(say("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.",
+                        layer=asked.layer, head=asked.head))  # fmt: skip
         for place, key in enumerate(asked.candidates):
             _candidate(key, place, bug, state)
         if state["answer"]:
             _explain(now, asked, stages, state["answer"])
         elif state["hint"]:
-            st.info(bug.hint)
+            st.info(say(bug.hint))
         with st.container(horizontal=True, vertical_alignment="center"):
             if not state["answer"] and not state["hint"]:
-                st.button("Hint", key="hint", icon=":material/lightbulb:", on_click=_give_hint)
-            st.button("Another", key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
-            st.caption(f"{state['right']} of {state['of']} right")
+                st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=_give_hint)
+            st.button(say("Another"), key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
+            st.caption(say("{right} of {all} right", right=state["right"], all=state["of"]))
         choose.share_puzzle(asked.number)
 
 
@@ -81,17 +84,18 @@ def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str) -> None:
     """The verdict, why the chosen one is not it, and what gives the right one away."""
-    bug = BY_KEY[asked.bug]
+    bug, here = BY_KEY[asked.bug], say("here")
     if answer == bug.key:
-        st.success(f"Right: {bug.name}.", icon=":material/check:")
+        st.success(say("Right: {bug}.", bug=bug.name), icon=":material/check:")
     else:
-        apart = _apart(now, asked, stages, answer)
-        st.error(f"No: it is {bug.name}.", icon=":material/close:")
-        st.markdown(f"Why not *{BY_KEY[answer].name}*: {told_apart(apart, 'with that bug', 'here')}")
-    st.markdown(f"What gives it away: {told_apart(_apart(now, asked, stages, ''), 'in the right version', 'here')}")
-    st.markdown(bug.signs)
+        apart = told_apart(_apart(now, asked, stages, answer), say("with that bug"), here)
+        st.error(say("No: it is {bug}.", bug=bug.name), icon=":material/close:")
+        st.markdown(say("Why not *{bug}*: {difference}", bug=BY_KEY[answer].name, difference=apart))
+    apart = told_apart(_apart(now, asked, stages, ""), say("in the right version"), here)
+    st.markdown(say("What gives it away: {difference}", difference=apart))
+    st.markdown(say(bug.signs))
     st.code(words.code(bug), language="diff", wrap_lines=True)
-    st.button("See it among all bugs", key="see", on_click=_see, args=(bug, asked))
+    st.button(say("See it among all bugs"), key="see", on_click=_see, args=(bug, asked))
 
 
 def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> Difference:

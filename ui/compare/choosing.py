@@ -7,13 +7,18 @@ import streamlit as st
 
 from model import catalog
 from model.base import Model, TokenizedText
+from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
 from ui import choices, controls, link, models, query, run_view
 from ui.explain import title_of
 from ui.run_view import RunView
+from viz.masks import mask_name
 
-DIFFERS = {"masks": "other masks", "text": "another text", "model": "another model"}
-OTHER_TEXT = "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, and Peter blew his silver"
+DIFFERS = {"masks": N_("other masks"), "text": N_("another text"), "model": N_("another model")}
+OTHER_TEXT = (
+    "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, "  # not shown: a model's to read
+    "and Peter blew his silver"
+)
 
 
 class CompareLink(link.View):
@@ -44,8 +49,8 @@ def restore() -> None:
 
 def choose_differs() -> str:
     """In what B is another than A."""
-    st.segmented_control("B has", list(DIFFERS), format_func=DIFFERS.__getitem__, key="differs", required=True,
-                         width="content")  # fmt: skip
+    st.segmented_control(say("B has"), list(DIFFERS), format_func=lambda one: say(DIFFERS[one]), key="differs",
+                         required=True, width="content")  # fmt: skip
     return st.session_state.differs
 
 
@@ -60,20 +65,22 @@ def choose_model() -> Model:
     if not settings.models and name not in offered:
         offered.append(name)
     st.session_state.b_chosen = name if name in offered else offered[0]
-    st.selectbox("B's model", offered, key="b_chosen", accept_new_options=not settings.models,
+    st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
                  on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
     if models.loaded().find(name) is None and catalog.download_size(name, settings):
-        raise ValueError(f"{name} is not on this machine: choose it as the model on the left first, to download it")
+        raise ValueError(
+            say("{model} is not on this machine: choose it as the model on the left first, to download it", model=name)
+        )
     return models.get(name)
 
 
 def choose_text(model: Model) -> TokenizedText:
     """B's text, one row. Raises ValueError for none."""
-    st.text_area("B's text", key="b_text", height=68)
+    st.text_area(say("B's text"), key="b_text", height=68)
     line = next((line for line in controls.read(st.session_state.b_text).splitlines() if line.strip()), "")
     if not line:
-        raise ValueError("expected a text for B, got none")
+        raise ValueError(say("expected a text for B, got none"))
     return run_view.tokenize(model, line, "left", None)
 
 
@@ -84,7 +91,9 @@ def choose_masks(model: Model) -> MaskSpec:
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
     for name in names:
         st.session_state[f"b_{name}"] = standard[name] != (name in switched)
-        st.toggle(f"B: {name}", key=f"b_{name}", on_change=_take, args=(standard,), width="content")
+        st.toggle(
+            say("B: {mask}", mask=mask_name(name)), key=f"b_{name}", on_change=_take, args=(standard,), width="content"
+        )
     chosen: dict[str, Any] = {name: st.session_state[f"b_{name}"] for name in names}
     return replace(model.standard, **chosen)
 

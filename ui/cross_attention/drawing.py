@@ -1,17 +1,19 @@
 """The pieces of the Cross-attention page, each drawn from what was run."""
 
 import math
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
 import streamlit as st
 
-from model.base import Model
+from model.base import Model, TokenizedText
 from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.cross_attention.days import HELD_OUT_DAYS
 from model.cross_attention.reading import read
 from model.cross_attention.written_dates import SHAPES
+from model.language import N_, say
 from model.masks import MaskSpec
 from ui import explain, page
 from ui import head as head_picture
@@ -22,44 +24,59 @@ from ui.cross_attention.runs import Part
 from ui.drawn import drawn
 from ui.markdown import escaped
 from ui.run_view import RunView
+from viz.cross_attention import breaks
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip
-from viz.cross_attention.words import RULES, Answer, Breaks, breaks_table, breaks_words, judgement, step_words
+from viz.cross_attention.breaks import Shares
+from viz.cross_attention.words import Answer, judgement, step_words
 from viz.cross_attention.words import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import loss_figure, next_token_table
 
 TITLES = {
-    "cross": "Cross: the output looks at the source",
-    "encoder": "Encoder: the source looks at itself",
-    "decoder": "Decoder: the output looks at what is written",
+    "cross": N_("Cross: the output looks at the source"),
+    "encoder": N_("Encoder: the source looks at itself"),
+    "decoder": N_("Decoder: the output looks at what is written"),
 }
+PARTS = {"cross": N_("cross"), "encoder": N_("encoder"), "decoder": N_("decoder")}  # as a head is called
 READING = {
-    "cross": "A row is the token just read, and it writes the next one: the start token's row writes the first.",
-    "encoder": "Every row may look at the whole source, later tokens too.",
-    "decoder": "A row may look at itself and at what stands before it; without the causal mask, also at the tokens "
-    "that it is still to write.",
+    "cross": N_("A row is the token just read, and it writes the next one: the start token's row writes the first."),
+    "encoder": N_("Every row may look at the whole source, later tokens too."),
+    "decoder": N_(
+        "A row may look at itself and at what stands before it; without the causal mask, also at the tokens that it is "
+        "still to write."
+    ),
 }
 MASKS = {  # of the table, in its order
-    "standard masks": MaskSpec(),
-    "without the padding mask": MaskSpec(padding=False),
-    "without the causal mask": MaskSpec(causal=False),
-    "without both masks": MaskSpec(causal=False, padding=False),
+    N_("standard masks"): MaskSpec(),
+    N_("without the padding mask"): MaskSpec(padding=False),
+    N_("without the causal mask"): MaskSpec(causal=False),
+    N_("without both masks"): MaskSpec(causal=False, padding=False),
 }
 
 
 def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
     """A sentence for everything that the reader should know of the batch."""
-    found = [note for note in explain.limits(model, lines.reading) if not lines.ours or "row 2" not in note]
+    found = explain.limits(model, _of_the_reader(lines))
     source = lines.reading.batch.source
     assert source is not None
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
-        found.append(f"In the batch beside your line, so that there is padding ({PADDING_SIGN}): “{beside}” (ours).")
+        words = say("In the batch beside your line, so that there is padding ({sign}): “{beside}” (ours).")
+        found.append(words.format(sign=PADDING_SIGN, beside=beside))
     if bool(source.keep[row].all()):
-        found.append("This row is the longest of its batch: it has no padding, and the padding mask changes nothing.")
+        found.append(
+            say("This row is the longest of its batch: it has no padding, and the padding mask changes nothing.")
+        )
     if isinstance(model, DatesModel) and bool((source.ids[row] == UNKNOWN).any()):
-        found.append("The model has no token for some of these characters: it reads \\<unknown\\> in their place.")
+        found.append(say("The model has no token for some of these characters: it reads \\<unknown\\> in their place."))
     return found
+
+
+def _of_the_reader(lines: Lines) -> TokenizedText:
+    """The reading as though nothing of our lines were cut: nobody needs to know."""
+    batch, count = lines.reading.batch, len(lines.readers)
+    own = [replace(one, cut=one.cut[:count]) for one in (batch, batch.source) if one is not None]
+    return replace(lines.reading, batch=replace(own[0], source=own[1] if own[1:] else None))
 
 
 def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, now: RunView) -> str:
@@ -82,7 +99,11 @@ def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer
         day=read_iso(wrote),
         chance=math.prod(standard.probabilities[row]),
         least=chances[least],
-        at=f"{wrote[least : least + 1] or 'the end'} (character {least + 1})",
+        at=say(
+            "{character} (character {number})",
+            character=wrote[least : least + 1] or say("the end"),
+            number=least + 1,
+        ),
         lifted=lifted,
         now=now,
         now_day=read_iso(now),
@@ -110,8 +131,11 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
         figure = drawn(alignment_figure, found)
         st.plotly_chart(figure, key="alignment", config=page.CHART, alt=drawn(alignment_alt, found))
         st.caption(
-            f"Above, the chosen step's row over the source. Below, lines as opaque as the weight is large, the "
-            f"{LINES_A_STEP} heaviest of each step, the chosen step's in red."
+            say(
+                "Above, the chosen step's row over the source. Below, lines as opaque as the weight is large, the "
+                "{count} heaviest of each step, the chosen step's in red.",
+                count=LINES_A_STEP,
+            )
         )
     position = standard.queries.start + step
     some = (runs.candidates(part.now, position), runs.candidates(part.standard, position))
@@ -129,20 +153,20 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
 
 def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, standard: RunView) -> None:
     """Every choice of masks, measured."""
-    st.markdown("#### What breaks when a mask is lifted")
+    st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
-    st.html(drawn(breaks_table, rows, _name_of(spec), runs.SAMPLE) + drawn(breaks_words, *rows[:3]))
-    with st.expander("What the model reads, and the rules where people disagree"):
-        st.markdown(RULES.format(shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
+    st.html(drawn(breaks.table, rows, _name_of(spec), runs.SAMPLE) + drawn(breaks.words, *rows[:3]))
+    with st.expander(say("What the model reads, and the rules where people disagree")):
+        st.markdown(say(breaks.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 
-def _breaks(model: DatesModel, lines: Lines, row: int) -> list[Breaks]:
+def _breaks(model: DatesModel, lines: Lines, row: int) -> list[Shares]:
     """Of every choice of masks."""
     meant, rows = _meant(model, lines, row), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
         judged = judgement(meant, wrote, read_iso(wrote))
-        rows.append(Breaks(name, wrote, judged, found.exact, found.characters, found.probability))
+        rows.append(Shares(name, wrote, judged, found.exact, found.characters, found.probability))
     return rows
 
 
@@ -168,9 +192,9 @@ def _name_of(spec: MaskSpec) -> str:
 
 
 def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> None:
-    st.markdown(f"#### {TITLES[part]}")  # the cross-attention's head is chosen above, at the alignment
+    st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
-    name = f"{part} L{layer} " + ("mean of heads" if head is None else f"H{head}")
+    name = f"{say(PARTS[part])} L{layer} " + (say("mean of heads") if head is None else f"H{head}")
     now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape
@@ -182,4 +206,4 @@ def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> Non
     begin = parts[part].now.run.queries.real(parts[part].now.row).start
     on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
-    st.html(f'<p class="key">{READING[part]}</p>' + drawn(explain.key, [shown_view], head_range(shown_view)))
+    st.html(f'<p class="key">{say(READING[part])}</p>' + drawn(explain.key, [shown_view], head_range(shown_view)))

@@ -9,32 +9,37 @@ from pydantic import ConfigDict
 
 from model.base import Model, TokenizedText
 from model.cross_attention.dates import DatesModel
+from model.language import N_, say
 from model.masks import MaskSpec
 from model.text import rows_of
 from ui import choices, controls, explain, models, run_view
 from ui.link import TextLink, Whole, at_most
 
-FIRST = "the 3rd of March 2021"
-LONGER = (  # the lines that can stand beside the reader's, each about ten characters longer
+FIRST = "3 Mar 2021"
+LONGER = (  # the lines that can stand beside the reader's, each about five characters longer
     "17 May 2014",
+    "Wed, 7 May 2014",
     "Wednesday 7 May 2014",
-    "the twenty-first of June, 1987",
-    "Saturday, the 14th of September, 1963",
-    "Wednesday, the twenty-third of September, 1998",
-    "Wednesday, the twenty-third day of September, in the year 1998",
+    "Thursday, 17 January 2008",
+    "the twenty-first of June, 1987",  # not shown in other languages
+    "Saturday, the 14th of September, 1963",  # not shown in other languages
+    "Wednesday, the fourteenth of August, 1963",  # not shown in other languages
+    "Wednesday, the twenty-third of September, 1998",  # not shown in other languages
+    "Wednesday, the twenty-third day of September, 1998",  # not shown in other languages
+    "Wednesday, the twenty-third day of September, in the year 1998",  # not shown in other languages
 )
-MORE = 20  # characters of padding that the reader's line gets at first, where there is a line so long
+MORE = 5  # characters of padding, or words, that the reader's line gets at first: few enough to be looked at one by one
 EXAMPLES = {
-    "In a sentence, with the time": "I was born on 14 February 1968, at 5:40 pm.",
-    "Two readings: day or month first?": "3/4/97",
-    "The month first, for no day could be": "12/25/2020",
-    "In capitals, with spaces and a typing error": "  29   FEBUARY   2024 ",
-    "A day that is not there": "31 February 2021",
-    "No date at all": "a dozen red apples",
+    N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
+    N_("Two readings: day or month first?"): "3/4/97",
+    N_("The month first, for no day could be"): "12/25/2020",
+    N_("In capitals, with spaces and a typing error"): "  29   FEBUARY   2024 ",
+    N_("A day that is not there"): "31 February 2021",
+    N_("No date at all"): "a dozen red apples",  # not shown in other languages
 }
 MEAN: Literal["mean"] = "mean"
 PARTS = ("cross", "encoder", "decoder")
-SHOWN = {"now": "these masks", "standard": "standard masks", "change": "change"}
+SHOWN = {"now": N_("these masks"), "standard": N_("standard masks"), "change": N_("change")}
 Head = Whole | Literal["mean"]
 
 
@@ -97,11 +102,17 @@ def model_of(chosen: Model) -> Model:
 
 def instead_of(chosen: Model) -> str:
     """Why another model is shown than the chosen one."""
-    return (
-        f"{explain.title_of(chosen)} is {'an' if chosen.kind == 'encoder' else 'a'} {chosen.kind}: it has no source to "
-        "look at, so this page shows the dates model, which ships with it. Under *Another model…* an encoder-decoder "
-        "of the hub (T5, BART, Marian) gets the same views."
-    )
+    if chosen.kind == "encoder":
+        why = say(
+            "{model} is an encoder: it has no source to look at, so this page shows the dates model, which ships with "
+            "it. Under *Another model…* an encoder-decoder of the hub (T5, BART, Marian) gets the same views."
+        )
+    else:
+        why = say(
+            "{model} is a decoder: it has no source to look at, so this page shows the dates model, which ships with "
+            "it. Under *Another model…* an encoder-decoder of the hub (T5, BART, Marian) gets the same views."
+        )
+    return why.format(model=explain.title_of(chosen))
 
 
 @dataclass(frozen=True)
@@ -120,9 +131,9 @@ def choose_texts(model: Model) -> tuple[str, list[str] | None]:
     """The text, one row a line; and the targets, of models whose targets the reader may type."""
     if not isinstance(model, DatesModel):
         return controls.choose_text(), controls.choose_target(model)
-    st.text_area("A date in English, one a line", key="date_text", height=100)
-    st.selectbox("Examples", EXAMPLES, index=None, key="date_example", placeholder="Examples",
-                 label_visibility="collapsed", on_change=_take_example)  # fmt: skip
+    st.text_area(say("A date in English, one a line"), key="date_text", height=100)
+    st.selectbox(say("Examples"), EXAMPLES, index=None, key="date_example", placeholder=say("Examples"),
+                 format_func=say, label_visibility="collapsed", on_change=_take_example)  # fmt: skip
     return controls.read(st.session_state.date_text), None
 
 
@@ -132,12 +143,12 @@ def choose_beside(model: Model, text: str) -> str | None:
     if left_out:
         return None
     if not isinstance(model, DatesModel):
-        return f"{rows[0]} {rows[0]}"
+        return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
     if st.session_state.cross_beside is None:
         st.session_state.cross_beside = _long_enough(text)
-    st.selectbox("The line beside it in the batch (ours)", LONGER, key="cross_beside",
-                 format_func=lambda line: f"{line} ({len(line)} characters)",
-                 help="The shorter line of the two is padded to the length of the longer one.")  # fmt: skip
+    st.selectbox(say("The line beside it in the batch (ours)"), LONGER, key="cross_beside",
+                 format_func=lambda line: say("{line} ({count} characters)", line=line, count=len(line)),
+                 help=say("The shorter line of the two is padded to the length of the longer one."))  # fmt: skip
     return st.session_state.cross_beside
 
 
@@ -155,7 +166,7 @@ def choose_row(lines: Lines) -> int:
     count = len(lines.readers)
     _within("cross_row", 1, count)
     if count > 1:
-        st.selectbox("Row", range(1, count + 1), key="cross_row",
+        st.selectbox(say("Row"), range(1, count + 1), key="cross_row",
                      format_func=lambda number: f"{number}: {lines.readers[number - 1][:40]}")  # fmt: skip
     return st.session_state.cross_row - 1
 
@@ -163,10 +174,10 @@ def choose_row(lines: Lines) -> int:
 def choose_masks(model: Model) -> MaskSpec:
     """The two switches of this page."""
     with st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-        st.toggle("Causal (decoder)", key="cross_causal", width="content",
-                  help="On: no token of the output sees a later one.")  # fmt: skip
-        st.toggle("Padding (source)", key="cross_padding", width="content",
-                  help="On: nobody looks at the padding that evens out a short source.")  # fmt: skip
+        st.toggle(say("Causal (decoder)"), key="cross_causal", width="content",
+                  help=say("On: no token of the output sees a later one."))  # fmt: skip
+        st.toggle(say("Padding (source)"), key="cross_padding", width="content",
+                  help=say("On: nobody looks at the padding that evens out a short source."))  # fmt: skip
     return replace(model.standard, causal=st.session_state.cross_causal, padding=st.session_state.cross_padding)
 
 
@@ -178,10 +189,10 @@ def choose_head(model: Model, part: str) -> tuple[int, int | None]:
     offered = [MEAN, *range(heads)]
     if st.session_state[head_key] not in offered:
         st.session_state[head_key] = MEAN
-    name: Callable[[Any], str] = lambda head: "mean of heads" if head == MEAN else str(head)  # noqa: E731
+    name: Callable[[Any], str] = lambda head: say("mean of heads") if head == MEAN else str(head)  # noqa: E731
     with st.container(horizontal=True, wrap=False):
-        st.selectbox("Layer", range(layers), key=layer_key)
-        st.selectbox("Head", offered, key=head_key, format_func=name)
+        st.selectbox(say("Layer"), range(layers), key=layer_key)
+        st.selectbox(say("Head"), offered, key=head_key, format_func=name)
     return chosen_head(part)
 
 
@@ -195,9 +206,9 @@ def choose_step(outputs: list[str]) -> int:
     """Which of the written tokens to look at, from 0."""
     _within("cross_step", 0, len(outputs) - 1)
     if len(outputs) > 1:
-        st.select_slider("The step to look at", range(len(outputs)), key="cross_step",
+        st.select_slider(say("The step to look at"), range(len(outputs)), key="cross_step",
                          format_func=lambda step: f"{step + 1}: {outputs[step]}",
-                         help="Each step writes one token, and looks at the source to do so.")  # fmt: skip
+                         help=say("Each step writes one token, and looks at the source to do so."))  # fmt: skip
     return st.session_state.cross_step
 
 
@@ -210,8 +221,8 @@ def choose_shown(changed: bool) -> str:
     """Which weights the heatmaps show, where masks are lifted."""
     if not changed:
         return "now"
-    st.segmented_control("The heatmaps under", list(SHOWN), format_func=SHOWN.__getitem__, key="cross_shown",
-                         required=True)  # fmt: skip
+    st.segmented_control(say("The heatmaps under"), list(SHOWN), format_func=lambda name: say(SHOWN[name]),
+                         key="cross_shown", required=True)  # fmt: skip
     return st.session_state.cross_shown
 
 

@@ -41,7 +41,7 @@ def view(found: RunView, layer: int, head: int | None) -> HeadView:
 
     Remembered, as all that is made here of answers.
     """
-    return found.kept(("signed head", layer, head), lambda: _view(found, layer, head))
+    return found.kept(("signed head", layer, head), lambda: _view(found, layer, head))  # not shown
 
 
 def _view(found: RunView, layer: int, head: int | None) -> HeadView:

@@ -6,16 +6,20 @@ from typing import Any
 
 import streamlit as st
 
-from ui import query
+from model.heads.carried import carried
+from model.language import N_, language, say, spoken
+from ui import query, results
 from ui.drawn import drawn
+from ui.export.later import later
 from ui.export.subject import Subject
 from ui.guard import guarded
 from ui.heads.arcs import choose_heads
 from ui.heads.views import colours
 from viz.export import words
 from viz.export.bars import bars_picture
+from viz.export.carried import carried_picture
 from viz.export.every import every_picture
-from viz.export.fonts import drawable
+from viz.export.fonts import drawable, language_of, writes
 from viz.export.lines import LEAST, lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import DOTS, KINDS, Paper, Sheet
@@ -27,56 +31,69 @@ from viz.view import HeadView, cropped
 
 SCALES = {"1×": 1, "2×": 2, "4×": 4}
 Part = tuple[int, int]
+How = Callable[[], list[str]]  # sentences, in the language in which it is called
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """draw(paper, *of) is it. labels: of its tokens."""
+    """draw(paper, *of) is it. title, caption: say what it is, in the language in which they are called. labels: of its
+    tokens."""
 
     draw: Callable[..., Sheet]
     of: tuple[Any, ...]
-    title: str
-    caption: str
+    title: Callable[[], str]
+    caption: Callable[[], str]
     labels: list[str]
 
     def file(self, kind: str, scale: int = 1) -> bytes:
-        """As a file of this kind."""
-        return self.draw(Paper(self.title, self.caption, kind, scale), *self.of).file()
+        """As a file of this kind, in a language that it can be written in."""
+        with spoken(language_of(kind)):
+            return self.draw(Paper(self.title(), self.caption(), kind, scale), *self.of).file()
 
     def preview(self) -> tuple[str, int]:
         """As SVG, and how many pixels wide; remembered."""
-        return drawn(_preview, self.draw, Paper(self.title, self.caption), *self.of)
+        return drawn(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
 
 
 def show(subject: Subject, part: Part) -> None:
     """A picture of the reader's choice. part: the positions that are shown large, from one up to, without, another."""
-    st.segmented_control("Picture of", list(PICTURES), format_func=lambda kind: PICTURES[kind][0],
+    st.segmented_control(say("Picture of"), list(PICTURES), format_func=lambda kind: say(PICTURES[kind][0]),
                          key="picture", required=True, label_visibility="collapsed")  # fmt: skip
-    with guarded("Drawing …"):
+    with guarded(say("Drawing …")):
         picture = PICTURES[st.session_state.picture][1](subject, part)
         if picture is None:
-            st.info(f"A picture has room to name {MOST_SIDE} tokens a side. Choose a part of the text on the left.")
+            st.info(say("A picture has room to name {most} tokens a side. Choose a part of the text on the left.",
+                        most=MOST_SIDE))  # fmt: skip
             return
         files = st.container(horizontal=True, vertical_alignment="bottom")
-        missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
-        if missing:
-            st.caption(
-                f"No font of this server has {missing[:20]}: PNG and PDF name such characters by their code points, an "
-                "SVG is drawn with the fonts of whoever opens it."
-            )
+        _say_what_has_no_font(picture)
         with st.container(key="paper"):
             svg, wide = picture.preview()
-            st.image(svg, width=wide)
+            st.image(svg, width=wide, alt=f"{picture.title()}. {picture.caption()}")
     with files:
-        for kind, help_text in (("svg", "Text stays text."), ("pdf", "Text stays text; as large as its tokens need.")):
-            _button(picture, kind, kind.upper(), help_text)
+        _button(picture, "svg", "SVG", say("Text stays text."))
+        _button(picture, "pdf", "PDF", say("Text stays text; as large as its tokens need."))
         for name, scale in SCALES.items():
-            _button(picture, "png", f"PNG {name}", f"{DOTS * scale} pixels to the inch.", scale)
+            _button(picture, "png", f"PNG {name}", say("{dots} pixels to the inch.", dots=DOTS * scale), scale)
+
+
+def _say_what_has_no_font(picture: Picture) -> None:
+    missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
+    if missing:
+        st.caption(
+            say("No font of this server has {characters}: PNG and PDF name such characters by their code points, an "
+                "SVG is drawn with the fonts of whoever opens it.", characters=missing[:20])
+        )  # fmt: skip
+    if not writes(language()):
+        st.caption(
+            say("No font of this server has the letters of your language: the words in PNG and PDF are English, an SVG "
+                "is drawn with the fonts of whoever opens it.")
+        )  # fmt: skip
 
 
 def _button(picture: Picture, kind: str, label: str, help_text: str, scale: int = 1) -> None:
     name = "attention.svg" if kind == "svg" else "attention.pdf" if kind == "pdf" else f"attention@{scale}x.png"
-    st.download_button(label, lambda: picture.file(kind, scale), name, KINDS[kind], key=f"take_{kind}_{scale}",
+    st.download_button(label, later(lambda: picture.file(kind, scale)), name, KINDS[kind], key=f"take_{kind}_{scale}",
                        on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
 
 
@@ -87,19 +104,23 @@ def _head(subject: Subject, part: Part) -> Picture | None:
     if max(views[0].weights.shape) > MOST_SIDE:
         return None
     meant = colours()
-    how = words.of_head(views[0], meant, meant.top(*views))
     standard = views[1] if len(views) > 1 else None
-    return _picture(subject, head_picture, (views[0], standard, meant), how, views[0])
+    return _picture(subject, head_picture, (views[0], standard, meant), views[0],
+                    lambda: words.of_head(views[0], meant, meant.top(*views)))  # fmt: skip
 
 
 def _every(subject: Subject, part: Part) -> Picture:
     found, run = subject.now.survey(), subject.now.run
     layers, heads, side = found.thumbnails.shape[:3]
-    what = f"Attention of all {layers} × {heads} heads"
-    how = words.of_every(len(run.queries.pieces[subject.now.row]), side)
     numbers = subject.now.model.describe().layer_numbers.get(run.attention, ())
+
+    def caption() -> str:
+        what = say("Attention of all {layers} × {heads} heads of {model}.", layers=layers, heads=heads,
+                   model=subject.model)  # fmt: skip
+        return subject.caption(what, words.of_every(len(run.queries.pieces[subject.now.row]), side))
+
     of = found.thumbnails, found.blocked, numbers
-    return Picture(every_picture, of, f"{subject.model} · all heads", subject.caption(what, how), [])
+    return Picture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])
 
 
 def _arcs(subject: Subject, part: Part) -> Picture:
@@ -108,40 +129,59 @@ def _arcs(subject: Subject, part: Part) -> Picture:
     names = [subject.name, *(f"L{subject.number} H{head}" for head in others)]
     whole = [subject.now.head(subject.layer, head) for head in (subject.head, *others)]
     views = [arcs.shown(view, part, at) for view in whole]
-    how = [*words.of_lines(LEAST), left_out(whole[0], views[0], at)]
-    return _picture(subject, lines_picture, (views, names), how, views[0], others)
+    return _picture(subject, lines_picture, (views, names), views[0],
+                    lambda: [*words.of_lines(LEAST), left_out(whole[0], views[0], at)], others)  # fmt: skip
 
 
 def _tokens(subject: Subject, part: Part) -> Picture:
     (row, *_), how = _rows(subject, part)
     own = subject.now.run.queries is subject.now.run.keys
-    return _picture(subject, lit_picture, (row, own), [*how, *words.of_lit()], row)
+    return _picture(subject, lit_picture, (row, own), row, lambda: [*how(), *words.of_lit()])
 
 
 def _bars(subject: Subject, part: Part) -> Picture:
     rows, how = _rows(subject, part)
     row = Row(rows[0], rows[1] if len(rows) > 1 else None)
-    return _picture(subject, bars_picture, (row,), how, rows[0])
+    return _picture(subject, bars_picture, (row,), rows[0], how)
 
 
-def _rows(subject: Subject, part: Part) -> tuple[list[HeadView], list[str]]:
+def _carried(subject: Subject, part: Part) -> Picture:
+    (row, *_), how = _rows(subject, part)
+    now = subject.now
+    found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.place, row.first)
+    return _picture(subject, carried_picture, (row, found), row,
+                    lambda: [*how(), *words.of_carried(added=found.added is not None)])  # fmt: skip
+
+
+def _rows(subject: Subject, part: Part) -> tuple[list[HeadView], How]:
     """The row of the query that the reader chooses, now and as standard; and in words which it is."""
     at = query.choose(subject.now)
     whole = subject.views()
     near = tokens.shown(whole[0], part, at)
     keys = near.first_key, near.first_key + len(near.keys)
     rows = [cropped(view, (at, at + 1), keys) for view in whole]
-    beyond = left_out(whole[0], rows[0], at) if len(near.keys) < len(whole[0].keys) else ""
-    return rows, [*words.of_query(rows[0]), beyond]
+
+    def how() -> list[str]:
+        beyond = left_out(whole[0], rows[0], at) if len(near.keys) < len(whole[0].keys) else ""
+        return [*words.of_query(rows[0]), beyond]
+
+    return rows, how
 
 
 def _picture(
-    subject: Subject, draw: Callable[..., Sheet], of: tuple, how: list[str], view: HeadView, others: Sequence[int] = ()
+    subject: Subject, draw: Callable[..., Sheet], of: tuple, view: HeadView, how: How, others: Sequence[int] = ()
 ) -> Picture:
-    heads = f"heads {', '.join(map(str, (subject.head, *others)))}" if others else f"head {subject.head}"
-    what = f"Attention of layer {subject.number}, {heads}"
-    title = f"{subject.model} · {subject.name}"
-    return Picture(draw, of, title, subject.caption(what, how), [*view.queries, *view.keys])
+    """A picture of the chosen head, and of others of its layer. how: to read it."""
+
+    def caption() -> str:
+        about = {"layer": subject.number, "head": subject.head, "model": subject.model}
+        what = say("Attention of layer {layer}, head {head} of {model}.", **about)
+        if others:
+            heads = say(", ").join(map(str, (subject.head, *others)))
+            what = say("Attention of layer {layer}, heads {heads} of {model}.", **about, heads=heads)
+        return subject.caption(what, how())
+
+    return Picture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
 
 
 def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, int]:
@@ -150,9 +190,10 @@ def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, i
 
 
 PICTURES: dict[str, tuple[str, Callable[[Subject, Part], Picture | None]]] = {
-    "head": ("Head", _head),
-    "every": ("All heads", _every),
-    "arcs": ("Arcs", _arcs),
-    "tokens": ("Tokens", _tokens),
-    "bars": ("Bars", _bars),
+    "head": (N_("Head"), _head),
+    "every": (N_("All heads"), _every),
+    "arcs": (N_("Arcs"), _arcs),
+    "tokens": (N_("Tokens"), _tokens),
+    "bars": (N_("Bars"), _bars),
+    "carried": (N_("Carried"), _carried),
 }

@@ -4,29 +4,33 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import link, page
+from ui.export.later import later
 from ui.export.subject import Subject
 from ui.markdown import escaped
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
+from viz.masks import mask_name
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
 KINDS: tuple[tuple[str, str, Write, str], ...] = (
-    ("NPZ", "npz", data.as_npz, "numpy.load: weights, scores, one array for each mask, and about.json."),
-    ("safetensors", "safetensors", data.as_safetensors, "The same arrays; about.json is in the file's metadata."),
-    ("CSV", "csv", data.as_csv, "A line a cell: weight, scaled score and what blocks it."),
-    ("JSON", "json", data.as_json, "What the numbers are of: model, masks, tokens, the text's hash, versions."),
+    ("NPZ", "npz", data.as_npz, N_("numpy.load: weights, scores, one array for each mask, and about.json.")),
+    ("safetensors", "safetensors", data.as_safetensors, N_("The same arrays; about.json is in the file's metadata.")),
+    ("CSV", "csv", data.as_csv, N_("A line a cell: weight, scaled score and what blocks it.")),
+    ("JSON", "json", data.as_json, N_("What the numbers are of: model, masks, tokens, the text's hash, versions.")),
 )
-SECTIONS = ("Picture", "Numbers", "Report", "Open an export")
+SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 
 
 def choose() -> str:
     """Which part of the page to show."""
     if st.session_state.get("section") not in SECTIONS:  # the Mask Lab's sections have the same place in a link
         st.session_state.section = SECTIONS[0]
-    st.segmented_control("Export", SECTIONS, key="section", required=True, label_visibility="collapsed")
+    st.segmented_control(say("Export"), SECTIONS, format_func=say, key="section", required=True,
+                         label_visibility="collapsed")  # fmt: skip
     return st.session_state.section
 
 
@@ -34,32 +38,33 @@ def numbers(subject: Subject) -> None:
     """The chosen head as files; all heads of the text too, where they are not too many."""
     every = subject.every()
     name = f"unmask-{subject.name.replace(' ', '')}"
-    _files(subject, [subject.place], KINDS, "take", "", name)
+    _files(subject, [subject.place], KINDS, "take", "{kind}", name)
     if every:
-        _files(subject, every, KINDS[:2], "take_all", "All heads, ", f"{name}-all")
+        _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), f"{name}-all")
     else:
-        most = data.MOST_BYTES / 2**20
-        st.caption(f"All heads of this text take more than the {most:.0f} MB that can be opened again: shorten it.")
+        st.caption(say("All heads of this text take more than the {most:.0f} MB that can be opened again: shorten it.",
+                       most=data.MOST_BYTES / 2**20))  # fmt: skip
 
 
-def _files(subject: Subject, which: list[tuple[int, int]], kinds: tuple, key: str, before: str, name: str) -> None:
+def _files(subject: Subject, which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
     def file(write: Write) -> Callable[[], bytes | str]:
         return lambda: write(subject.export(which))
 
     with st.container(horizontal=True):
-        for label, ending, write, help_text in kinds:
-            st.download_button(f"{before}{label}", file(write), f"{name}.{ending}", key=f"{key}_{ending}",
-                               on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
+        for kind, ending, write, help_text in kinds:
+            st.download_button(say(words, kind=kind), file(write), f"{name}.{ending}", key=f"{key}_{ending}",
+                               on_click="ignore", icon=":material/download:", help=say(help_text))  # fmt: skip
 
 
 def report(make: Callable[[], str]) -> None:
     """All of the run in one file."""
     st.markdown(
-        "One HTML file that opens by a double click, without a network: every head to pick from, the chosen one large, "
-        "masks, predictions, losses and **the text itself**. At most 8 MB; it says where that leaves heads out."
-    )
-    st.download_button("Report", make, "unmask-report.html", "text/html", key="take_report", on_click="ignore",
-                       icon=":material/download:")  # fmt: skip
+        say("One HTML file that opens by a double click, without a network: every head to pick from, the chosen one "
+            "large, masks, predictions, losses and **the text itself**. At most 8 MB; it says where that leaves heads "
+            "out.")
+    )  # fmt: skip
+    st.download_button(say("Report"), later(make), "unmask-report.html", "text/html", key="take_report",
+                       on_click="ignore", icon=":material/download:")  # fmt: skip
 
 
 def link_to_explore() -> str:
@@ -79,9 +84,10 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            st.session_state[OPENED] = f"{escaped(file.name)} was not opened: {escaped(str(error).rstrip('.'))}."
+            st.session_state[OPENED] = say("{file} was not opened: {problem}.", file=escaped(file.name),
+                                           problem=escaped(str(error).rstrip(".")))  # fmt: skip
 
-    st.file_uploader("An NPZ or safetensors file that this page saved", ["npz", "safetensors"], key="take_export",
+    st.file_uploader(say("An NPZ or safetensors file that this page saved"), ["npz", "safetensors"], key="take_export",
                      on_change=taken, max_upload_size=data.MOST_BYTES // 2**20)  # fmt: skip
     found = st.session_state.get(OPENED)
     if isinstance(found, str):
@@ -94,11 +100,14 @@ def _show(export: Export) -> None:
     about = export.about
     names = {place: f"L{place[0]} H{place[1]}" for place in export.heads}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        place = st.selectbox("Head", list(names), format_func=names.__getitem__, key="opened_head", width=140,
+        place = st.selectbox(say("Head"), list(names), format_func=names.__getitem__, key="opened_head", width=140,
                              index=list(names).index((about.layer, about.head)))  # fmt: skip
         shown = export.heads[place]
-        blocks = ", ".join(name for name, mask in shown.blocked.items() if mask.any())
-        st.markdown(f"{escaped(about.model)} · {len(about.queries)} tokens · blocked by: {blocks or 'no mask'}")
+        blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
+        st.markdown(
+            say("{model} · {tokens} tokens · blocked by: {masks}", model=escaped(about.model),
+                tokens=len(about.queries), masks=blocks or say("no mask"))
+        )  # fmt: skip
     figure = head_figure(shown, dark=page.is_dark())
     with st.container(key="one_opened"):
         st.plotly_chart(figure, key="opened_figure", config=page.CHART, height="stretch")

@@ -7,20 +7,22 @@ from model.version import version
 from ui import explain
 from ui.run_view import RunView, shape_of
 from viz.export.data import About, Export, fits, hash_of
-from viz.export.words import caption
+from viz.export.words import caption, masks_said
 from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
-    them. masks: which hold and which are lifted. text: the row's."""
+    them. on, lifted: masks; only_layer: whether they are lifted in this layer alone. text: the row's."""
 
     now: RunView
     standard: RunView | None
     layer: int
     head: int
-    masks: str
+    on: Sequence[str]
+    lifted: Sequence[str]
+    only_layer: bool
     text: str
 
     @property
@@ -43,13 +45,18 @@ class Subject:
         """Layer and head."""
         return self.layer, self.head
 
+    @property
+    def masks(self) -> str:
+        """Which hold and which are lifted, in words."""
+        return masks_said(self.on, self.lifted, only_layer=self.only_layer)
+
     def views(self) -> list[HeadView]:
         """The whole head now and, where that is another, under the standard masks."""
         return [view.head(*self.place) for view in (self.now, self.standard) if view]
 
     def caption(self, what: str, how: Sequence[str]) -> str:
-        """Below a picture of `what`, in words that make it possible to make it again."""
-        return caption(what, how, model=self.model, masks=self.masks, sha256=hash_of(self.text), version=version())
+        """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
+        return caption(what, how, masks=self.masks, sha256=hash_of(self.text), version=version())
 
     def every(self) -> list[tuple[int, int]]:
         """All heads, where they are not too many for one file that can be opened again; else none."""

@@ -9,8 +9,20 @@ from model.base import Model
 from model.generation import step_cost
 from model.generation.step_cost import Try
 from model.jobs.job import ModelRef, Run
+from model.language import N_, say
 from ui import page, results
 from viz.generation.cache import Costs, cost_figure, cost_sentence
+
+COUNTED = N_(
+    "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. Measured "
+    "on this machine, whatever else it is doing: the quickest of up to {rounds} tries at {lengths} lengths of the "
+    "first {tokens:,} tokens, in turn."
+)
+STOPPED = N_(
+    "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. Measured "
+    "on this machine, whatever else it is doing: the quickest of up to {rounds} tries at {lengths} lengths of the "
+    "first {tokens:,} tokens, in turn, stopped early."
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
     missing = plan[len(measured.tries) :]
     if missing and not measured.stopped:
         with status:
-            st.button("Stop measuring", icon=":material/stop:", key="stop_measuring", on_click=_stop)
+            st.button(say("Stop measuring"), icon=":material/stop:", key="stop_measuring", on_click=_stop)
             bar = st.progress(0.0)
         ref = ModelRef.of(model)
         run = Run(ref, kv_cache.batch_of(model, measured.ids), model.standard)
@@ -41,20 +53,17 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
             one = results.ask_anew(step_cost.measure, ref, run, length)
             measured = replace(measured, tries=(*measured.tries, one))
             st.session_state.measured = measured
-            bar.progress(len(measured.tries) / len(plan), f"Try {len(measured.tries)} of {len(plan)}")
+            done = len(measured.tries)
+            bar.progress(done / len(plan), say("Try {number} of {count}", number=done, count=len(plan)))
         st.rerun()
     costs = _costs(model, ids, measured)
     sentence = cost_sentence(costs)
     words.html(f'<p class="sentence">{sentence}</p>')
     chart.plotly_chart(cost_figure(costs), key="cost_figure", config=page.CHART, alt=sentence)
     with status:
-        st.caption(
-            "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. "
-            f"Measured on this machine, whatever else it is doing: the quickest of up to {step_cost.ROUNDS} tries at "
-            f"{len(costs.lengths)} lengths of the first {len(measured.ids):,} tokens, in turn"
-            f"{', stopped early' if measured.stopped else ''}."
-        )
-        st.button("Measure this text again", icon=":material/timer:", key="measure", on_click=_measure_anew)
+        how = STOPPED if measured.stopped else COUNTED
+        st.caption(say(how, rounds=step_cost.ROUNDS, lengths=len(costs.lengths), tokens=len(measured.ids)))
+        st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=_measure_anew)
 
 
 def _costs(model: Model, ids: tuple[int, ...], measured: Measured) -> Costs:

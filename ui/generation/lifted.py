@@ -10,6 +10,7 @@ from model.base import Model
 from model.generation.old_rows import OldRows, old_rows
 from model.jobs.job import ModelRef
 from model.kv_cache import Comparison
+from model.language import say
 from ui import page, results
 from ui.generation.compared import compared
 from viz.generation.cache import differences_table, old_rows_figure
@@ -21,9 +22,9 @@ NOTICED = 1e-5  # a change that is no rounding
 def show(model: Model, ids: tuple[int, ...]) -> None:
     """The rows above the newest, in a run without its token and in one with it, under the mask and without."""
     switch, words = st.columns([1, 3.4], vertical_alignment="center")
-    causal = switch.toggle("Causal mask", key="old_rows_causal",
-                           help="Of this comparison alone; the text above is always written with it.")  # fmt: skip
-    with st.spinner("Running with and without the newest token …", show_time=True):
+    causal = switch.toggle(say("Causal mask"), key="old_rows_causal",
+                           help=say("Of this comparison alone; the text above is always written with it."))  # fmt: skip
+    with st.spinner(say("Running with and without the newest token …"), show_time=True):
         changes = {on: _changes(model, ids, on) for on in (True, False)}
         apart = {on: compared(model, ids, len(ids) - 1, on) for on in (True, False)}
     words.html(f'<p class="sentence">{_lift_sentence(model, ids, changes[causal], apart[causal], causal)}</p>')
@@ -31,56 +32,69 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
         figure = old_rows_figure(changes[causal].rows.numpy(), labels, causal=causal)
-        alt = f"The largest change of a weight in each of {len(labels)} old rows: up to {_most(changes[causal].rows)}."
+        alt = say(
+            "The largest change of a weight in each of {rows} old rows: up to {most}.",
+            rows=len(labels), most=_most(changes[causal].rows),
+        )  # fmt: skip
         st.plotly_chart(figure, key="old_rows", config=page.CHART, alt=alt)
     with table:
         both = (True, False)
         st.html(differences_table(
-            ("when the newest token is added, largest", "mask on", "mask lifted"),
+            (say("when the newest token is added, largest"), say("mask on"), say("mask lifted")),
             [
-                ("change of an old row's weight", [float(changes[on].rows.max()) for on in both]),
-                ("change of an old key or value, layer 0", [float(changes[on].kept[0]) for on in both]),
-                ("change of an old key or value, all layers", [float(changes[on].kept.max()) for on in both]),
-                ("change of an old position's logit", [float(changes[on].logits.max()) for on in both]),
-                ("error of the cached step's logits", [float(apart[on].logits.max()) for on in both]),
+                (say("change of an old row's weight"), [float(changes[on].rows.max()) for on in both]),
+                (say("change of an old key or value, layer 0"), [float(changes[on].kept[0]) for on in both]),
+                (say("change of an old key or value, all layers"), [float(changes[on].kept.max()) for on in both]),
+                (say("change of an old position's logit"), [float(changes[on].logits.max()) for on in both]),
+                (say("error of the cached step's logits"), [float(apart[on].logits.max()) for on in both]),
             ],
         ))  # fmt: skip
     st.caption(
-        "Two runs, one of the text without its newest token and one with it, and the old rows of both compared. A "
-        "layer's keys and values are made of what the layers before gathered: in layer 0 that is the token and its "
-        "position alone, in later layers everything the old rows could see."
-    )
-
-
-def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: Comparison, causal: bool) -> str:
-    newest, rows = _quoted(model, ids[-1]), len(change.rows)
-    changed = int((change.rows > NOTICED).sum())
-    if causal:
-        return (
-            f"Under the causal mask the newest token, {newest}, changes {changed} of the {rows} rows above it: their "
-            f"weights differ by {_most(change.rows)}, the keys and values by {_most(change.kept)}. So what a cache "
-            f"kept is still right: a cached step's logits are within {_most(apart.logits)} of the full run's."
+        say(
+            "Two runs, one of the text without its newest token and one with it, and the old rows of both compared. A "
+            "layer's keys and values are made of what the layers before gathered: in layer 0 that is the token and its "
+            "position alone, in later layers everything the old rows could see."
         )
+    )
+
+
+def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: Comparison, causal: bool) -> Markup:
+    found = {
+        "newest": model.label(ids[-1]),
+        "changed": int((change.rows > NOTICED).sum()),
+        "rows": len(change.rows),
+        "weights": _most(change.rows),
+        "kept": _most(change.kept),
+        "logits": _most(apart.logits),
+    }
+    if causal:
+        words = say(
+            "Under the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: their "
+            "weights differ by {weights}, the keys and values by {kept}. So what a cache kept is still right: a cached "
+            "step's logits are within {logits} of the full run's."
+        )
+        return Markup(words).format(**found)
     ours, theirs = apart.guesses
-    guess = (
-        f"it would go on with {_quoted(model, ours)} where the full run goes on with {_quoted(model, theirs)}"
-        if ours != theirs
-        else f"both would still go on with {_quoted(model, theirs)}"
-    )
-    return (
-        f"Without the causal mask the newest token, {newest}, changes {changed} of the {rows} rows above it: a weight "
-        f"by up to {_most(change.rows)}, the keys and values that a cache had kept by up to {_most(change.kept)}. A "
-        f"cached step goes by the old ones: its logits are off by {_most(apart.logits)}; {guess}."
-    )
+    found |= {"ours": model.label(ours), "theirs": model.label(theirs)}
+    if ours != theirs:
+        words = say(
+            "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a "
+            "weight by up to {weights}, the keys and values that a cache had kept by up to {kept}. A cached step goes "
+            "by the old ones: its logits are off by {logits}; it would go on with “{ours}” where the full run goes on "
+            "with “{theirs}”."
+        )
+    else:
+        words = say(
+            "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a "
+            "weight by up to {weights}, the keys and values that a cache had kept by up to {kept}. A cached step goes "
+            "by the old ones: its logits are off by {logits}; both would still go on with “{theirs}”."
+        )
+    return Markup(words).format(**found)
 
 
 def _changes(model: Model, ids: tuple[int, ...], causal: bool) -> OldRows:
     spec = replace(model.standard, causal=causal)
     return results.ask(old_rows, ModelRef.of(model), ids, spec)
-
-
-def _quoted(model: Model, token: int) -> Markup:
-    return Markup("“{}”").format(model.label(token))
 
 
 def _most(differences: Tensor) -> str:

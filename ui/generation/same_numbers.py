@@ -1,12 +1,14 @@
 """The cache on and off: the same numbers, from another amount of work."""
 
 import streamlit as st
+from markupsafe import Markup
 
 from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
 from model.jobs.job import digest
 from model.kv_cache import Comparison
+from model.language import N_, say, say_count, together
 from ui import page, results
 from ui.generation.compared import compared, compared_exactly
 from ui.generation.writing import Writing
@@ -18,67 +20,101 @@ from viz.numbers import number
 NOTICED = 1e-5  # a difference that is no rounding
 EXACT = 1e-9  # of a logit in float64: rounding is less
 MOST_COMPARED = 8  # cached steps, the last ones
-HOW = """
+HOW = N_("""
 A row of attention needs its own query, and the keys and values of all positions it may look at. Under the causal mask
 nothing that comes later can change those, so they are computed once and kept: the **key-value cache**. A step then
 projects one token, appends its key and value, and lets **one** query attend: the mask is a rectangle [1, K] of K
 positions, not a square [K, K], and as the newest position may look at all before it, every cell of it is open. The
 causal mask is still there, but has nothing left to block.
-"""
+""")
 
 
 def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> None:
     """The newest row by a cached step and by a full run, and all their differences."""
     ids = writing.path.ids
     start = max(min(len(writing.path.prompt), len(ids) - 1), len(ids) - MOST_COMPARED)
-    with guarded("Running both ways …"):
+    with guarded(say("Running both ways …")):
         found = compared(model, ids, start)
         exact = compared_exactly(model, ids, start)
-    count, size = len(ids), f"{found.cache_bytes / 1e6:,.2f} MB"
-    open_cells, blocked = int(found.allowed.sum()), int((~found.square).sum())
-    largest = max(float(found.rows.max()), float(found.probabilities.max()))
-    same = "are the same, to" if largest < NOTICED else "differ, by up to"
-    st.html(
-        f'<p class="sentence">With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask '
-        f"[1, {count}] with {open_cells} of {count} cells open. Without it, it computes a square [{count}, {count}] "
-        f"again, {blocked:,} of its {count**2:,} cells blocked. The newest row of every head and the probabilities of "
-        f"the next token {same} {number(largest)}.</p>"
-    )
+    st.html(Markup('<p class="sentence">{}</p>').format(_sentence(found, len(ids))))
     table, row = st.columns([1, 1.5], gap="large")
-    steps = "newest step" if len(found.logits) == 1 else f"last {len(found.logits)} steps"
     with table:
-        st.html(differences_table(
-            (f"largest difference, {steps}", "cache on − off"),
-            [
-                (f"rows of all {model.num_layers * model.num_heads} heads", [float(found.rows.max())]),
-                ("probabilities of the next token", [float(found.probabilities.max())]),
-                (f"logits, in float32 (they reach {found.size:.1f})", [float(found.logits.max())]),
-                ("logits, in float64", [float("nan") if exact is None else float(exact.logits.max())]),
-            ],
-        ))  # fmt: skip
-        rounding = "float32 holds about 7 digits, and the sums run in another order."
-        if exact is not None and float(exact.logits.max()) < EXACT:
-            rounding = "With numbers of twice the length it all but vanishes: it is rounding, of sums in another order."
-        config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # show has looked
-        full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
-        st.caption(
-            f"{rounding} The cache holds {size}: keys and values of {count - 1} positions in every layer.\n\n"
-            f"A step to token {count} takes {one / 1e6:,.1f} million multiply-adds with the cache (a multiplication "
-            f"and an addition each), {full / 1e6:,.1f} million without. The switch above is "
-            f"{'on' if cache else 'off'}."
-        )
+        st.html(_table(model, found, exact))
+        st.caption(together([_rounding(exact), _work(model, found, len(ids)), _switched(cache)]))
     with row:
-        key = ("cached row", model.key, digest(ids), start, layer, head)
-        figure = results.shared().get(key, lambda: _figure(model, found, ids, layer, head))
-        alt = (
-            f"The mask of the cached step, {open_cells} of {count} cells open, and under it the newest row of "
-            f"L{layer} H{head} by the cached step and by the full run: at most {number(float(found.rows.max()))} apart."
-        )
+        key = ("cached row", model.key, digest(ids), start, layer, head)  # not shown
+        figure = results.kept(key, lambda: _figure(model, found, ids, layer, head))
+        alt = say(
+            "The mask of the cached step, {open} of {keys} cells open, and under it the newest row of {head} by the "
+            "cached step and by the full run: at most {apart} apart.",
+            open=int(found.allowed.sum()), keys=len(ids), head=f"L{layer} H{head}",
+            apart=number(float(found.rows.max())),
+        )  # fmt: skip
         st.plotly_chart(figure, key="cached_row", config=page.CHART, alt=alt)
-        if count > MOST_KEYS:
-            st.caption(f"Shown are the last {MOST_KEYS} of {count} keys.")
-    with st.expander("How a cached step works"):
-        st.markdown(HOW)
+        if len(ids) > MOST_KEYS:
+            st.caption(say("Shown are the last {most} of {keys} keys.", most=MOST_KEYS, keys=len(ids)))
+    with st.expander(say("How a cached step works")):
+        st.markdown(say(HOW))
+
+
+def _sentence(found: Comparison, count: int) -> str:
+    largest = max(float(found.rows.max()), float(found.probabilities.max()))
+    if largest < NOTICED:
+        words = say(
+            "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with "
+            "{open} of {count} cells open. Without it, it computes a square [{count}, {count}] again, {blocked:,} of "
+            "its {cells:,} cells blocked. The newest row of every head and the probabilities of the next token are the "
+            "same, to {largest}."
+        )
+    else:
+        words = say(
+            "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with "
+            "{open} of {count} cells open. Without it, it computes a square [{count}, {count}] again, {blocked:,} of "
+            "its {cells:,} cells blocked. The newest row of every head and the probabilities of the next token differ, "
+            "by up to {largest}."
+        )
+    cells = {"open": int(found.allowed.sum()), "blocked": int((~found.square).sum()), "cells": count**2}
+    return words.format(count=count, **cells, largest=number(largest))
+
+
+def _table(model: Model, found: Comparison, exact: Comparison | None) -> Markup:
+    """The largest differences, one a row."""
+    steps = len(found.logits)
+    heads = model.num_layers * model.num_heads
+    return differences_table(
+        (
+            say_count("largest difference, newest step", "largest difference, last {count} steps", steps),
+            say("cache on − off"),
+        ),
+        [
+            (say("rows of all {count} heads", count=heads), [float(found.rows.max())]),
+            (say("probabilities of the next token"), [float(found.probabilities.max())]),
+            (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
+            (say("logits, in float64"), [float("nan") if exact is None else float(exact.logits.max())]),
+        ],
+    )
+
+
+def _rounding(exact: Comparison | None) -> str:
+    if exact is not None and float(exact.logits.max()) < EXACT:
+        return say("With numbers of twice the length it all but vanishes: it is rounding, of sums in another order.")
+    return say("float32 holds about 7 digits, and the sums run in another order.")
+
+
+def _work(model: Model, found: Comparison, count: int) -> str:
+    """What is kept, and what it spares."""
+    config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # sections.show has looked
+    full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
+    return say(
+        "The cache holds {size:,.2f} MB: keys and values of {kept} positions in every layer.\n\nA step to token "
+        "{count} takes {one:,.1f} million multiply-adds with the cache (a multiplication and an addition each), "
+        "{full:,.1f} million without.",
+        size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one / 1e6, full=full / 1e6,
+    )  # fmt: skip
+
+
+def _switched(cache: bool) -> str:
+    return say("The switch above is on.") if cache else say("The switch above is off.")
 
 
 def _figure(model: Model, found: Comparison, ids: tuple[int, ...], layer: int, head: int) -> Picture:

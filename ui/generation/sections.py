@@ -4,35 +4,36 @@ import streamlit as st
 
 from model import kv_cache
 from model.base import Model
+from model.language import N_, say
 from ui import explain
 from ui.generation import cost, lifted, same_numbers
 from ui.generation.writing import Writing
 from ui.guard import guarded
 
 SECTIONS = {
-    "cache": "The cache on and off: the same numbers",
-    "cost": "What a step costs",
-    "lift": "Lift the causal mask: old rows change",
+    "cache": N_("The cache on and off: the same numbers"),
+    "cost": N_("What a step costs"),
+    "lift": N_("Lift the causal mask: old rows change"),
 }
-NOT_OURS = (
+NOT_OURS = N_(
     "The key-value cache is shown for models that run on our own Transformer: the story model, GPT-2 and folders in "
-    "its layout. {} runs on its own code here, every step in full."
+    "its layout. {model} runs on its own code here, every step in full."
 )
 
 
 def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> None:
     """The section that is chosen; the others are not computed, and none while the text plays."""
     if kv_cache.network_of(model) is None:
-        st.caption(NOT_OURS.format(explain.title_of(model)))
+        st.caption(say(NOT_OURS, model=explain.title_of(model)))
         return
-    st.segmented_control("Section", list(SECTIONS), format_func=SECTIONS.__getitem__, key="generation_section",
-                         required=True, label_visibility="collapsed")  # fmt: skip
+    st.segmented_control(say("Section"), list(SECTIONS), format_func=lambda name: say(SECTIONS[name]),
+                         key="generation_section", required=True, label_visibility="collapsed")  # fmt: skip
     ids = writing.path.ids
     if writing.playing:
-        st.caption("Pause, and this section is computed for the text as it is then.")
+        st.caption(say("Pause, and this section is computed for the text as it is then."))
         return
     if len(ids) < 2:
-        st.caption("A cache needs a position before the newest: write a token first.")
+        st.caption(say("A cache needs a position before the newest: write a token first."))
         return
     with guarded():
         if st.session_state.generation_section == "cache":

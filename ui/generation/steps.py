@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.base import Model
+from model.language import say, say_count, together
 from model.sampling import MOST_WRITTEN, Choice, Continuation, Sampling
 from ui import explain, models
 from ui.canvas import canvas
@@ -98,7 +99,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     with right:
         how_to_read = _heatmap(view, row, name)
     with st.container(key="generation_notes"):
-        st.caption(f"{how_to_read} {how_to_choose}")
+        st.caption(together([how_to_read, how_to_choose]))
     if writing.playing and not writing.path.room(model.context):
         st.rerun()
 
@@ -121,17 +122,25 @@ def _say(model: Model, writing: Writing) -> None:
     path = writing.path
     room = path.room(model.context)
     st.markdown(
-        f"**{len(path.prompt)} tokens of prompt + {len(path.written)} written**, {len(path.ids):,} of a context of "
-        f"{model.context:,}; room for {room:,} more here."
-    )
+        say(
+            "**{prompt} tokens of prompt + {written} written**, {tokens:,} of a context of {context:,}; room for "
+            "{room:,} more here.",
+            prompt=len(path.prompt), written=len(path.written), tokens=len(path.ids), context=model.context, room=room,
+        )
+    )  # fmt: skip
     if len(path.ids) >= model.context:
         st.warning(
-            f"The context is full: {explain.title_of(model)} reads at most {model.context:,} tokens here. Dropping the "
-            "oldest would make room, but every other would move to another position, and all keys and values would "
-            "have to be computed anew. Go back, or start over."
+            say(
+                "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest would make "
+                "room, but every other would move to another position, and all keys and values would have to be "
+                "computed anew. Go back, or start over.",
+                model=explain.title_of(model),
+                context=model.context,
+            )
         )
     elif not room:
-        st.warning(f"{MOST_WRITTEN} tokens are written, the most of one text on this page. Go back, or start over.")
+        words = say("{count} tokens are written, the most of one text on this page. Go back, or start over.")
+        st.warning(words.format(count=MOST_WRITTEN))
 
 
 def _scene(
@@ -163,33 +172,41 @@ def _candidates(model: Model, writing: Writing, choice: Choice, place: int | Non
     if st.session_state.get("choice_at", NEXT) not in places or writing.playing:
         st.session_state.choice_at = NEXT
     st.selectbox(
-        "Candidates for",
+        say("Candidates for"),
         places,
         key="choice_at",
         disabled=writing.playing or len(places) == 1,
         format_func=lambda at: _title(model, path, at),
-        help="The token that comes next, or one that is written: take another, and the text is cut there.",
+        help=say("The token that comes next, or one that is written: take another, and the text is cut there."),
     )
     tokens = choice.before.topk(min(TOP, len(choice.before))).indices.tolist()
-    which = f"The {len(tokens)} likeliest tokens"
+    which = say_count("The likeliest token", "The {count} likeliest tokens", len(tokens))
     if choice.token not in tokens:
         tokens[-1] = choice.token
-        which = f"The {len(tokens) - 1} likeliest tokens and one more"
+        which = say("The {count} likeliest tokens and one more", count=len(tokens) - 1)
     shown = [_chance(model, choice, token) for token in tokens]
     at = len(path.written) if place is None else place
     free = not writing.playing and (place is not None or path.room(model.context) > 0)
     with st.container(key="candidates"):
         bars = "".join(chance_html(one, drawn=one.token == choice.token) for one in shown)
-        st.html(chances_head("next token" if place is None else f"token {len(path.prompt) + place}"))
+        if place is None:
+            st.html(chances_head(say("next token")))
+        else:
+            st.html(chances_head(say("token {number}", number=len(path.prompt) + place)))
         st.html(f'<div class="chances">{bars}</div>')  # beside the buttons, each as tall as one
         for rank, one in enumerate(shown):
             st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
                       type="primary" if one.token == choice.token else "secondary", on_click=take,
                       args=(at, one.token, one.before))  # fmt: skip
-    filled = "the one drawn" if place is None else "the one in the text"
-    click = "click another to take that path instead" if free else "there is no room for another"
-    click = "pause to take another" if writing.playing else click
-    return f"{which}; filled: {filled}; {click}. {escaped(signs(one.label for one in shown))}"
+    filled = say("the one drawn") if place is None else say("the one in the text")
+    if writing.playing:
+        click = say("pause to take another")
+    else:
+        click = say("click another to take that path instead") if free else say("there is no room for another")
+    return say(
+        "{which}; filled: {filled}; {click}. {signs}",
+        which=which, filled=filled, click=click, signs=escaped(signs(one.label for one in shown)),
+    )  # fmt: skip
 
 
 def _heatmap(view: HeadView, row: int, name: str) -> str:
@@ -201,12 +218,20 @@ def _heatmap(view: HeadView, row: int, name: str) -> str:
     alt = explain.head_alt(name, shown, False)
     _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
-    part = f"shows positions {begin} to {end - 1} of {length} and " if end - begin < length else ""
-    hatched = " Hatched: blocked by a mask." if shown.any_blocked().any() else ""
-    return (
-        f"{name} is layer {name[1:].replace('H', 'head ').replace(' ', ', ', 1)}. The heatmap {part}frames the row at "
-        f"the position whose next token is listed; every step adds a row at the bottom.{hatched}"
-    )
+    layer, head = name[1:].split(" H")
+    if end - begin < length:
+        words = say(
+            "{name} is layer {layer}, head {head}. The heatmap shows positions {begin} to {last} of {length} and "
+            "frames the row at the position whose next token is listed; every step adds a row at the bottom.",
+            name=name, layer=layer, head=head, begin=begin, last=end - 1, length=length,
+        )  # fmt: skip
+    else:
+        words = say(
+            "{name} is layer {layer}, head {head}. The heatmap frames the row at the position whose next token is "
+            "listed; every step adds a row at the bottom.",
+            name=name, layer=layer, head=head,
+        )  # fmt: skip
+    return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 
 def _chance(model: Model, choice: Choice, token: int) -> Chance:
@@ -215,7 +240,7 @@ def _chance(model: Model, choice: Choice, token: int) -> Chance:
 
 def _title(model: Model, path: Continuation, at: int) -> str:
     if at == NEXT or at >= len(path.written):
-        return "the token that comes next"
+        return say("the token that comes next")
     return f"{len(path.prompt) + at}: {model.label(path.written[at])}"
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from model import kv_cache
 from model.base import Model
+from model.language import N_, say, say_count
 from model.sampling import MOST_WRITTEN, Continuation, Sampling
 from model.text import rows_of
 from ui import choices, controls, explain, link
@@ -21,13 +22,15 @@ LEFT_ALONE = 30  # seconds without a token after which a text that played is fou
 NEXT = -1  # the choice that is looked at: the token that comes next
 MOST_SEED = 999_999
 MOST_K = 100_000
-NO_DECODER = (
-    "This page is about decoders, which go on with a text. {} is an {}; {} Choose a decoder on the left: the story "
-    "model is always there."
-)
-NO_GENERATION = {
-    "encoder": "it reads a whole text at once and predicts no next token.",
-    "encoder-decoder": "it writes from a source text, which the Cross-attention page shows.",
+NO_DECODER = {
+    "encoder": N_(
+        "This page is about decoders, which go on with a text. {model} is an encoder; it reads a whole text at once "
+        "and predicts no next token. Choose a decoder on the left: the story model is always there."
+    ),
+    "encoder-decoder": N_(
+        "This page is about decoders, which go on with a text. {model} is an encoder-decoder; it writes from a source "
+        "text, which the Cross-attention page shows. Choose a decoder on the left: the story model is always there."
+    ),
 }
 
 Hundredths = AfterValidator(lambda number: round(number, 2))
@@ -91,10 +94,11 @@ class Writing:
 def guard(model: Model) -> None:
     """Say why, and stop, for a model that does not go on with a text."""
     if model.kind != "decoder":
-        st.info(NO_DECODER.format(explain.title_of(model), model.kind, NO_GENERATION[model.kind]))
+        st.info(say(NO_DECODER[model.kind], model=explain.title_of(model)))
         st.stop()
     if not model.predicts:
-        st.info(f"{explain.NO_PREDICTIONS['decoder']} Choose another model on the left to see one write.")
+        why = say("{why} Choose another model on the left to see one write.")
+        st.info(why.format(why=say(explain.NO_PREDICTIONS["decoder"])))
         st.stop()
 
 
@@ -107,13 +111,22 @@ def begin(model: Model, text: str) -> list[str]:
     batch = model.encode(lines[:1])
     notes = []
     if more:
-        left = "line is" if more == 1 else "lines are"
-        notes.append(f"The model goes on with the first line; {more:,} more {left} left out here.")
+        notes.append(
+            say_count(
+                "The model goes on with the first line; {count} more line is left out here.",
+                "The model goes on with the first line; {count} more lines are left out here.",
+                more,
+            )
+        )
     prompt = tuple(batch.ids[0].tolist())
     if batch.cut[0]:
         notes.append(
-            f"The prompt fills the context, {model.context:,} tokens; its last {len(batch.cut[0]):,} characters are "
-            "cut. There is no room to write: shorten it."
+            say(
+                "The prompt fills the context, {context:,} tokens; its last {cut:,} characters are cut. There is no "
+                "room to write: shorten it.",
+                context=model.context,
+                cut=len(batch.cut[0]),
+            )
         )
     writing = st.session_state.get("writing")
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):
@@ -131,19 +144,20 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     state = st.session_state
     ours = kv_cache.network_of(model) is not None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.slider("Temperature", 0.0, 2.0, step=0.05, key="temperature",
-                  help="Logits are divided by it: below 1 the likely get likelier. 0: the likeliest.")  # fmt: skip
-        st.number_input("Top-k", 0, MOST_K, step=1, key="top_k",
-                        help="Only so many likeliest tokens are left. 0: all. After the temperature.")  # fmt: skip
-        st.slider("Top-p", 0.05, 1.0, step=0.01, key="top_p",
-                  help="Only the fewest likeliest tokens with this share are left. 1: all. After top-k.")  # fmt: skip
-        st.number_input("Seed", 0, MOST_SEED, step=1, key="seed",
-                        help="The random number of each position comes of the seed and the position alone: the same "
-                        "steps write the same text.")  # fmt: skip
+        st.slider(say("Temperature"), 0.0, 2.0, step=0.05, key="temperature",
+                  help=say("Logits are divided by it: below 1 the likely get likelier. 0: the likeliest."))  # fmt: skip
+        st.number_input(say("Top-k"), 0, MOST_K, step=1, key="top_k",
+                        help=say("Only so many likeliest tokens are left. 0: all. After the temperature."))  # fmt: skip
+        st.slider(say("Top-p"), 0.05, 1.0, step=0.01, key="top_p",
+                  help=say("Only the fewest likeliest tokens with this share are left. 1: all. After top-k."),
+                  )  # fmt: skip
+        st.number_input(say("Seed"), 0, MOST_SEED, step=1, key="seed",
+                        help=say("The random number of each position comes of the seed and the position alone: the "
+                                 "same steps write the same text."))  # fmt: skip
         if ours:
-            st.toggle("Key-value cache", key="cache",
-                      help="On: a step computes the newest row alone, against the keys and values of the rows before. "
-                      "Off: a step computes every row again.")  # fmt: skip
+            st.toggle(say("Key-value cache"), key="cache",
+                      help=say("On: a step computes the newest row alone, against the keys and values of the rows "
+                               "before. Off: a step computes every row again."))  # fmt: skip
     sampling = Sampling(float(state.temperature), int(state.top_k), float(state.top_p), int(state.seed))
     return sampling, ours and state.cache
 
@@ -151,16 +165,20 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
 def buttons(model: Model, writing: Writing) -> None:
     """Step, play or pause, back, start over."""
     room, some = writing.path.room(model.context), bool(writing.path.written)
-    full = "The context is full." if len(writing.path.ids) >= model.context else f"{MOST_WRITTEN} tokens are written."
+    if len(writing.path.ids) >= model.context:
+        full = say("The context is full.")
+    else:
+        full = say("{count} tokens are written.", count=MOST_WRITTEN)
     with st.container(horizontal=True, gap="small"):
-        st.button("Step", icon=":material/skip_next:", key="step", on_click=_change, kwargs={"due": True},
+        st.button(say("Step"), icon=":material/skip_next:", key="step", on_click=_change, kwargs={"due": True},
                   type="primary", disabled=not room or writing.playing, help=None if room else full)  # fmt: skip
         # one button under both names: who plays by the keyboard keeps it under their fingers
-        st.button("Pause" if writing.playing else "Play", key="play", on_click=_play, args=(not writing.playing,),
+        st.button(say("Pause") if writing.playing else say("Play"), key="play", on_click=_play,
+                  args=(not writing.playing,),
                   icon=":material/pause:" if writing.playing else ":material/play_arrow:",
                   disabled=not room and not writing.playing, help=None if room else full)  # fmt: skip
-        st.button("Back", icon=":material/undo:", key="back", on_click=_back, disabled=not some or writing.playing)
-        st.button("Start over", icon=":material/restart_alt:", key="start_over", on_click=_start_over,
+        st.button(say("Back"), icon=":material/undo:", key="back", on_click=_back, disabled=not some or writing.playing)
+        st.button(say("Start over"), icon=":material/restart_alt:", key="start_over", on_click=_start_over,
                   disabled=not some and not writing.playing)  # fmt: skip
 
 

@@ -8,15 +8,18 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints
 from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
+from model.language import N_, say
 from ui import choices, controls
 from ui.link import TextLink, Whole
 
-SOURCES = {"sample": "Sample", "text": "Text on the left", "file": "File", "random": "Random"}
-HELP = (
+SOURCES = {
+    "sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random"),
+}  # fmt: skip
+HELP = N_(
     "Sample: short texts that ship with this page. Random: rows of random tokens that come twice, by which an "
     "induction head is known."
 )
-SECTIONS = {"examples": "Where it is strongest", "find": "Find heads", "all": "All heads"}
+SECTIONS = {"examples": N_("Where it is strongest"), "find": N_("Find heads"), "all": N_("All heads")}
 FIRST_X, FIRST_Y = "induction", "previous"
 Measure = Literal[*MEASURES]  # type: ignore[valid-type]
 
@@ -55,16 +58,17 @@ def _first() -> dict[str, Any]:
 
 def choose_source() -> str:
     """Where the texts come from."""
-    st.segmented_control("Texts", list(SOURCES), format_func=SOURCES.__getitem__, key="atlas_source", required=True,
-                         help=HELP)  # fmt: skip
+    st.segmented_control(say("Texts"), list(SOURCES), format_func=lambda name: say(SOURCES[name]), key="atlas_source",
+                         required=True, help=say(HELP))  # fmt: skip
     return st.session_state.atlas_source
 
 
 def choose_axes() -> tuple[str, str]:
     """The measures of the scatter."""
     with st.container(horizontal=True, wrap=False):
-        st.selectbox("Across", list(MEASURES), format_func=title, key="atlas_x", help=words(st.session_state.atlas_x))
-        st.selectbox("Up", list(MEASURES), format_func=title, key="atlas_y", help=words(st.session_state.atlas_y))
+        across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
+        st.selectbox(say("Across"), list(MEASURES), format_func=title, key="atlas_x", help=across)
+        st.selectbox(say("Up"), list(MEASURES), format_func=title, key="atlas_y", help=up)
     return st.session_state.atlas_x, st.session_state.atlas_y
 
 
@@ -81,7 +85,7 @@ def choose_by(atlas: Atlas, layer: int, head: int) -> str:
     first = next(iter(atlas.named(layer, head)), "peak")
     state.atlas_by_shown = state.atlas_by or first
     st.selectbox(
-        "By",
+        say("By"),
         list(MEASURES),
         format_func=title,
         key="atlas_by_shown",
@@ -93,8 +97,8 @@ def choose_by(atlas: Atlas, layer: int, head: int) -> str:
 
 def choose_section() -> str:
     """What stands below."""
-    st.segmented_control("Below", list(SECTIONS), format_func=SECTIONS.__getitem__, key="atlas_section", required=True,
-                         label_visibility="collapsed")  # fmt: skip
+    st.segmented_control(say("Below"), list(SECTIONS), format_func=lambda name: say(SECTIONS[name]),
+                         key="atlas_section", required=True, label_visibility="collapsed")  # fmt: skip
     return st.session_state.atlas_section
 
 
@@ -114,13 +118,12 @@ def share(model: Model, text: str) -> None:
 
 def title(name: str) -> str:
     """A measure's, for a select box."""
-    return MEASURES[name].title
+    return say(MEASURES[name].title)
 
 
 def words(name: str) -> str:
     """What it is."""
-    said = MEASURES[name].words
-    return f"{said[:1].upper()}{said[1:]}."
+    return say(MEASURES[name].words)
 
 
 def _take_by() -> None:

@@ -8,15 +8,16 @@ from torch import Tensor
 
 from model.base import Model
 from model.heads import measures
-from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from model.heads.finder import weight_there
+from model.language import say
 from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
 from ui.head_atlas.choices import first_line
 from ui.markdown import escaped
 from viz.head_atlas.tables import ranked_table
+from viz.head_atlas.words import called
 
 MOST_SHOWN = 10  # heads
 MOST_MARKED = 48  # tokens of the text that can be marked
@@ -34,44 +35,44 @@ def show(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 def _by_distance(atlas: Atlas) -> None:
     longest = atlas.at_offset.shape[-1] // 2
     st.session_state.atlas_back = min(max(st.session_state.atlas_back, -longest), longest)
-    st.number_input("Heads that look so many tokens back", -longest, longest, key="atlas_back",
-                    help="In all the texts of the atlas: the mean weight on that cell. 0 is the token itself, a "
-                    "negative number later tokens.")  # fmt: skip
+    st.number_input(say("Heads that look so many tokens back"), -longest, longest, key="atlas_back",
+                    help=say("In all the texts of the atlas: the mean weight on that cell. 0 is the token itself, a "
+                             "negative number later tokens."))  # fmt: skip
     back = st.session_state.atlas_back
     weights = atlas.back(back)
     if np.isnan(weights).all():
-        st.info("In these texts, under these masks, no token may look there.")
+        st.info(say("In these texts, under these masks, no token may look there."))
         return
-    _ranked(atlas, weights, "mean weight there", "atlas_take_back")
+    _ranked(atlas, weights, say("mean weight there"), "atlas_take_back")
 
 
 def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     line = first_line(text)
     if not line:
-        st.info("Type a sentence on the left to mark tokens in it.")
+        st.info(say("Type a sentence on the left to mark tokens in it."))
         return
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
         pieces = batch.pieces[0][:MOST_MARKED]
-    st.caption("Heads that look from a token to another: mark both in the first line of the text on the left.")
+    st.caption(say("Heads that look from a token to another: mark both in the first line of the text on the left."))
     places = list(range(len(pieces)))
     labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
-    st.pills("Tokens that look", places, format_func=labels.__getitem__, selection_mode="multi",
+    st.pills(say("Tokens that look"), places, format_func=labels.__getitem__, selection_mode="multi",
              key="atlas_queries", wrap=True, on_change=_keep_marks)  # fmt: skip
-    st.pills("Tokens looked at", places, format_func=labels.__getitem__, selection_mode="multi",
+    st.pills(say("Tokens looked at"), places, format_func=labels.__getitem__, selection_mode="multi",
              key="atlas_keys", wrap=True, on_change=_keep_marks)  # fmt: skip
     queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
     if not queries or not keys:
-        st.info("Mark at least one token that looks and one that is looked at.")
+        st.info(say("Mark at least one token that looks and one that is looked at."))
         return
-    with guarded("Looking at every head …"):
+    with guarded(say("Looking at every head …")):
         now, _ = run_view.run_pair(model, batch, masks, 0, "self")
         weights = now.ask(weight_there, tuple(queries), tuple(keys))
     if np.isnan(weights).all():
-        st.info("Under these masks none of these tokens may look at those.")
+        st.info(say("Under these masks none of these tokens may look at those."))
         return
-    _ranked(atlas, weights, "weight there", "atlas_take_marks")
+    _ranked(atlas, weights, say("weight there"), "atlas_take_marks")
 
 
 def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
@@ -107,9 +108,9 @@ def _places(marks: str | None) -> list[int]:
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
     order = np.argsort(-np.nan_to_num(weights, nan=-1.0), axis=None, kind="stable")[:MOST_SHOWN]
     places = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
-    called = {place: ", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places}
-    st.html(ranked_table([(atlas.name(place), float(weights[place]), called[place]) for place in places], what))
-    st.button(f"Look at {atlas.name(places[0])}", key=key, on_click=_take, args=places[0])
+    ranked = [(atlas.name(place), float(weights[place]), called(atlas, place)) for place in places]
+    st.html(ranked_table(ranked, what))
+    st.button(say("Look at {head}", head=atlas.name(places[0])), key=key, on_click=_take, args=places[0])
 
 
 def _take(layer: int, head: int) -> None:

@@ -15,6 +15,7 @@ from model.heads import atlas_progress
 from model.heads.atlas_result import Atlas
 from model.heads.atlas_tally import Tally
 from model.heads.atlas_texts import Unit
+from model.language import language, say, spoken
 from ui.guard import problem_in
 
 MOST_AT_ONCE = 4  # in this process
@@ -46,7 +47,7 @@ class Look:
 
 
 class Measuring:
-    """One of them. Raises Busy when there is no room."""
+    """One of them. Raises Busy when there is no room. What it says is in the language of who began it."""
 
     def __init__(self, model: Model, units: list[Unit], length: int, ask: Ask) -> None:
         """ask: for a unit wherever units are measured; waits for it as long as the function that it is given raises
@@ -67,17 +68,21 @@ class Measuring:
                 return
             if len(_running) >= MOST_AT_ONCE:
                 raise Busy(
-                    f"{MOST_AT_ONCE} atlases are being measured here already, as many as this server does at once. "
-                    "Try again in a minute"
+                    say(
+                        "{most} atlases are being measured here already, as many as this server does at once. "
+                        "Try again in a minute",
+                        most=MOST_AT_ONCE,
+                    )
                 )
             _running.append(self)
         self._state, self._why, self._seen = "running", "", time.monotonic()
         self._over.clear()
+        self._language = language()
         Thread(target=self._run, daemon=True).start()
 
-    def stop(self, why: str = "Stopped.") -> None:
+    def stop(self, why: str = "") -> None:
         """After the texts in hand; what it has come to stays."""
-        self._why = self._why or why
+        self._why = self._why or why or say("Stopped.")
         self._over.set()
 
     def watch(self) -> Look:
@@ -92,15 +97,19 @@ class Measuring:
             time.sleep(0.02)
 
     def _run(self) -> None:
+        with spoken(self._language):  # and so are the jobs that it asks for
+            self._measure()
+
+    def _measure(self) -> None:
         began = shown = time.monotonic()
 
         def still_wanted() -> None:
             """Between two units, and while the next one waits in the queue, which may be long."""
             now = time.monotonic()
             if now - self._seen > LEFT_SECONDS:
-                self.stop("Stopped, because nobody was looking.")
+                self.stop(say("Stopped, because nobody was looking."))
             if now - began > MOST_SECONDS:
-                self.stop(f"Stopped after {MOST_SECONDS / 60:.0f} minutes.")
+                self.stop(say("Stopped after {minutes:.0f} minutes.", minutes=MOST_SECONDS / 60))
             if self._over.is_set():
                 raise NotWanted
 
@@ -119,9 +128,10 @@ class Measuring:
             self._atlas = atlas_progress.made_of(self._progress, self._model) if self._done else None
             self._state = "stopped"
         except Exception as error:
-            self._why = f"{problem_in(error) or 'It ended with an error of this program'}."
+            problem = problem_in(error)
+            self._why = say("{problem}.", problem=problem or say("It ended with an error of this program"))
             self._state = "failed"
-            if problem_in(error) is None:
+            if problem is None:
                 raise
         finally:
             with _counting:

@@ -9,6 +9,7 @@ from model import catalog
 from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
+from model.language import say, say_all
 from ui import controls, page
 from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent
@@ -32,20 +33,29 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> None:
     """The scatter; a click on a point chooses its head."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
-        names = " and ".join(MEASURES[name].title for name in nowhere)
-        st.info(f"No query of these texts can be measured for {names}: choose another measure, or other texts.")
+        names = say_all([say(MEASURES[name].title) for name in nowhere])
+        st.info(
+            say(
+                "No query of these texts can be measured for {measures}: choose another measure, or other texts.",
+                measures=names,
+            )
+        )
         return
+    alt = say(
+        "Every head as a point: {across} across, {up} up.", across=say(MEASURES[x].title), up=say(MEASURES[y].title)
+    )
     st.plotly_chart(scatter(atlas, x, y, chosen), key="atlas_scatter", config=page.CHART, on_select=_take_point,
-                    selection_mode="points", alt=f"Every head as a point: {MEASURES[x].title} across, "
-                    f"{MEASURES[y].title} up.")  # fmt: skip
+                    selection_mode="points", alt=alt)  # fmt: skip
 
 
 def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     """The bars in words."""
     names, shares = distance_names(atlas), atlas.spread[layer, head]
     most = int(shares[: len(names)].argmax())
-    largest = f"The largest share, {percent(shares[most])}: {names[most]}."
-    return f"Attention of {atlas.name((layer, head))} by how many tokens back it looks. {largest}"
+    return say(
+        "Attention of {head} by how many tokens back it looks. The largest share, {share}: {distance}.",
+        head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most],
+    )  # fmt: skip
 
 
 def _take_point() -> None:

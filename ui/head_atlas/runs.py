@@ -19,6 +19,7 @@ from model.heads.atlas_texts import (
 )
 from model.heads.atlas_unit import check, measure_unit, row_length
 from model.jobs.job import Job, ModelRef, digest
+from model.language import say
 from model.masks import MaskSpec
 from ui import results
 from ui.guard import waiting
@@ -38,14 +39,17 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         return chosen, lambda: units_of_random(model)
     if chosen == "text":
         if not text.strip():
-            st.info("Type a text on the left, one a line, or choose other texts above.")
+            st.info(say("Type a text on the left, one a line, or choose other texts above."))
             st.stop()
         return _digest("text", text.encode("utf-8", "replace")), lambda: units_of_text(text)
-    sent = st.file_uploader(f"Texts of your own, {MOST_UPLOAD / 1e6:.0f} MB at the most: a line of a .txt file is a "
-                            "text, and so is a cell of a .csv file's column “text”", [kind[1:] for kind in SUFFIXES],
-                            key="atlas_file")  # fmt: skip
+    label = say(
+        "Texts of your own, {size:.0f} MB at the most: a line of a .txt file is a text, and so is a cell of a .csv "
+        "file's column “text”",
+        size=MOST_UPLOAD / 1e6,
+    )
+    sent = st.file_uploader(label, [kind[1:] for kind in SUFFIXES], key="atlas_file")
     if sent is None:
-        st.info("Choose a file: its texts are read in memory, and kept by nobody.")
+        st.info(say("Choose a file: its texts are read in memory, and kept by nobody."))
         st.stop()
     data = sent.getvalue()
     return _digest(sent.name, data), lambda: units_of_upload(sent.name, data)
@@ -60,7 +64,7 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     check(model, masks)
     length = row_length(model)
     key = ("atlas", model.key, texts, digest(masks.to_json()), length)
-    found = results.shared().find(key)
+    found = results.shared().find(key)  # numbers alone: what was measured in one language is shown in every other
     if found is not None:
         return found
     measuring = _measuring(key, lambda: Measuring(model, read(), length, _asking(model, masks, length)))
@@ -98,8 +102,8 @@ def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | Non
     try:
         new = begin()
     except Busy as error:
-        st.warning(f"{error}.")
-        st.button("Try again", icon=":material/refresh:")
+        st.warning(say("{problem}.", problem=error))
+        st.button(say("Try again"), icon=":material/refresh:")
         return None
     state.atlas_measuring = key, new
     with waiting():
@@ -110,7 +114,7 @@ def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | Non
 def _keep(key: Hashable, atlas: Atlas) -> Atlas:
     st.session_state.atlas_measuring = None
     if not atlas.rows:
-        raise ValueError("expected texts of at least two tokens, found none")
+        raise ValueError(say("expected texts of at least two tokens, found none"))
     return results.shared().get(key, lambda: atlas)
 
 
@@ -120,23 +124,40 @@ def _progress(measuring: Measuring, drawn: Look) -> None:
     if now.atlas is not drawn.atlas or now.state != drawn.state:
         st.rerun()
     share = now.done / max(now.total, 1)
-    read = f", {now.atlas.texts:,} texts and {now.atlas.read:,} tokens" if now.atlas else ""
     with st.container(horizontal=True, vertical_alignment="center"):
         if now.state == "failed":
             st.error(escaped(now.why), icon=":material/error:")
         elif now.state == "running":
-            st.progress(share, f"Measuring: {share:.0%}{read} so far")
-            st.button("Stop", icon=":material/stop:", key="atlas_stop", on_click=measuring.stop)
+            st.progress(share, _so_far(share, now.atlas))
+            st.button(say("Stop"), icon=":material/stop:", key="atlas_stop", on_click=measuring.stop)
         else:
-            st.progress(share, f"{escaped(now.why)} Shown is {share:.0%} of the texts{read}.")
-            st.button("Go on", icon=":material/resume:", key="atlas_go_on", on_click=_go_on, args=(measuring,))
+            st.progress(share, _shown(escaped(now.why), share, now.atlas))
+            st.button(say("Go on"), icon=":material/resume:", key="atlas_go_on", on_click=_go_on, args=(measuring,))
+
+
+def _so_far(share: float, atlas: Atlas | None) -> str:
+    if atlas is None:
+        return say("Measuring: {share:.0%} so far", share=share)
+    return say(
+        "Measuring: {share:.0%}, {texts:,} texts and {tokens:,} tokens so far",
+        share=share, texts=atlas.texts, tokens=atlas.read,
+    )  # fmt: skip
+
+
+def _shown(why: str, share: float, atlas: Atlas | None) -> str:
+    if atlas is None:
+        return say("{why} Shown is {share:.0%} of the texts.", why=why, share=share)
+    return say(
+        "{why} Shown is {share:.0%} of the texts, {texts:,} texts and {tokens:,} tokens.",
+        why=why, share=share, texts=atlas.texts, tokens=atlas.read,
+    )  # fmt: skip
 
 
 def _go_on(measuring: Measuring) -> None:
     try:
         measuring.go_on()
     except Busy as error:
-        st.toast(f"{error}.")
+        st.toast(say("{problem}.", problem=error))
 
 
 def _digest(name: str, data: bytes) -> str:

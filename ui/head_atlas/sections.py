@@ -2,18 +2,21 @@
 
 from functools import partial
 
+import numpy as np
 import streamlit as st
 
 from model.base import Model
 from model.heads.atlas_names import MEASURES, NAMES
 from model.heads.atlas_result import Atlas, Example
 from model.heads.atlas_table import as_parquet, examples_table, heads_table, measures_table
+from model.language import N_, say
 from ui.drawn import drawn
 from ui.head_atlas import choices
 from viz.head_atlas.tables import deciles_html
+from viz.head_atlas.words import called
 
 SHOWN_EACH = 3  # examples of a tenth
-HEAD_COLUMNS = {"layer": "Layer", "head": "Head", "called": "Called"}
+HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Called")}
 
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
@@ -22,13 +25,17 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         by = choices.choose_by(atlas, layer, head)
     deciles = atlas.deciles(by, layer, head, SHOWN_EACH)
     if not deciles:
-        st.info(f"No sampled query of these texts has a {MEASURES[by].title} measure.")
+        st.info(say("No sampled query of these texts has a {measure} measure.", measure=say(MEASURES[by].title)))
         return
     sampled = sum(decile.queries for decile in deciles)
     st.caption(
-        f"{sampled:,} of {int(atlas.counts[NAMES.index(by), layer]):,} queries, drawn by chance, in tenths; "
-        f"{SHOWN_EACH} of each, again by chance, not its best. Framed: the query. Coloured: its heaviest keys, "
-        "5 at the most; point at one for its weight."
+        say(
+            "{sampled:,} of {queries:,} queries, drawn by chance, in tenths; {each} of each, again by chance, not its "
+            "best. Framed: the query. Coloured: its heaviest keys, 5 at the most; point at one for its weight.",
+            sampled=sampled,
+            queries=int(atlas.counts[NAMES.index(by), layer]),
+            each=SHOWN_EACH,
+        )
     )
     st.html(drawn(deciles_html, deciles, by))
     _take_to_explore([one for decile in deciles for one in decile.examples])
@@ -38,20 +45,21 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
     """Every head with every measure: a click on a heading sorts, a click on a row chooses the head."""
     frame = measures_table(atlas)
     columns = {
-        name: st.column_config.NumberColumn(one.title, help=choices.words(name), format="%.3f")
+        name: st.column_config.NumberColumn(say(one.title), help=choices.words(name), format="%.3f")
         for name, one in MEASURES.items()
     }
-    columns |= {name: st.column_config.Column(title) for name, title in HEAD_COLUMNS.items()}
-    st.dataframe(frame, key="atlas_table", hide_index=True, column_config=columns, height=420,
+    columns |= {name: st.column_config.Column(say(title)) for name, title in HEAD_COLUMNS.items()}
+    shown = frame.assign(called=[called(atlas, place) for place in np.ndindex(atlas.layers, atlas.heads)])
+    st.dataframe(shown, key="atlas_table", hide_index=True, column_config=columns, height=420,
                  on_select=partial(_take_row, atlas.heads),
                  selection_mode="single-row")  # fmt: skip
     name = f"atlas_{model.name.rpartition('/')[2]}"
     with st.container(horizontal=True):
-        st.download_button("This table as CSV", frame.to_csv(index=False), f"{name}.csv", "text/csv",
+        st.download_button(say("This table as CSV"), frame.to_csv(index=False), f"{name}.csv", "text/csv",
                            icon=":material/download:", on_click="ignore")  # fmt: skip
-        st.download_button("All of it as Parquet", lambda: as_parquet(heads_table(atlas), about), f"{name}.parquet",
-                           icon=":material/download:", on_click="ignore")  # fmt: skip
-        st.download_button("The examples as Parquet", lambda: as_parquet(examples_table(atlas), about),
+        st.download_button(say("All of it as Parquet"), lambda: as_parquet(heads_table(atlas), about),
+                           f"{name}.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
+        st.download_button(say("The examples as Parquet"), lambda: as_parquet(examples_table(atlas), about),
                            f"{name}.examples.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
 
 
@@ -67,9 +75,9 @@ def _take_to_explore(found: list[Example]) -> None:
     if not with_text:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox("See one on Explore, with every weight", range(len(with_text)), key="atlas_example",
+        st.selectbox(say("See one on Explore, with every weight"), range(len(with_text)), key="atlas_example",
                      format_func=lambda place: f"{place + 1}. {_named(with_text[place])}")  # fmt: skip
-        if st.button("Open", icon=":material/grid_view:", key="atlas_open"):
+        if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
             one = with_text[st.session_state.atlas_example]
             own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
             st.session_state.kept |= own  # what a page newly come to takes its choices from

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from model.language import say
 from ui import run_view
 from ui.canvas import canvas
 from ui.drawn import drawn
@@ -38,8 +39,9 @@ def choose_heads(now: run_view.RunView, layer: str, chosen: int) -> list[int]:
     offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     st.session_state.arcs_heads = [head for head in picked if head in offered][: MOST_HEADS - 1]
-    st.multiselect(f"Other heads of {layer}", offered, key="arcs_heads", format_func=lambda head: f"{layer} H{head}",
-                   max_selections=MOST_HEADS - 1, on_change=_take, placeholder=f"Other heads of {layer}",
+    others = say("Other heads of {layer}", layer=layer)
+    st.multiselect(others, offered, key="arcs_heads", format_func=lambda head: f"{layer} H{head}",
+                   max_selections=MOST_HEADS - 1, on_change=_take, placeholder=others,
                    label_visibility="collapsed")  # fmt: skip
     return st.session_state.arcs_heads
 

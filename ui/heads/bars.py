@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from model.language import say, together
 from ui import head as head_picture
 from ui import page
 from ui.drawn import drawn
@@ -13,8 +14,9 @@ def show(chosen: Chosen) -> None:
     """A click on a bar chooses its token as the query."""
     row = row_of(chosen.view, chosen.standard if chosen.changed else None, chosen.query)
     st.html(drawn(where_it_lies, row))
-    st.toggle("Largest first", key="sorted")
-    alt = f"The weights of {row.name} in {chosen.name}, a bar for each key. " + _largest(row)
+    st.toggle(say("Largest first"), key="sorted")
+    about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
+    alt = together([about, _largest(row)])
     figure = drawn(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
         st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
@@ -26,5 +28,10 @@ def show(chosen: Chosen) -> None:
 def _largest(row: Row) -> str:
     top = row.largest(1)
     if not len(top):
-        return "Every key is blocked."
-    return f"The largest, {row.now[top[0]]:.4f}, is that of {top[0]} ({row.view.keys[top[0]]})."
+        return say("Every key is blocked.")
+    return say(
+        "The largest, {weight:.4f}, is that of {key} ({token}).",
+        weight=row.now[top[0]],
+        key=top[0],
+        token=row.view.keys[top[0]],
+    )

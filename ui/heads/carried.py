@@ -4,19 +4,21 @@ import streamlit as st
 
 from model.errors import NotSupported
 from model.heads.carried import carried, direct_effect
+from model.language import N_, say, together
 from ui.heads.chosen import Chosen
 from ui.markdown import escaped
 from viz.heads.carried import carried_table, effect_table, why_they_differ
 
-ABOUT = (
-    "|v| is how long a key's value is; weight × |v| is how much of it is taken (Kobayashi et al. 2020). *adds*: how "
-    "long what the key adds to the residual stream is, after the output projection. What keys add may cancel."
+ABOUT = N_("|v| is how long a key's value is; weight × |v| is how much of it is taken (Kobayashi et al. 2020).")
+ADDS = N_(
+    "*adds*: how long what the key adds to the residual stream is, after the output projection. What keys add may "
+    "cancel."
 )
-EFFECT = (
+EFFECT = N_(
     "What the head adds by itself to the logits of the token after the query, past all later layers, the final norm's "
     "deviation held at its value; relative to what it adds to all tokens in the mean, {mean:+.3f}."
 )
-CAPPED = " The model caps its logits; this is before the cap."
+CAPPED = N_("The model caps its logits; this is before the cap.")
 
 
 def show(chosen: Chosen) -> None:
@@ -27,12 +29,13 @@ def show(chosen: Chosen) -> None:
     st.html(why_they_differ(found, name, keys))
     left, right = st.columns([1.5, 1], gap="medium")
     left.html(carried_table(found, keys))
-    left.caption(ABOUT if found.added is not None else ABOUT.partition(" *adds*")[0])
+    left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
     with right:
         try:
             effect = chosen.ask(direct_effect, *asked)
         except NotSupported as error:
-            st.caption(f"{escaped(str(error))}.")
+            st.caption(say("{clauses}.", clauses=escaped(str(error))))
             return
         st.html(effect_table(effect))
-        st.caption(EFFECT.format(mean=effect.mean) + (CAPPED if effect.capped else ""))
+        about = say(EFFECT, mean=effect.mean)
+        st.caption(together([about, say(CAPPED)]) if effect.capped else about)

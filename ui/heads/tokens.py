@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from model.language import say
 from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
@@ -29,7 +30,7 @@ def show(chosen: Chosen) -> None:
         return
     st.html(BESIDE)
     with st.container(key="said_beside"):
-        st.caption("The tokens stand beside the heatmap.")
+        st.caption(say("The tokens stand beside the heatmap."))
     with st.container(key="tokens_beside"):
         draw(chosen)
 

@@ -4,6 +4,7 @@ from importlib import import_module
 
 import streamlit as st
 
+from model.language import N_, say
 from ui import query
 from ui.heads.chosen import Chosen
 from ui.run_view import RunView
@@ -11,20 +12,20 @@ from viz.heads.colours import Colours
 from viz.view import HeadView
 
 VIEWS = {  # each a module beside this one, imported when it is chosen, with show(chosen)
-    "tokens": "Tokens",
-    "arcs": "Arcs",
-    "bars": "Bars",
-    "carried": "Carried",
-    "why": "Why this cell",
-    "numbers": "Numbers",
+    "tokens": N_("Tokens"),
+    "arcs": N_("Arcs"),
+    "bars": N_("Bars"),
+    "carried": N_("Carried"),
+    "why": N_("Why this cell"),
+    "numbers": N_("Numbers"),
 }
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
     """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
-    st.segmented_control("This head as", list(VIEWS), format_func=VIEWS.__getitem__, key="view", required=True,
-                         label_visibility="collapsed")  # fmt: skip
+    st.segmented_control(say("This head as"), list(VIEWS), format_func=lambda view: say(VIEWS[view]), key="view",
+                         required=True, label_visibility="collapsed")  # fmt: skip
     chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.chosen(now))
     import_module(f".{st.session_state.view}", __package__).show(chosen)
 

@@ -3,13 +3,14 @@
 import streamlit as st
 
 from model.heads.score_split import score_split
+from model.language import N_, say
 from ui import page
 from ui.heads.chosen import Chosen
 from ui.markdown import escaped
 from viz.heads.cells import weight_text
 from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
 
-SOURCES = (
+SOURCES = N_(
     "A norm divides by the deviation of what it is given. With that held at its value here, the score is a sum: what "
     "each source wrote into the query times what each wrote into the key. *biases*: those of projections and norms."
 )
@@ -23,17 +24,19 @@ def show(chosen: Chosen) -> None:
     blocked = [name for name, mask in view.blocked.items() if mask[query, key]]
     score, weight = float(view.scaled[query, key]), weight_text(view.weights[query, key])
     st.html(sum_words(found, *names, score=score, weight=weight, blocked=blocked))
-    alt = f"The {len(found.q)} numbers of the query, of the key, and their products. {largest_dimensions(found)}"
+    largest = largest_dimensions(found)
+    alt = say("The {count} numbers of the query, of the key, and their products. {largest}", count=len(found.q),
+              largest=largest)  # fmt: skip
     st.plotly_chart(strips_figure(found, dark=page.is_dark()), key="why_strips", config=page.CHART, alt=alt)
-    st.caption(f"Blue is below 0, red above. {largest_dimensions(found)}")
+    st.caption(say("Blue is below 0, red above. {largest}", largest=largest))
     if found.sources is None:
-        st.caption(f"Not split by what wrote the query and the key. {escaped(found.why_not)}.")
+        st.caption(say("Not split by what wrote the query and the key. {reason}.", reason=escaped(found.why_not)))
         return
     pairs, writers, written = st.columns(3, gap="medium")
     pairs.html(pairs_table(found))
     writers.html(sources_table(found, "query"))
     written.html(sources_table(found, "key"))
-    st.caption(SOURCES)
+    st.caption(say(SOURCES))
 
 
 def _choose_key(chosen: Chosen) -> int:
@@ -42,9 +45,9 @@ def _choose_key(chosen: Chosen) -> int:
     if not isinstance(picked, int) or not 0 <= picked < len(keys):
         picked = st.session_state.key = None
     st.session_state.key_column = int(chosen.view.weights[chosen.query].argmax()) if picked is None else picked
-    st.selectbox("Key", range(len(keys)), key="key_column", on_change=_take, width=240,
+    st.selectbox(say("Key"), range(len(keys)), key="key_column", on_change=_take, width=240,
                  format_func=lambda place: f"{place}: {keys[place]}",
-                 help="A click on a cell of the heatmap chooses its query and its key.")  # fmt: skip
+                 help=say("A click on a cell of the heatmap chooses its query and its key."))  # fmt: skip
     return st.session_state.key_column
 
 

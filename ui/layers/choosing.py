@@ -6,13 +6,19 @@ import streamlit as st
 
 from model import catalog
 from model.base import Model
+from model.language import N_, say
 from ui import choices, controls, link
 
 Across = Literal["lens", "token", "all"]
 Over = Literal["mean", "maximum", "rollout", "flow"]
-SECTIONS = {"lens": "Logit lens", "token": "One token, layer by layer", "all": "All tokens"}
-OVER = {"mean": "mean over heads", "maximum": "maximum over heads", "rollout": "rollout", "flow": "flow"}
-HELP = (
+SECTIONS = {"lens": N_("Logit lens"), "token": N_("One token, layer by layer"), "all": N_("All tokens")}
+OVER = {
+    "mean": N_("mean over heads"),
+    "maximum": N_("maximum over heads"),
+    "rollout": N_("rollout"),
+    "flow": N_("flow"),
+}
+HELP = N_(
     "Mean, maximum: of the weights of a layer's heads. Rollout: how much of a token's state comes from each token by "
     "the end of a layer, each layer being half its heads' mean and half the residual connection. Flow: the most that "
     "can come through those layers from one token, as through pipes (Abnar and Zuidema 2020)."
@@ -34,8 +40,8 @@ def restore() -> None:
 
 def choose_section() -> Across:
     """Which of the page's pictures."""
-    st.segmented_control("Shown", list(SECTIONS), format_func=SECTIONS.__getitem__, key="across", required=True,
-                         label_visibility="collapsed")  # fmt: skip
+    st.segmented_control(say("Shown"), list(SECTIONS), format_func=lambda one: say(SECTIONS[one]), key="across",
+                         required=True, label_visibility="collapsed")  # fmt: skip
     return st.session_state.across
 
 
@@ -44,7 +50,7 @@ def choose_over(section: Across) -> Over:
     offered = [name for name in OVER if name != "flow" or section == "token"]
     if st.session_state.over not in offered:
         st.session_state.over = "rollout"
-    st.selectbox("Over heads", offered, format_func=OVER.__getitem__, key="over", help=HELP)
+    st.selectbox(say("Over heads"), offered, format_func=lambda one: say(OVER[one]), key="over", help=say(HELP))
     return st.session_state.over
 
 
@@ -52,7 +58,7 @@ def choose_layer(model: Model, names: list[str]) -> int:
     """The layer that is shown; at first that of the head worth seeing first."""
     chosen = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer
     st.session_state.layer = min(chosen, len(names) - 1)
-    st.selectbox("Layer", range(len(names)), key="layer", format_func=names.__getitem__)
+    st.selectbox(say("Layer"), range(len(names)), key="layer", format_func=names.__getitem__)
     return st.session_state.layer
 
 

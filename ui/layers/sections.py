@@ -11,6 +11,7 @@ from model.base import Model
 from model.heads.logit_lens import LogitLens, logit_lens
 from model.heads.rollout import LayerMaps, layer_maps, token_flow
 from model.jobs.job import ModelRef
+from model.language import N_, say, together
 from model.text import TokenBatch
 from ui import explain, page, query, results
 from ui import head as head_picture
@@ -28,12 +29,12 @@ from viz.view import HeadView, cropped
 MOST_LENS = 64  # rows of the table
 MOST_BESIDE = 9  # readings that leave room beside the table
 BEFORE = 48  # of them before the query, where a text is longer
-UNITS = {"mean": "mean weight", "maximum": "largest weight", "rollout": "rollout", "flow": "flow"}
-ATTENTION_ALONE = (
+UNITS = {"mean": N_("mean weight"), "maximum": N_("largest weight"), "rollout": N_("rollout"), "flow": N_("flow")}
+ATTENTION_ALONE = N_(
     "Rollout and flow follow attention weights alone: how large the values are that they weigh, and what the MLPs do, "
     "is not in them."
 )
-LENS = (
+LENS = N_(
     "The state after each layer goes through the model's own last steps (its final norm, where it has one, and its "
     "unembedding), as if no layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Nothing but the "
     "last column was trained to be read like this."
@@ -58,24 +59,29 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
     """The table, and the candidates of the query; gives the sentence."""
     if chosen.model.kind == "encoder" or not chosen.model.predicts:
         st.info(explain.NO_PREDICTIONS["encoder" if chosen.model.kind == "encoder" else "decoder"])
-        return "There is nothing to predict here; the other two pictures are of its attention."
+        return say("There is nothing to predict here; the other two pictures are of its attention.")
     real = chosen.batch.real(chosen.row)
     begin, end = lens_part(real.start, real.stop, chosen.query)
     found = _lens(chosen, now, begin, end)
     other = None if standard is None else _lens(chosen, standard, begin, end)
     if (begin, end) != (real.start, real.stop):
-        count, where = real.stop - real.start, f"positions {begin} to {end - 1}"
-        st.caption(f"Shown are {end - begin} of {count} tokens, those around the query: {where}.")
+        st.caption(
+            say(
+                "Shown are {shown} of {count} tokens, those around the query: positions {first} to {last}.",
+                shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1,
+            )
+        )  # fmt: skip
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
     left.html(drawn(lens_table, found, chosen.pieces, chosen.query, other) + key(compared=other is not None))
     if inside:
-        right.markdown(f"#### After “{escaped(chosen.pieces[chosen.query])}”, layer by layer")
+        piece = escaped(chosen.pieces[chosen.query])
+        right.markdown("#### " + say("After “{token}”, layer by layer", token=piece))
         right.html(drawn(candidates_table, found, chosen.query - begin))
-    st.caption(LENS)
+    st.caption(say(LENS))
     if not inside:
-        return "The query is padding: choose another."
+        return say("The query is padding: choose another.")
     return drawn(words.lens_sentence, found, chosen.query - begin, chosen.pieces[chosen.query], other)
 
 
@@ -101,8 +107,10 @@ def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, stand
     figure = drawn(token_figure, view, other, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
     st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
-    alone = ATTENTION_ALONE if over in ("rollout", "flow") else ""
-    st.caption(f"Rows: layers, the first on top. Columns: what “{escaped(piece)}” ({chosen.query}) looks at. {alone}")
+    rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) looks at.",
+               token=escaped(piece), position=chosen.query)  # fmt: skip
+    alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
+    st.caption(together([rows, alone]))
     return words.token_sentence(view, over, chosen.query, piece, other)
 
 
@@ -123,12 +131,16 @@ def show_all(
     shown = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     framed = query.picked()
-    figure = drawn(_map_figure, shown, UNITS[over], dark=dark, query=framed)
+    figure = drawn(_map_figure, shown, say(UNITS[over]), dark=dark, query=framed)
+    what = {"what": say(OVER[over]).capitalize(), "layer": name}
     with picture:
-        alt = f"{OVER[over].capitalize()} in {name}, {len(shown[0].queries)} queries by {len(shown[0].keys)} keys."
+        alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=len(shown[0].queries),
+                  keys=len(shown[0].keys), **what)  # fmt: skip
         head_picture.show(figure, alt, room="pair", zooms=True)
-    what = "by the end of" if over == "rollout" else "in"
-    st.caption(f"{OVER[over].capitalize()} {what} {name}. {ATTENTION_ALONE if over == 'rollout' else ''}")
+    if over == "rollout":
+        st.caption(together([say("{what} by the end of {layer}.", **what), say(ATTENTION_ALONE)]))
+    else:
+        st.caption(say("{what} in {layer}.", **what))
     token = [_of_query(view, chosen, over, name) for view in views]
     return words.token_sentence(token[0], over, chosen.query, chosen.pieces[chosen.query], *token[1:])
 
@@ -149,7 +161,7 @@ def _token(chosen: Chosen, over: Over, names: list[str], of: RunView) -> TokenVi
         values = of.ask(token_flow, place).flow
     blocked = {name: np.stack([_row(layer.get(name), place, values) for layer in maps.blocked]) for name in masks}
     closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
-    return TokenView(values, closed, names, chosen.pieces, UNITS[over])
+    return TokenView(values, closed, names, chosen.pieces, say(UNITS[over]))
 
 
 def _row(mask: np.ndarray | None, place: int, values: np.ndarray) -> np.ndarray:
@@ -164,7 +176,7 @@ def _map(chosen: Chosen, over: Over, layer: int, of: RunView) -> HeadView:
 def _of_query(view: HeadView, chosen: Chosen, over: Over, name: str) -> TokenView:
     here = slice(chosen.query, chosen.query + 1)
     masks = {mask: cells[here] for mask, cells in view.blocked.items()}
-    return TokenView(view.weights[here], masks, [name], chosen.pieces, UNITS[over])
+    return TokenView(view.weights[here], masks, [name], chosen.pieces, say(UNITS[over]))
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:
@@ -180,10 +192,11 @@ def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | No
 
 def _say(figure: go.Figure, unit: str) -> None:
     """These are no one head's weights, and have no scores: what a head's picture says of them is taken out."""
+    cell = say("<b>%{y}</b> on <b>%{x}</b>")
     for trace in figure.data:
         if trace.name == "weights":
             trace.customdata = None
-            trace.hovertemplate = f"<b>%{{y}}</b> on <b>%{{x}}</b><br>{unit} %{{z:.4f}}<extra></extra>"
+            trace.hovertemplate = cell + f"<br>{unit} %{{z:.4f}}<extra></extra>"
             trace.colorbar.title.text = unit
         elif trace.name == "blocked":
-            trace.hovertemplate = "<b>%{y}</b> on <b>%{x}</b><br>closed by the masks<extra></extra>"
+            trace.hovertemplate = cell + "<br>" + say("closed by the masks") + "<extra></extra>"

@@ -4,18 +4,23 @@ from contextlib import nullcontext
 
 import streamlit as st
 
+from model.language import N_, say, say_count, together
 from model.lessons.lesson import Lesson
 from model.lessons.reading import MOST_BYTES, read
-from model.lessons.shelf import LANGUAGES, Shelved
-from model.lessons.words import words
+from model.lessons.shelf import Shelved
+from model.lessons.words import glossary
+from ui import speech
 from ui.lessons import choices, shelves
-from ui.lessons.choices import say
 from ui.markdown import escaped
 from viz.html import join, tag
 from viz.lessons.prose import card
 
-NAMES = {"en": "English", "zh": "中文"}
 PAGE = "pages/lessons.py"
+INTRO = N_("Six lessons, from one head to a translator. Each runs real models, and asks before it shows.")
+OWN = N_(
+    "Markdown with a small front matter, at most 1 MB. Nothing in it is executed. lessons/README.md says how it is "
+    "written."
+)
 
 
 def show(found: list[Shelved], opened: shelves.Open | None) -> None:
@@ -24,56 +29,54 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
         for number, one in enumerate(found, 1):
             if one.lesson:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
-    st.segmented_control(say("language"), LANGUAGES, default=choices.language(), format_func=NAMES.__getitem__,
-                         key="lesson_language", required=True, on_change=_take_language)  # fmt: skip
-    st.toggle(say("asks"), key="lesson_asks")
-    with st.expander(say("own")):
-        st.file_uploader(say("own"), type=["md"], key="lesson_file", max_upload_size=1, on_change=_take_file,
-                         label_visibility="collapsed")  # fmt: skip
-        st.caption(escaped(say("own_help")))
+    st.toggle(say("Ask before it shows"), key="lesson_asks")
+    with st.expander(say("A lesson of your own")):
+        st.file_uploader(say("A lesson of your own"), type=["md"], key="lesson_file", max_upload_size=1,
+                         on_change=_take_file, label_visibility="collapsed")  # fmt: skip
+        st.caption(escaped(say(OWN)))
     if opened and opened.own:
-        fits = shelves.packed(opened.own)
-        length = len(opened.own)
-        st.caption(escaped(say("link_own") if fits else say("link_long", length=length, most=shelves.LONGEST_LINK)))
+        words = (
+            say("The lesson itself is in the link.")
+            if shelves.packed(opened.own)
+            else say("This lesson is too long for a link: {length} characters where {most} are taken. Put it into the "
+                     "folder that UNMASK_LESSONS names.", length=len(opened.own), most=shelves.LONGEST_LINK)
+        )  # fmt: skip
+        st.caption(escaped(words))
 
 
 def show_list(found: list[Shelved]) -> None:
     """Every lesson with its aim, what it needs, how long it takes and what follows."""
     titles = {one.name: one.lesson.title for one in found if one.lesson}
-    st.markdown(f"### {escaped(say('lessons'))}")
-    st.html(f'<p class="aim">{say("intro")}</p>')
+    st.markdown("### " + say("Lessons"))
+    st.html(f'<p class="aim">{say(INTRO)}</p>')
     rows = [st.columns(3, gap="medium") for _ in range(0, len(found), 3)]
     for number, one in enumerate(found):
         with rows[number // 3][number % 3], st.container(border=True, height="stretch", gap="small"):
             if one.lesson is None:
-                st.warning(escaped(say("unreadable", problem=one.problem)))
+                st.warning(escaped(say("A lesson could not be read. {problem}", problem=one.problem)))
                 continue
             st.markdown(f"#### {number + 1} · {escaped(one.lesson.title)}")
             st.markdown(escaped(one.lesson.aim))
-            facts = [say("minutes", minutes=one.lesson.minutes)]
-            facts += [say("needs", needs=one.lesson.needs)] if one.lesson.needs else []
-            facts += [say("then", title=titles[one.lesson.next])] if one.lesson.next in titles else []
+            facts = [_minutes(one.lesson)]
+            facts += [say("Needs: {needs}", needs=one.lesson.needs)] if one.lesson.needs else []
+            facts += [say("Then: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
             st.caption(" · ".join(map(escaped, facts)))
-            st.button(say("open"), key=f"open_{one.name}", icon=":material/play_arrow:", on_click=choices.go,
+            st.button(say("Open the lesson"), key=f"open_{one.name}", icon=":material/play_arrow:", on_click=choices.go,
                       args=(1, one.name), shortcut=str(number + 1) if number < 9 else None)  # fmt: skip
 
-    with st.expander(say("words"), icon=":material/dictionary:"):
-        glossary = words(choices.language()).glossary
-        st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary.items()), class_="words"))
+    with st.expander(say("Words"), icon=":material/dictionary:"):
+        st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary().items()), class_="words"))
 
 
 def _link(number: int, name: str, lesson: Lesson, *, here: bool) -> None:
     with st.container(key="lesson_here") if here else nullcontext():
-        st.page_link(PAGE, label=f"{number} · {escaped(lesson.title)}", query_params=_to(name),
-                     help=escaped(f"{lesson.aim} {say('minutes', minutes=lesson.minutes)}"))  # fmt: skip
+        label = f"{number} · {escaped(lesson.title)}"
+        st.page_link(PAGE, label=label, query_params=speech.in_links() | {"lesson": name},
+                     help=escaped(together([lesson.aim, _minutes(lesson)])))  # fmt: skip
 
 
-def _to(name: str) -> dict[str, str]:
-    return {"lesson": name} | ({"lang": st.session_state.lang} if st.session_state.lang else {})
-
-
-def _take_language() -> None:
-    st.session_state.lang = st.session_state.lesson_language
+def _minutes(lesson: Lesson) -> str:
+    return say_count("{count} minute", "{count} minutes", lesson.minutes)
 
 
 def _take_file() -> None:

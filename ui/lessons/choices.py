@@ -1,16 +1,13 @@
-"""What a reader of the lessons has chosen: the lesson, the step, the language, and the answers given so far."""
+"""What a reader of the lessons has chosen: the lesson, the step, and the answers given so far."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import streamlit as st
 from pydantic import Field, StringConstraints
 
-from model.lessons.shelf import LANGUAGES
 from ui import choices
 from ui.link import LONGEST_LINK, Link, Whole
-from viz.lessons import words
 
-INTERFACE = "en"  # of the pages but the lessons, until all of them are translated
 PACKED = r"^[A-Za-z0-9_-]*$"
 
 
@@ -23,7 +20,6 @@ class LessonLink(Link):
     )
     lesson_step: Whole = Field(1, alias="step")
     lesson_present: bool = Field(False, alias="present")
-    lang: Literal["en", "zh"] | None = None  # None: as the browser has it
 
 
 def restore() -> None:
@@ -34,22 +30,6 @@ def restore() -> None:
 def _first() -> dict[str, Any]:
     linked, state = LessonLink.read().model_dump(), st.session_state
     return linked | {"lesson_asks": state.get("lesson_asks", True), "lesson_own": ""}
-
-
-def language() -> str:
-    """The reader's choice, or the browser's where it is one of ours."""
-    browsers = (st.context.locale or "").split("-")[0]
-    return st.session_state.lang or (browsers if browsers in LANGUAGES else LANGUAGES[0])
-
-
-def say(name: str, /, **values: Any) -> str:
-    """A sentence of the page in the reader's language, as plain text."""
-    return words.text(language(), name, **values)
-
-
-def interface(name: str, /, **values: Any) -> str:
-    """A sentence of a page that has no other language yet."""
-    return words.text(INTERFACE, name, **values)
 
 
 def go(step: int, lesson: str | None = None) -> None:

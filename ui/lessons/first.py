@@ -6,23 +6,34 @@ import streamlit as st
 
 from model.base import Model
 from model.jobs.job import ModelRef, Run, digest, shape_of
+from model.language import N_, say
 from model.lessons.questions import Answer, Asked, answer
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import results
 from ui.guard import TROUBLE
-from ui.lessons.choices import INTERFACE, interface
+from ui.lessons.verdict import verdict
 from ui.markdown import escaped
 from viz.lessons import screen, words
 
-TURNS = ("loss", "future", "padding", "looks", "next", "row", "sees")  # one after the other, those that can be asked
+ASKS = {  # one after the other, those that can be asked
+    "loss": N_("With these masks, will the mean loss fall, rise or stay?"),
+    "future": N_("How much of this head's attention will go to tokens that come later?"),
+    "padding": N_("How much of this head's attention will go to padding?"),
+    "looks": N_("Under these masks, which token will {query} look at most?"),
+    "next": N_("Under these masks, which token will be the likeliest after {query}?"),
+    "row": N_("Will the weights in the row of {query} change?"),
+    "sees": N_("Under these masks, how many tokens may {query} look at?"),
+}
+TURNS = tuple(ASKS)
 NEED_PREDICTIONS = ("loss", "next")
 
 
 def switch() -> None:
     """The switch, off at first; it stays as it is on the other pages of this session."""
     st.session_state.ask_first_on = st.session_state.get("ask_first", False)
-    st.toggle(interface("first"), key="ask_first_on", help=interface("first_help"), on_change=_take)
+    st.toggle(say("Ask me first"), key="ask_first_on", on_change=_take,
+              help=say("Flip a mask, and the page asks what that will do before it shows it."))  # fmt: skip
 
 
 def masks_to_show(
@@ -50,12 +61,11 @@ def masks_to_show(
     kind, answered = found
     with st.container(border=True):
         query = answered.why.values.get("query")
-        place = words.plain(INTERFACE, query) if query else ""
-        st.markdown(f"**{escaped(interface(f'first_{kind}', query=place))}**")
+        place = words.plain(query) if query else ""
+        st.markdown(f"**{escaped(say(ASKS[kind], query=place))}**")
         with st.container(horizontal=True):
             for number, choice in enumerate(answered.choices):
-                label = words.plain(INTERFACE, choice)
-                st.button(escaped(label), key=f"first_{number}", on_click=_commit,
+                st.button(escaped(words.plain(choice)), key=f"first_{number}", on_click=_commit,
                           args=(number, answered, about, spec))  # fmt: skip
     return before
 
@@ -84,10 +94,7 @@ def _question(
 
 def _commit(place: int, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
     state = st.session_state
-    right = " / ".join(words.plain(INTERFACE, answered.choices[one]) for one in sorted(answered.right))
-    kind = "right" if place in answered.right else "wrong"
-    lines = [interface(kind, right=right), words.plain(INTERFACE, answered.why)]
-    state.first_shown, state.first_verdict = (about, spec), ((about, spec), screen.verdict(kind, lines))
+    state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict(answered, place))
     state.first_turn = state.get("first_turn", 0) + 1
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from model.base import Model
 from model.jobs.job import ModelRef, Run
 from model.jobs.models import OF_PAGES
+from model.language import say
 from model.lessons.lesson import Step
 from model.lessons.questions import Answer, Asked, answer
 from model.masks import MaskSpec
@@ -38,14 +39,18 @@ def answered(step: Step, found: Pair) -> Answer:
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
     model = _model(name)
     if step.attention not in model.attentions:
-        raise ValueError(f"expected an attention of {name}, one of {', '.join(model.attentions)}, got {step.attention}")
+        raise ValueError(say("expected an attention of {model}, one of {attentions}, got {attention}", model=name,
+                             attentions=", ".join(model.attentions), attention=step.attention))  # fmt: skip
     reading = run_view.tokenize(model, text, step.pad, None)
     if step.row > len(reading.rows):
-        raise ValueError(f"expected a row from 1 to {len(reading.rows)}, got {step.row}")
-    sizes = run_view.shape(model, step.attention)
-    for what, number, count in zip(("layer", "head"), step.head, sizes, strict=True):
-        if number >= count:
-            raise ValueError(f"expected a {what} of {name} from 0 to {count - 1}, got {number}")
+        raise ValueError(say("expected a row from 1 to {last}, got {row}", last=len(reading.rows), row=step.row))
+    (layers, heads), (layer, head) = run_view.shape(model, step.attention), step.head
+    if layer >= layers:
+        raise ValueError(say("expected a layer of {model} from 0 to {last}, got {layer}",
+                             model=name, last=layers - 1, layer=layer))  # fmt: skip
+    if head >= heads:
+        raise ValueError(say("expected a head of {model} from 0 to {last}, got {head}",
+                             model=name, last=heads - 1, head=head))  # fmt: skip
     spec = model.standard if masks is None else masks
     return RunView(model, Run(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
 

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from model.language import N_, say
 from model.lessons.lesson import Lesson, Step
 from model.lessons.questions import Answer
 from ui import explain, overview, page
@@ -9,7 +10,7 @@ from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
 from ui.lessons import choices, runs
-from ui.lessons.choices import say
+from ui.lessons.verdict import verdict
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.head import comparison_figure, head_figure, head_range
@@ -20,11 +21,23 @@ from viz.numbers import loss_figure
 BEFORE = {"picture": "now", "loss": "beside", "row": "beside", "future": "beside", "padding": "beside"}
 ABOVE, ABOVE_PRESENTED = 185, 190  # pixels over the picture as the page opens
 END_LINES = 3
+ASKS = {  # of a step's run; `first` asks of masks that were flipped
+    "loss": N_("Will the mean loss fall, rise or stay?"),
+    "lower": N_("Which of the two has the lower loss on this text?"),
+    "looks": N_("Which token will the framed one look at most?"),
+    "sees": N_("How many tokens may the framed one look at?"),
+    "next": N_("Which token will the model hold likeliest after the framed one?"),
+    "row": N_("Will the weights in the framed token's row change?"),
+    "habit": N_("Where does this head look most of the time?"),
+    "future": N_("How much of this head's attention will go to tokens that come later?"),
+    "padding": N_("How much of this head's attention will go to padding?"),
+    "picture": N_("Which masks made this picture?"),
+}
 
 
 def show(lesson: Lesson, name: str, number: int) -> None:
     """name: what answers are kept under. number: of the step, from 1."""
-    step, language = lesson.steps[number - 1], choices.language()
+    step = lesson.steps[number - 1]
     with guarded():
         found = runs.pair(step)
         answer = runs.answered(step, found) if step.ask else None
@@ -33,14 +46,14 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     left, right = st.columns([1, 1.3], gap="large")
     with left:
         st.markdown(f"#### {escaped(step.title)}")
-        st.html(drawn(prose, step.prose, language, "prose"))
+        st.html(drawn(prose, step.prose, "prose"))
         if open_question and answer:
             _ask(step, answer, name, number)
         else:
             if answer:
-                st.html(_verdict(answer, given))
+                st.html(verdict(answer, given))
             if step.notice:
-                st.html(drawn(prose, f"**{say('notice')}.** {step.notice}", language, "notice"))
+                st.html(drawn(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
     with right, guarded():
         _picture(step, found, hidden=open_question)
 
@@ -50,9 +63,9 @@ def show_end(lesson: Lesson, name: str) -> None:
     asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask}
     with guarded():
         answers = {number: runs.answered(step, runs.pair(step)) for number, step in asked.items()}
-    st.markdown(f"#### {escaped(say('seen'))}")
+    st.markdown("#### " + say("What you saw"))
     lines = [
-        say("seen_in", title=asked[number].title, seen=words.plain(choices.language(), answers[number].why))
+        say("{title}: {seen}", title=asked[number].title, seen=words.plain(answers[number].why))
         for number in list(answers)[-END_LINES:]
     ]
     st.html(screen.seen(lines))
@@ -60,26 +73,19 @@ def show_end(lesson: Lesson, name: str) -> None:
     right = sum(given[number] in answer.right for number, answer in answers.items())
     counted = sum(one is not None for one in given.values())
     if counted:
-        st.html(f'<p class="aim">{say("score", right=right, asked=counted)}</p>')
-    st.html(f'<p class="aim">{say("score_none")}</p>')
+        score = say("You predicted {right} of {asked} right.", right=right, asked=counted)
+        st.html(f'<p class="aim">{score}</p>')
+    computed = say("Each line is computed from a run of this lesson.")
+    st.html(f'<p class="aim">{computed}</p>')
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     assert step.ask is not None
     with st.container(key="lesson_question"):
-        st.markdown(f"**{escaped(say(f'ask_{step.ask.kind}'))}**")
+        st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
     for place, choice in enumerate(answer.choices):
-        label = words.plain(choices.language(), choice)
-        st.button(escaped(label), key=f"answer_{place}", width="stretch", shortcut=str(place + 1),
+        st.button(escaped(words.plain(choice)), key=f"answer_{place}", width="stretch", shortcut=str(place + 1),
                   on_click=choices.give, args=(name, number, place))  # fmt: skip
-
-
-def _verdict(answer: Answer, given: int | None) -> str:
-    language = choices.language()
-    right = " / ".join(words.plain(language, answer.choices[place]) for place in sorted(answer.right))
-    kind = "told" if given is None else "right" if given in answer.right else "wrong"
-    first = {"right": say("right"), "wrong": say("wrong", right=right), "told": say("asked", right=right)}[kind]
-    return screen.verdict(kind, [first, words.plain(language, answer.why)])
 
 
 def _picture(step: Step, found: runs.Pair, *, hidden: bool) -> None:
@@ -121,7 +127,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     above = ABOVE_PRESENTED if st.session_state.lesson_present else ABOVE
     other = None if beside is None else beside.head(layer, head)
     if other is not None and other.weights.shape == view.weights.shape:
-        titles = (say("pair_now"), say("pair_beside"), say("pair_difference"))
+        titles = (say("this run"), say("compared with"), say("difference"))
         figure = drawn(comparison_figure, view, other, dark=dark, titles=titles, query=step.query)
         views = [view, other]
     else:
@@ -130,17 +136,17 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     head_picture.show(
         figure, alt, room="pair" if len(views) > 1 else "one", key="lesson_figure", above=above, on_pick=None
     )
-    st.caption(escaped(say("head_now", name=name, model=now.model.name)))
+    st.caption(escaped(say("{head} of {model}", head=name, model=now.model.name)))
     st.html(drawn(explain.key, views, head_range(*views)))
 
 
 def _losses(now: RunView, beside: RunView | None) -> None:
     one, other = now.predictions(), (beside or now).predictions()
     if one is None or other is None:
-        st.info(say("no_losses"))
+        st.info(say("This model predicts no next token."))
         return
     pieces, changed = now.run.batch.pieces[now.row], beside is not None and len(one.losses) == len(other.losses)
-    names = say("loss_now"), say("loss_beside")
+    names = say("this run"), say("compared with")
     figure = drawn(loss_figure, one.losses, other.losses, pieces, changed=changed, names=names)
     st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height=420,
                     alt=drawn(explain.loss_alt, one.losses, other.losses))  # fmt: skip

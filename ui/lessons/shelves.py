@@ -9,11 +9,11 @@ from pathlib import Path
 import streamlit as st
 
 from model.jobs.job import digest
+from model.language import language, say
 from model.lessons.lesson import Lesson
 from model.lessons.reading import MOST_BYTES, read
 from model.lessons.shelf import FOLDER, Shelved, shelf
 from model.settings import Settings
-from ui.lessons import choices
 from ui.link import LONGEST_LINK
 
 
@@ -33,10 +33,10 @@ def _shelf(folder: str, language: str) -> list[Shelved]:
 
 def shelved() -> list[Shelved]:
     """All, those that ship first. Raises ValueError for a folder of UNMASK_LESSONS that cannot be read."""
-    folder, language = Settings.from_environment().lessons, choices.language()
-    found = _shelf(str(FOLDER), language)
+    folder, spoken = Settings.from_environment().lessons, language()
+    found = _shelf(str(FOLDER), spoken)
     names = {one.name for one in found}
-    return found + [one for one in (_shelf(str(folder), language) if folder else []) if one.name not in names]
+    return found + [one for one in (_shelf(str(folder), spoken) if folder else []) if one.name not in names]
 
 
 def opened(found: list[Shelved]) -> Open | None:
@@ -50,7 +50,7 @@ def opened(found: list[Shelved]) -> Open | None:
         return None
     one = next((one for one in found if one.name == state.lesson), None)
     if one is None:
-        raise ValueError(choices.say("unknown", name=state.lesson))
+        raise ValueError(say("There is no lesson of the name “{name}” here.", name=state.lesson))
     if one.lesson is None:
         raise ValueError(one.problem)
     return Open(one.lesson, one.name)
@@ -71,4 +71,4 @@ def unpacked(link: str) -> str:
             raise ValueError
         return data.decode()
     except (ValueError, zlib.error, binascii.Error):
-        raise ValueError("expected a whole lesson in the link; ask for the link again") from None
+        raise ValueError(say("expected a whole lesson in the link; ask for the link again")) from None

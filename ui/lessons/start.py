@@ -5,8 +5,8 @@ from typing import Any
 
 import streamlit as st
 
+from model.language import N_, say
 from ui.examples import EXAMPLES, FIRST
-from ui.lessons.choices import interface
 
 MODEL = "story"  # whose heads these are
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}
@@ -18,6 +18,11 @@ THINGS: Mapping[str, Mapping[str, Any]] = {  # what each press chooses
         "show_padding": True,
     },
 }  # fmt: skip
+LABELS = {
+    "start_previous": N_("a head that looks one token back"),
+    "start_future": N_("let every token see the future"),
+    "start_padding": N_("let tokens look at padding"),
+}
 STYLE = """<style>
   .st-key-start { margin-bottom: -.6rem; } .st-key-start :is(button, a) { min-height: 0; padding: 0 .2rem; }
   .st-key-start p { font-size: .9rem; } div:has(> [data-testid="stHtml"] > style) { margin: 0; }
@@ -32,12 +37,12 @@ def show(model: str) -> None:
     seen = state.get("start_seen", ())
     with st.container(key="start", horizontal=True, vertical_alignment="center", gap="small"):
         st.html(STYLE, width="content")
-        st.markdown(interface("start"), width="content")
+        st.markdown(say("Three things to try:"), width="content")
         for name in THINGS:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
-            st.button(interface(name), key=name, icon=icon, type="tertiary", on_click=_try, args=(name,))
-        st.page_link("pages/lessons.py", label=interface("start_lessons"), icon=":material/school:")
-        st.button("", key="start_close", icon=":material/close:", type="tertiary", help=interface("start_close"),
+            st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=_try, args=(name,))
+        st.page_link("pages/lessons.py", label=say("or take the lessons"), icon=":material/school:")
+        st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Close this line"),
                   on_click=lambda: state.update(start_closed=True))  # fmt: skip
 
 

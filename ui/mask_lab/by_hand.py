@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from model.language import ENGLISH, language, say, spoken
 from model.mask_lab.by_hand import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand
 from ui import results
 from ui.guard import guarded
-from ui.lessons.choices import interface
 from viz.mask_lab.by_hand import stages_html
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
@@ -17,17 +17,56 @@ GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
 
 def show() -> None:
     """Tables to edit, what the core makes of them, and both worksheets."""
-    st.html(f'<p class="key">{interface("hand")}</p>')
-    masked = st.toggle(interface("hand_causal"), value=True, key="hand_causal")
+    about = say("A head of four tokens with two numbers each, small enough for paper. Change a number, and every stage "
+                "follows.")  # fmt: skip
+    st.html(f'<p class="key">{about}</p>')
+    masked = st.toggle(say("Causal mask"), value=True, key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
     given = tuple(_edited(name, column) for name, column in zip(GIVEN, columns, strict=True))
     with guarded():
         found = results.ask(by_hand, *given, masked=masked)
     st.html(stages_html(found, TOKENS))
+    printed = printed_in()
+    labels = {"hand_sheet": say("Worksheet"), "hand_answers": say("Worksheet with its answers")}
     with st.container(horizontal=True):
-        for name, answers in (("hand_sheet", False), ("hand_answers", True)):
-            st.download_button(interface(name), _file(found, given, answers=answers), f"{name}.pdf", "application/pdf",
-                               key=name, icon=":material/print:", on_click="ignore")  # fmt: skip
+        for name, label in labels.items():
+            file = sheet(found, given, printed, answers=name == "hand_answers")
+            st.download_button(label, file, f"{name}.pdf", "application/pdf", key=name, icon=":material/print:",
+                               on_click="ignore")  # fmt: skip
+    if printed != language():
+        st.caption(say("The worksheets are in English: no font with Chinese letters is installed on this server."))
+
+
+def printed_in() -> str:
+    """The worksheets' language: the reader's, where a font that is installed has its letters; else English."""
+    if language() == ENGLISH:
+        return ENGLISH
+    from viz.mask_lab.worksheet import font_with  # matplotlib takes a second, and is asked for seldom
+
+    return language() if font_with(_task(masked=True)) else ENGLISH
+
+
+def sheet(found: ByHand, given: tuple[np.ndarray, ...], name: str, *, answers: bool) -> Callable[[], bytes]:
+    """Makes the PDF in the language of that name, when it is asked for: then there is no page that knows the reader."""
+
+    def make() -> bytes:
+        from viz.mask_lab.worksheet import worksheet
+
+        with spoken(name):
+            title, task = say("Attention by hand"), _task(masked=not found.allowed.all())
+            return worksheet(found, given, TOKENS, title=title, task=task, answers=answers)
+
+    return make
+
+
+def _task(*, masked: bool) -> str:
+    mask = (
+        say("The causal mask holds: write −∞ into each cell of stage 3 that it blocks, and e^−∞ = 0 in stage 4.")
+        if masked
+        else say("No mask holds: stage 3 is stage 2.")
+    )
+    return say("Four tokens, two numbers each. A row is the token that looks, a column the token looked at.\n{mask} "
+               "Fill in stages 1 to 6, two digits after the point.", mask=mask)  # fmt: skip
 
 
 def _edited(name: str, place: st.delta_generator.DeltaGenerator) -> np.ndarray:
@@ -35,14 +74,3 @@ def _edited(name: str, place: st.delta_generator.DeltaGenerator) -> np.ndarray:
     table = pd.DataFrame(GIVEN[name], index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
     number = {column: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for column in table}
     return place.data_editor(table, key=f"hand_{name}", column_config=number).fillna(0.0).to_numpy(np.float64)
-
-
-def _file(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> Callable[[], bytes]:
-    def make() -> bytes:
-        from viz.mask_lab.worksheet import worksheet  # matplotlib takes a second, and is asked for seldom
-
-        mask = interface("hand_free" if found.allowed.all() else "hand_masked")
-        title, task = interface("hand_title"), interface("hand_task", mask=mask)
-        return worksheet(found, given, TOKENS, title=title, task=task, answers=answers)
-
-    return make

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.heads.shown import shown_masks
+from model.language import say
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.canvas import canvas
 from ui.drawn import drawn
@@ -11,6 +12,8 @@ from ui.mask_lab import compose
 from ui.run_view import RunView
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.view import MOST_CELLS
+
+ABOVE = 290  # pixels over the mask, and over the head beside it, as the page opens
 
 _component = canvas("mask")
 
@@ -25,8 +28,12 @@ def drawable(begin: int, end: int) -> tuple[int, int]:
     """Of positions begin up to, without, end those that can be drawn on, a cell each; says what is left out."""
     if end - begin > MOST_CELLS:
         st.caption(
-            f"Positions {begin} to {begin + MOST_CELLS - 1}: a screen has no room for more to draw on. "
-            "Choose another part of the text above."
+            say(
+                "Positions {first} to {last}: a screen has no room for more to draw on. Choose another part of the "
+                "text above.",
+                first=begin,
+                last=begin + MOST_CELLS - 1,
+            )
         )
     return begin, min(end, begin + MOST_CELLS)
 
@@ -46,6 +53,7 @@ def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: 
         number=compose.number(),
         most=MOST_STROKES,
     )
+    st.html(f"<style>.st-key-one_{key} {{ --above: {ABOVE}px; }}</style>")
     with st.container(key=f"one_{key}"):
         _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
 

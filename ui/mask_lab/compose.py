@@ -10,19 +10,22 @@ from typing import Any
 from urllib.parse import quote
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from model.base import Model
+from model.language import N_, say
 from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR, MOST_STROKES
 from model.text import TokenBatch
 from ui import choices, controls, link
 
-WHERE = {"all": "all layers", "layers": "some layers", "head": "this head"}
+WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A mask that a reader composes: the field of MaskSpec, what it is called, its first value, and what it does."""
+    """A mask that a reader composes: the field of MaskSpec, what it is called, its first value, and what it does; the
+    words to be said."""
 
     field: str
     label: str
@@ -32,19 +35,20 @@ class Row:
 
 
 ROWS = (
-    Row("documents", "Documents", ".", "What is typed here splits the text into documents. No token may look into "
-        "another document."),
-    Row("sliding", "Sliding window", 4, "With 4, a token may look at itself and at the 3 tokens on either side of it; "
-        "under the causal mask, the 3 before it."),
-    Row("stride", "Stride", 2, "With 2, a token may look at itself and at every second token from there; with 3, at "
-        "every third. Together with a sliding window: a dilated window.", 2),
-    Row("prefix", "Prefix", 4, "Opens cells. With 4, the first 4 tokens may all look at each other, whatever else "
-        "blocks them."),
-    Row("sinks", "Sinks", 1, "Opens cells. With 1, every token may look at the first one, whatever else blocks it."),
+    Row("documents", N_("Documents"), ".", N_("What is typed here splits the text into documents. No token may look "
+        "into another document.")),
+    Row("sliding", N_("Sliding window"), 4, N_("With 4, a token may look at itself and at the 3 tokens on either "
+        "side of it; under the causal mask, the 3 before it.")),
+    Row("stride", N_("Stride"), 2, N_("With 2, a token may look at itself and at every second token from there; with "
+        "3, at every third. Together with a sliding window: a dilated window."), 2),
+    Row("prefix", N_("Prefix"), 4, N_("Opens cells. With 4, the first 4 tokens may all look at each other, whatever "
+        "else blocks them.")),
+    Row("sinks", N_("Sinks"), 1, N_("Opens cells. With 1, every token may look at the first one, whatever else blocks "
+        "it.")),
 )  # fmt: skip
 MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
-DRAWN = "What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."
+DRAWN = N_("What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing.")
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
 ALL_KEYS = (
     *KEYS,
@@ -83,15 +87,22 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
     Raises ValueError for a spec that this page has no controls for.
     """
     if spec.heads and not len(spec.layers) == len(spec.heads) == 1:
-        raise ValueError(f"expected masks for all heads or for one head of one layer, got heads {list(spec.heads)} of "
-                         f"layers {list(spec.layers)}")  # fmt: skip
+        raise ValueError(say("expected masks for all heads or for one head of one layer, got heads {heads} of layers "
+                             "{layers}", heads=list(spec.heads), layers=list(spec.layers)))  # fmt: skip
     if spec.positions == "cells":
-        raise ValueError("expected positions that are counted, over a text or each document, got those of cells: "
-                         "the Padding page shows them")  # fmt: skip
+        raise ValueError(say("expected positions that are counted, over a text or each document, got those of cells: "
+                             "the Padding page shows them"))  # fmt: skip
     for row in ROWS:
         value = getattr(spec, row.field)
         if isinstance(value, int) and value > MOST:
-            raise ValueError(f"{row.field}: expected a number up to {MOST:,}, got {value:,}")
+            raise ValueError(
+                say(
+                    "{field}: expected a number up to {most:,}, got {number:,}",
+                    field=row.field,
+                    most=MOST,
+                    number=value,
+                )
+            )
     for row in ROWS:
         value = getattr(spec, row.field)
         on = bool(value) if isinstance(value, str) else value >= row.least
@@ -111,7 +122,7 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 def choose(model: Model) -> MaskSpec:
     """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
     native = controls.switches(model)
-    with st.container(key="composed"):  # a grid (ui/page.py)
+    with st.container(key="composed", horizontal=True, vertical_alignment="center"):
         for name in native:
             _choose_native(model, name)
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
@@ -129,14 +140,14 @@ def choose_where(names: list[str], layer: int) -> str:
     gone = [one for one in st.session_state.mask_layers if one >= layers]
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
-        st.caption(f"This model has no layer {', '.join(map(str, gone))}.")
+        st.caption(say("This model has no layer {layers}.", layers=say(", ").join(map(str, gone))))
     st.segmented_control(
-        "These masks hold in", list(WHERE), format_func=WHERE.__getitem__, key="mask_where", required=True,
-        help="Elsewhere the model's standard masks hold. One head alone is an attention knockout.",
+        say("These masks hold in"), list(WHERE), format_func=lambda where: say(WHERE[where]), key="mask_where",
+        required=True, help=say("Elsewhere the model's standard masks hold. One head alone is an attention knockout."),
     )  # fmt: skip
     if st.session_state.mask_where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]
-        st.multiselect("Layers", range(layers), key="mask_layers", placeholder="Choose layers",
+        st.multiselect(say("Layers"), range(layers), key="mask_layers", placeholder=say("Choose layers"),
                        format_func=names.__getitem__, label_visibility="collapsed")  # fmt: skip
     return st.session_state.mask_where
 
@@ -200,8 +211,8 @@ def for_link(spec: MaskSpec) -> str | None:
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
     if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
-        st.caption("The drawing has too many pieces for a link, so the link leaves it out. *Take the mask away* saves "
-                   "it as a file.")  # fmt: skip
+        st.caption(say("The drawing has too many pieces for a link, so the link leaves it out. *Take the mask away* "
+                       "saves it as a file."))  # fmt: skip
         return for_link(replace(spec, drawn=()))
     return text
 
@@ -210,15 +221,15 @@ def _choose_native(model: Model, name: str) -> None:
     if name != "padding":
         controls.mask_switch(model, name)
         return
-    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+    with _beside():
         controls.mask_switch(model, name)
         if st.session_state.padding:
-            st.checkbox("queries too", key="mask_padding_queries", width="content",
-                        help="Padding looks at nobody either: its rows have nothing to attend to.")  # fmt: skip
+            st.checkbox(say("queries too"), key="mask_padding_queries", width="content",
+                        help=say("Padding looks at nobody either: its rows have nothing to attend to."))  # fmt: skip
 
 
 def _choose_drawn() -> tuple[Stroke, ...]:
-    st.toggle("Drawn", key="mask_drawn_on", help=DRAWN, width="content", on_change=_show_anew,
+    st.toggle(say("Drawn"), key="mask_drawn_on", help=say(DRAWN), width="content", on_change=_show_anew,
               disabled=not st.session_state.mask_drawn)  # fmt: skip
     return st.session_state.mask_drawn if st.session_state.mask_drawn_on else ()
 
@@ -228,17 +239,24 @@ def _show_anew() -> None:
     st.session_state.mask_epoch += 1
 
 
+def _beside() -> DeltaGenerator:
+    """A switch and what it takes, in one line."""
+    return st.container(horizontal=True, vertical_alignment="center", gap="xsmall", width="content", wrap=False)
+
+
 def _choose_row(row: Row) -> int | str:
     on, field = f"mask_{row.field}_on", f"mask_{row.field}"
     text = isinstance(row.first, str)
-    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-        st.toggle(row.label, key=on, help=row.help, width="content")
+    with _beside():
+        st.toggle(say(row.label), key=on, help=say(row.help), width="content")
         if not st.session_state[on]:
             return "" if text else 0
         if text:
-            st.text_input(row.label, key=field, max_chars=LONGEST_SEPARATOR, label_visibility="collapsed", width=64)
-            st.checkbox("restart", key="mask_restart", help="Positions count from 0 in every document.",
+            st.text_input(
+                say(row.label), key=field, max_chars=LONGEST_SEPARATOR, label_visibility="collapsed", width=64
+            )
+            st.checkbox(say("restart"), key="mask_restart", help=say("Positions count from 0 in every document."),
                         width="content")  # fmt: skip
         else:
-            st.number_input(row.label, row.least, MOST, key=field, label_visibility="collapsed", width=72)
+            st.number_input(say(row.label), row.least, MOST, key=field, label_visibility="collapsed", width=72)
     return st.session_state[field]

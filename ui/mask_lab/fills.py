@@ -2,11 +2,12 @@
 
 import streamlit as st
 
+from model.language import N_, say, together
 from model.mask_lab.fills import Comparison, OnAHead, on_a_head
 from ui.run_view import RunView
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 
-HOW = """
+HOW = N_("""
 A weight is e^score divided by the sum of the row's. With **−∞** a blocked cell's is e^−∞ = 0 exactly, and a row of
 nothing else is 0 / 0, which is NaN; a NaN reaches every token that looks at it in the next layer. A **finite** value is
 as good while e^(value − largest score) rounds to 0, which it does below about −104 in float32; −10 does not. But in a
@@ -16,40 +17,44 @@ to 0: they attend to nothing and add nothing.
 
 **Multiplying after the softmax** leaves the blocked scores in the sum below the fraction. What a token must not see
 still decides how much of its attention is left; dividing by the new sum repairs that, until the sum itself rounds to 0.
-"""
+""")
 
 
 def show(now: RunView, layer: int, head: int) -> None:
     """Every value in every precision, on the head's own scores; and the mask before the softmax against after it."""
-    with st.spinner("Masking in every way …"):
+    with st.spinner(say("Masking in every way …")):
         measured: OnAHead = now.ask(on_a_head, layer, head)
         found = measured.comparison
     st.html(fills_sentence(found))
     st.html(fills_table(found) + f'<p class="key">{_about(measured, now.name(layer, head))}</p>')
     st.html(order_sentence(found) + order_table(found))
-    with st.expander("Why"):
-        st.markdown(HOW)
+    with st.expander(say("Why")):
+        st.markdown(say(HOW))
 
 
 def _about(measured: OnAHead, name: str) -> str:
     found = measured.comparison
-    parts = [f"The scores are those of {name} on this text; {_blocked(found)}."]
+    parts = [_scores(found, name)]
     parts.append(
-        "No row is blocked as a whole, so a copy of the last one is, for the demonstration."
+        say("No row is blocked as a whole, so a copy of the last one is, for the demonstration.")
         if found.empty_row is None
-        else f"The fully blocked row is that of query {found.empty_row}, which these masks leave nothing to look at."
-    )
+        else say("The fully blocked row is that of query {query}, which these masks leave nothing to look at.",
+                 query=found.empty_row)
+    )  # fmt: skip
     parts.append(
-        "All other columns are about the rows that have a key to look at, the worst cell or the worst row of them all. "
-        "Exact is the same softmax in 64 bits. In 16 bits the scores are rounded: weights are off whatever is written."
-    )
+        say("All other columns are about the rows that have a key to look at, the worst cell or the worst row of them "
+            "all. Exact is the same softmax in 64 bits. In 16 bits the scores are rounded: weights are off whatever is "
+            "written.")
+    )  # fmt: skip
     if measured.has_sink:
-        parts.append("This head has a sink, which takes what a fully blocked row does not give away.")
-    return " ".join(parts)
+        parts.append(say("This head has a sink, which takes what a fully blocked row does not give away."))
+    return together(parts)
 
 
-def _blocked(found: Comparison) -> str:
+def _scores(found: Comparison, name: str) -> str:
     if not found.rows:
-        return "none of its rows has a key to look at"
-    cells = found.rows * found.keys
-    return f"{found.blocked:,} of {cells:,} cells are blocked" if found.blocked else "no cell of it is blocked"
+        return say("The scores are those of {head} on this text; none of its rows has a key to look at.", head=name)
+    if not found.blocked:
+        return say("The scores are those of {head} on this text; no cell of it is blocked.", head=name)
+    return say("The scores are those of {head} on this text; {blocked:,} of {cells:,} cells are blocked.",
+               head=name, blocked=found.blocked, cells=found.rows * found.keys)  # fmt: skip

@@ -3,33 +3,34 @@
 import streamlit as st
 
 from model.heads.reach import shown_reach
+from model.language import N_, say, together
 from ui import head as head_picture
 from ui import page
 from ui.run_view import RunView, layer_names
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 
-HOW = """
+HOW = N_("""
 A token keeps its own state from layer to layer (the residual stream), and each layer adds what the tokens it may look
 at know by then. So after n layers it can know of every token that a chain of at most n looks, one a layer, leads to.
 As matrices: the boolean product of the n masks, each with its diagonal set to “may look”. A sliding window of W
 positions has then grown to n · (W − 1) + 1. (Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this to n · W.)
 This is what the masks let through, not what the model makes of it.
-"""
+""")
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     """After how many layers each token can know of each other, beside the masks of one layer."""
     if now.run.attention == "cross":
-        st.info("Reach is about tokens that look at their own text: choose another attention than “cross”.")
+        st.info(say("Reach is about tokens that look at their own text: choose another attention than “cross”."))
         return
-    with st.spinner("Following what can be known from layer to layer …"):
+    with st.spinner(say("Following what can be known from layer to layer …")):
         view = _view(now, layer, head, chosen)
     st.html(reach_sentence(view))
     figure = reach_figure(view, dark=page.is_dark())
     head_picture.show(figure, _alt(view), room="two", key="reach_figure")
     st.html(f'<p class="key">{_key(now, view)}</p>{reach_table(view)}')
-    with st.expander("How reach is computed"):
-        st.markdown(HOW)
+    with st.expander(say("How reach is computed")):
+        st.markdown(say(HOW))
 
 
 def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
@@ -47,25 +48,29 @@ def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
 
 
 def _key(now: RunView, view: ReachView) -> str:
-    parts = ["Left, yellow: the query may look at the key. Right, colour: after how many layers it can know of it."]
+    parts = [
+        say("Left, yellow: the query may look at the key. Right, colour: after how many layers it can know of it.")
+    ]
     if (view.first == 0).any():
-        parts.append("Grey: never.")
+        parts.append(say("Grey: never."))
     if now.masks.heads:
-        parts.append("The heads' masks differ: a cell of a layer is open when at least one head may look.")
+        parts.append(say("The heads' masks differ: a cell of a layer is open when at least one head may look."))
     if now.model.describe().other_layers():
-        parts.append("Layers without attention are not counted, whatever they pass on.")
+        parts.append(say("Layers without attention are not counted, whatever they pass on."))
     if len(view.tokens) > MOST_CELLS:
         step = -(-len(view.tokens) // MOST_CELLS)
-        parts.append(f"Each cell shows the soonest of {step} × {step} pairs of tokens.")
-    return " ".join(parts)
+        parts.append(say("Each cell shows the soonest of {step} × {step} pairs of tokens.", step=step))
+    return together(parts)
 
 
 def _alt(view: ReachView) -> str:
     never = int((view.first == 0).sum())
     most = int(view.first.max())
-    return (
-        f"Reach of {len(view.tokens)} tokens through {len(view.window)} layers. Information needs 1 to {most} layers "
-        f"from key to query; {never:,} of {view.first.size:,} pairs are never connected. Query {view.query} "
-        f"({view.tokens[view.query]}) knows of {', '.join(map(str, view.seen[:, view.query].tolist()))} tokens after "
-        f"1, 2, … layers. Beside it the masks of {view.names[view.layer]} alone."
-    )
+    return say(
+        "Reach of {tokens} tokens through {layers} layers. Information needs 1 to {most} layers from key to query; "
+        "{never:,} of {pairs:,} pairs are never connected. Query {query} ({token}) knows of {known} tokens after 1, "
+        "2, … layers. Beside it the masks of {layer} alone.",
+        tokens=len(view.tokens), layers=len(view.window), most=most, never=never, pairs=view.first.size,
+        query=view.query, token=view.tokens[view.query], layer=view.names[view.layer],
+        known=say(", ").join(map(str, view.seen[:, view.query].tolist())),
+    )  # fmt: skip

@@ -4,6 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from model.language import N_, say
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
@@ -14,36 +15,36 @@ from ui.run_view import RunView, layer_names
 from viz.head import difference_figure, head_figure
 from viz.view import HeadView
 
-SHOWN = ("now", "standard", "change")
+SHOWN = {"now": N_("this mask"), "standard": N_("standard masks"), "change": N_("change")}
 SECTIONS = {
-    "effect": "What it does",
-    "reach": "Reach",
-    "steps": "Step through this head",
-    "hand": "By hand",
-    "fill": "The value that blocks",
-    "code": "Take the mask away",
+    "effect": N_("What it does"),
+    "reach": N_("Reach"),
+    "steps": N_("Step through this head"),
+    "hand": N_("By hand"),
+    "fill": N_("The value that blocks"),
+    "code": N_("Take the mask away"),
 }
 
 
 def choose_shown() -> str:
     """Which weights of the head stand beside the mask."""
-    labels = {"now": "this mask", "standard": "standard masks", "change": "change"}
-    st.segmented_control("The head under", SHOWN, format_func=labels.__getitem__, key="shown", required=True,
-                         label_visibility="collapsed")  # fmt: skip
+    st.segmented_control(say("The head under"), list(SHOWN), format_func=lambda shown: say(SHOWN[shown]), key="shown",
+                         required=True, label_visibility="collapsed")  # fmt: skip
     return st.session_state.shown
 
 
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
     """A drawing stays where it was drawn; the tokens under it may be others now."""
     if "mask_wrong" in st.session_state:
-        st.warning(f"The link's masks could not be read ({escaped(st.session_state.pop('mask_wrong'))}).")
+        problem = escaped(st.session_state.pop("mask_wrong"))
+        st.warning(say("The link's masks could not be read ({problem}).", problem=problem))
     text = compose.text_key(batch)
     if not compose.text_changed(text):
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.warning("The text has changed under the drawn mask: its cells lie on other tokens now.")
-        st.button("Clear the drawing", on_click=compose.set_drawing, args=((),))
-        st.button("Keep it", on_click=compose.take_drawing,
+        st.warning(say("The text has changed under the drawn mask: its cells lie on other tokens now."))
+        st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
+        st.button(say("Keep it"), on_click=compose.take_drawing,
                   args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
 
 
@@ -52,14 +53,16 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
     found = []
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
-        chosen = ", ".join(names[one] for one in spec.layers)
+        chosen = say(", ").join(names[one] for one in spec.layers)
         found.append(
-            f"These masks hold in {chosen}. {names[layer]}, which is shown, is under the standard masks, and a drawing "
-            "changes nothing in it."
-        )
+            say("These masks hold in {layers}. {layer}, which is shown, is under the standard masks, and a drawing "
+                "changes nothing in it.", layers=chosen, layer=names[layer])
+        )  # fmt: skip
     keys = now.run.keys
     if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
-        found.append(f"“{escaped(spec.documents)}” splits nothing here: it does not stand inside this row.")
+        words = say("“{separator}” splits nothing here: it does not stand inside this row.",
+                    separator=escaped(spec.documents))  # fmt: skip
+        found.append(words)
     return found
 
 
@@ -77,19 +80,20 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
         return explain.head_alt(name, now if shown == "now" else standard, False)
     change = now.weights - standard.weights
     query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
-    return (
-        f"How the weights of {name} change from the standard masks to these. The largest change, "
-        f"{change[query, key]:+.2f}, is that of query {now.first + query} ({now.queries[query]}) "
-        f"on key {now.first_key + key} ({now.keys[key]})."
-    )
+    return say(
+        "How the weights of {head} change from the standard masks to these. The largest change, {change:+.2f}, is that "
+        "of query {query} ({token}) on key {key} ({seen}).",
+        head=name, change=change[query, key], query=now.first + query, token=now.queries[query],
+        key=now.first_key + key, seen=now.keys[key],
+    )  # fmt: skip
 
 
 def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
     """One section, the one chosen; the others are not computed."""
     if st.session_state.section not in SECTIONS:
         st.session_state.section = "effect"
-    st.segmented_control("Section", list(SECTIONS), format_func=SECTIONS.__getitem__, key="section", required=True,
-                         label_visibility="collapsed")  # fmt: skip
+    st.segmented_control(say("Section"), list(SECTIONS), format_func=lambda one: say(SECTIONS[one]), key="section",
+                         required=True, label_visibility="collapsed")  # fmt: skip
     section = st.session_state.section
     if section == "effect":
         effect.show(now, standard, chosen)

@@ -5,6 +5,7 @@ import streamlit as st
 
 from model.heads.head_steps import head_steps
 from model.heads.row_steps import RowSteps
+from model.language import say, together
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
@@ -34,55 +35,61 @@ def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView,
 
 
 def _key(view: StepsView) -> str:
-    parts = ["Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow."]
+    parts = [say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")]
     longest = max(view.raw.shape)
     if longest > MOST_CELLS:
         step = -(-longest // MOST_CELLS)
-        parts.append(f"{longest:,} tokens are too many for a screen: each cell is the largest of {step} × {step}.")
-    return " ".join(parts)
+        parts.append(
+            say("{count:,} tokens are too many for a screen: each cell is the largest of {step} × {step}.",
+                count=longest, step=step)
+        )  # fmt: skip
+    return together(parts)
 
 
 def _about_the_table(row: RowSteps) -> str:
-    parts = ["The largest score that is left is taken off before the exponential, so that nothing overflows."]
-    parts.append("A weight is its e^… divided by the sum. Shown rounded, summed unrounded.")
+    parts = [say("The largest score that is left is taken off before the exponential, so that nothing overflows.")]
+    parts.append(say("A weight is its e^… divided by the sum. Shown rounded, summed unrounded."))
     if row.arithmetic.softcap is not None:
-        cap = f"{row.arithmetic.softcap:g}"
-        parts.append(f"This model caps its scores: {cap}·tanh(score / {cap}).")
+        parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))
     if row.bias is not None:
-        parts.append("This model adds a bias of its own to the scores: the column beside them has it.")
+        parts.append(say("This model adds a bias of its own to the scores: the column beside them has it."))
         if np.isneginf(row.bias).any():
-            parts.append("Where it is −∞ the model chose not to look, whatever the masks allow.")
+            parts.append(say("Where it is −∞ the model chose not to look, whatever the masks allow."))
     if row.sink is not None:
-        parts.append("The sink takes part in the sum and has no value: the keys' weights sum to less than 1.")
+        parts.append(say("The sink takes part in the sum and has no value: the keys' weights sum to less than 1."))
     if len(row.raw) > MOST_KEYS:
-        parts.append(f"Of {len(row.raw):,} keys the {MOST_KEYS} heaviest are listed.")
-    return " ".join(parts)
+        parts.append(say("Of {count:,} keys the {most} heaviest are listed.", count=len(row.raw), most=MOST_KEYS))
+    return together(parts)
 
 
 def _about_the_values(row: RowSteps) -> str:
     drawn = drawn_values(row)
     if not drawn:
-        return "Nothing is added: the output is 0."
+        return say("Nothing is added: the output is 0.")
     free = int(row.free.sum())
-    which = "every key that is not blocked"
-    if len(drawn) < free:
-        share = percent(float(row.weights[drawn].sum()))
-        which = f"the {len(drawn)} heaviest of {free:,} keys that are not blocked ({share} of the weight)"
-    return f"Pale: the value v of {which}. Red: weight × value, what it adds. Below: the sum over all keys."
+    if len(drawn) == free:
+        return say("Pale: the value v of every key that is not blocked. Red: weight × value, what it adds. Below: "
+                   "the sum over all keys.")  # fmt: skip
+    return say("Pale: the value v of the {count} heaviest of {free:,} keys that are not blocked ({share} of the "
+               "weight). Red: weight × value, what it adds. Below: the sum over all keys.",
+               count=len(drawn), free=free, share=percent(float(row.weights[drawn].sum())))  # fmt: skip
 
 
 def _alt(view: StepsView, row: RowSteps, name: str) -> str:
     queries, keys = view.raw.shape
-    raw, scaled = (f"from {scores.min():.2f} to {scores.max():.2f}" for scores in (view.raw, view.head.scaled))
-    return (
-        f"{name} step by step, {queries} queries by {keys} keys: q·k {raw}, scaled {scaled}, "
-        f"{int(view.head.any_blocked().sum()):,} cells blocked, weights up to {view.head.weights.max():.3f}, the keys' "
-        f"values, and for each query an output of {view.values.shape[1]} numbers. "
-        f"Query {row.position} ({row.query}) is framed."
-    )
+    raw, scaled = view.raw, view.head.scaled
+    return say(
+        "{head} step by step, {queries} queries by {keys} keys: q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
+        "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, "
+        "and for each query an output of {width} numbers. Query {query} ({token}) is framed.",
+        head=name, queries=queries, keys=keys, raw_least=raw.min(), raw_most=raw.max(), least=scaled.min(),
+        most=scaled.max(), blocked=int(view.head.any_blocked().sum()), weight=view.head.weights.max(),
+        width=view.values.shape[1], query=row.position, token=row.query,
+    )  # fmt: skip
 
 
 def _values_alt(row: RowSteps) -> str:
     drawn = drawn_values(row)
-    heavy = ", ".join(f"{row.keys[place]} {row.weights[place]:.3f}" for place in drawn)
-    return f"Bars: the values of {len(drawn)} keys with their weights ({heavy}), and their weighted sum, the output."
+    heavy = say(", ").join(f"{row.keys[place]} {row.weights[place]:.3f}" for place in drawn)
+    return say("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.",
+               count=len(drawn), weights=heavy)  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 import streamlit as st
 from torch import Tensor
 
+from model.language import N_, say, say_count, together
 from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec
 from model.spec import MOST_BYTES
@@ -15,12 +16,12 @@ from ui.markdown import escaped
 from ui.run_view import RunView
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
-ABOUT = (
+ABOUT = N_(
     "The mask of the layer and head shown, as a program: paste it into a fresh Python with torch. "
     "True means “may attend”, except where PyTorch has it the other way round."
 )
-NPY_HELP = "The mask of this head as numpy.load reads it: bool, queries by keys, True = may attend."
-JSON_HELP = "All masks as they are composed, with the layers and heads that they hold in, for any text."
+NPY_HELP = N_("The mask of this head as numpy.load reads it: bool, queries by keys, True = may attend.")
+JSON_HELP = N_("All masks as they are composed, with the layers and heads that they hold in, for any text.")
 
 
 def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
@@ -39,14 +40,15 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
 def _show_code(now: RunView, layer: int, head: int) -> None:
     if "code_kind" not in st.session_state:  # the widget forgets its value while another section is shown
         st.session_state.code_kind = st.session_state.get("code_kind_kept", mask_code.KINDS[0])
-    st.segmented_control("As PyTorch code", mask_code.KINDS, key="code_kind", required=True)
+    st.segmented_control(say("As PyTorch code"), mask_code.KINDS, key="code_kind", required=True)
     kind = st.session_state.code_kind_kept = st.session_state.code_kind
     code = now.ask(mask_code.code_of, layer, head, kind)
-    st.caption(ABOUT)
+    st.caption(say(ABOUT))
     if len(code) <= LONGEST_SHOWN:
         st.code(code, "python")
     else:
-        st.info(f"The drawing is of so many pieces that the code has {len(code):,} characters: take it as a file.")
+        st.info(say("The drawing is of so many pieces that the code has {count:,} characters: take it as a file.",
+                    count=len(code)))  # fmt: skip
         st.download_button("Python", code, "mask.py", "text/x-python", key="take_code", on_click="ignore",
                            icon=":material/download:")  # fmt: skip
 
@@ -62,11 +64,14 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
 
     with st.container(horizontal=True):
         st.download_button("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", on_click="ignore",
-                           icon=":material/download:", help=NPY_HELP)  # fmt: skip
+                           icon=":material/download:", help=say(NPY_HELP))  # fmt: skip
         st.download_button("JSON", json, "mask.json", "application/json", key="take_json", on_click="ignore",
-                           icon=":material/download:", help=JSON_HELP)  # fmt: skip
+                           icon=":material/download:", help=say(JSON_HELP))  # fmt: skip
     if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
-        st.caption(f"The NPY of a text this long is more than the {MOST_BYTES:,} bytes that can be loaded back.")
+        words = say(
+            "The NPY of a text this long is more than the {most:,} bytes that can be loaded back.", most=MOST_BYTES
+        )
+        st.caption(words)
 
 
 def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
@@ -81,12 +86,12 @@ def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
             spec, said = _read(Path(file.name).name, file.getvalue(), now)
             load(spec)
         except ValueError as error:
-            st.session_state.taken = False, f"{escaped(f'{file.name}: {error}')}."
+            st.session_state.taken = False, escaped(say("{file}: {problem}.", file=file.name, problem=error))
         else:
             st.session_state.taken = True, said
 
     file = st.file_uploader(
-        "Load a mask, NPY or JSON", ["npy", "json"], key="take_file", on_change=taken, max_upload_size=1
+        say("Load a mask, NPY or JSON"), ["npy", "json"], key="take_file", on_change=taken, max_upload_size=1
     )
     if file is not None and file.file_id == st.session_state.get("taken_file"):
         well, said = st.session_state.taken
@@ -101,24 +106,46 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
     if name.lower().endswith(".npy") or data.startswith(np.lib.format.MAGIC_PREFIX):
         cells, keep = mask_files.read_npy(data), now.run.keys.keep[now.row].cpu()
         spec = mask_files.as_drawing(cells, keep)
-        return spec, f"Loaded {escaped(name)} as a drawing: {_drawing(spec, cells, keep)}"
+        return spec, _drawing(escaped(name), spec, cells, keep)
     try:
         spec = MaskSpec.from_json(data)
         spec.check_scope(*run_view.shape(now.model, now.run.attention))
     except ValueError as error:
-        raise ValueError(f"{error}; the JSON button saves a mask that can be loaded") from None
-    return spec, f"Loaded {escaped(name)}: its masks are on now, those that this model has."
+        raise ValueError(say("{problem}; the JSON button saves a mask that can be loaded", problem=error)) from None
+    return spec, say("Loaded {file}: its masks are on now, those that this model has.", file=escaped(name))
 
 
-def _drawing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
+def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
     """What became of a matrix."""
-    pieces = f"{len(spec.drawn):,} rectangle{'s' if len(spec.drawn) != 1 else ''}"
-    total, real = len(keep), int(keep.sum())
+    total, real, many = len(keep), int(keep.sum()), len(spec.drawn)
     if total == real:
-        return f"{pieces} block its False cells, every other mask is off."
+        return say_count(
+            "Loaded {file} as a drawing: {count} rectangle blocks its False cells, every other mask is off.",
+            "Loaded {file} as a drawing: {count} rectangles block its False cells, every other mask is off.",
+            many, file=name,
+        )  # fmt: skip
     if len(cells) == real:
-        return f"{pieces} block its False cells between the row's {real:,} real tokens, and padding stays masked."
+        return say_count(
+            "Loaded {file} as a drawing: {count} rectangle blocks its False cells between the row's {real:,} real "
+            "tokens, and padding stays masked.",
+            "Loaded {file} as a drawing: {count} rectangles block its False cells between the row's {real:,} real "
+            "tokens, and padding stays masked.",
+            many, file=name, real=real,
+        )  # fmt: skip
+    found = say_count(
+        "Loaded {file} as a drawing: {count} rectangle blocks its False cells between real tokens.",
+        "Loaded {file} as a drawing: {count} rectangles block its False cells between real tokens.",
+        many, file=name,
+    )  # fmt: skip
+    follow = (
+        say("The cells of padding, which cannot be drawn on, follow the padding mask, which is on now.")
+        if spec.padding
+        else say("The cells of padding, which cannot be drawn on, follow the padding mask, which is off now.")
+    )
     off = mask_files.differing(spec, cells, keep)
-    others = f"{off:,} cells there could not be kept." if off else "they are kept as they were."
-    return (f"{pieces} block its False cells between real tokens; the cells of padding, which cannot be drawn on, "
-            f"follow the padding mask, {'on' if spec.padding else 'off'} now: {others}")  # fmt: skip
+    kept = (
+        say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", off)
+        if off
+        else say("They are kept as they were.")
+    )
+    return together([found, follow, kept])

@@ -5,21 +5,20 @@ from typing import Literal, cast
 import streamlit as st
 
 from model.base import Model
+from model.language import N_, say
 from model.padding import Choice, PaddingMask, PositionIds, Side
 from ui import choices, controls, explain, link
 
-SIDES = {"left": "left", "right": "right"}
-MASKS = {"off": "off", "keys": "on keys", "both": "on keys and queries"}
-POSITIONS = {"counted": "from the mask", "cells": "0…T−1"}
+SIDES = {"left": N_("left"), "right": N_("right")}
+MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
+POSITIONS = {"counted": N_("from the mask"), "cells": "0…T−1"}
 
-ENCODER_DECODER = (
-    "This page is about models with one stack of layers. {} has two, an encoder and a decoder, each with its own "
+ENCODER_DECODER = N_(
+    "This page is about models with one stack of layers. {model} has two, an encoder and a decoder, each with its own "
     "padding. Choose a decoder or an encoder on the left; Explore shows this model's attention under padding."
 )
-NO_PREDICTIONS = {
-    "encoder": "An encoder predicts no next token: its logits say what stands at each place, and those are compared.",
-    "bare": "This model was saved without the layer that predicts tokens: its last states are compared, not logits.",
-}
+OF_ENCODER = N_("An encoder predicts no next token: its logits say what stands at each place, and those are compared.")
+NO_LOGITS = N_("This model was saved without the layer that predicts tokens: its last states are compared, not logits.")
 
 
 class PaddingLink(link.TextLink):
@@ -35,16 +34,18 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
     """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
     _keep_choices()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        _segments("Pad side", SIDES, "pad", "Where the shorter sentences are filled up to the length of the longest.")
-        _segments("Padding mask", MASKS, "padding_mask",
-                  "On keys: no token looks at padding. On queries too: padding looks at no token either.")  # fmt: skip
+        _segments(say("Pad side"), SIDES, "pad",
+                  say("Where the shorter sentences are filled up to the length of the longest."))  # fmt: skip
+        on_queries = say("On keys: no token looks at padding. On queries too: padding looks at no token either.")
+        _segments(say("Padding mask"), MASKS, "padding_mask", on_queries)
         if not own:
-            _segments("Position ids", POSITIONS, "position_ids",
-                      "From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T is "
-                      "the number of cells.")  # fmt: skip
+            _segments(say("Position ids"), POSITIONS, "position_ids",
+                      say("From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T "
+                          "is the number of cells."))  # fmt: skip
         controls.mask_switch(model, "causal")
     if own:
-        st.caption(f"{explain.title_of(model)} works out its position ids by itself, so there are none to choose.")
+        st.caption(say("{model} works out its position ids by itself, so there are none to choose.",
+                       model=explain.title_of(model)))  # fmt: skip
     positions = "counted" if own else st.session_state.position_ids
     choice = Choice(
         cast(Side, st.session_state.pad),
@@ -57,8 +58,8 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
 def notes(model: Model) -> list[str]:
     """What is to be known of the model on this page."""
     if not model.predicts:
-        return [NO_PREDICTIONS["bare"]]
-    return [NO_PREDICTIONS["encoder"]] if model.kind == "encoder" else []
+        return [say(NO_LOGITS)]
+    return [say(OF_ENCODER)] if model.kind == "encoder" else []
 
 
 def share(model: Model) -> None:
@@ -74,5 +75,6 @@ def _keep_choices() -> None:
 
 def _segments(label: str, offered: dict[str, str], key: str, help_text: str) -> None:
     st.segmented_control(
-        label, list(offered), format_func=offered.__getitem__, key=key, required=True, width="content", help=help_text
-    )
+        label, list(offered), format_func=lambda one: say(offered[one]), key=key, required=True, width="content",
+        help=help_text,
+    )  # fmt: skip

@@ -7,10 +7,12 @@ import streamlit as st
 from model import padding
 from model.base import Model
 from model.jobs.job import digest
+from model.language import say, say_all, together
 from model.text import rows_of
 from ui import explain, results
 
-OURS = ("Once upon a time", "The king said to his")  # of different lengths, so that one of them is always padded
+# Of different lengths, so that one of them is always padded.
+OURS = ("Once upon a time", "The king said to his")  # not shown in another language: models read it
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Lines:
 
 def lines(model: Model, text: str) -> Lines:
     """The reader's lines, and two of the page's own where those need no padding. Raises what encode raises."""
-    key = ("padding lines", model.key, digest((text, model.name)))
-    return results.shared().get(key, lambda: _lines(model, text))
+    key = ("padding lines", model.key, digest((text, model.name)))  # not shown
+    return results.kept(key, lambda: _lines(model, text))
 
 
 def _lines(model: Model, text: str) -> Lines:
@@ -44,12 +46,23 @@ def _lines(model: Model, text: str) -> Lines:
 
 def offer_ours(found: Lines) -> None:
     """Say that lines are ours and why, and let the reader take them over."""
-    why = {0: "No text yet", 1: "One line alone needs no padding"}
-    because = why.get(len(found.texts) - found.ours, "These lines are all of the same length and need no padding")
+    shown = say_all([f"“{text}”" for text in OURS])
     words, button = st.columns([5, 1.2], vertical_alignment="center")
-    shown = " and ".join(f"“{text}”" for text in OURS)
-    words.caption(f"{because}, so this page adds two lines of its own: {shown}. Type yours on the left, one a line.")
-    button.button("Edit these lines", on_click=lambda: st.session_state.update(text=found.whole))
+    match len(found.texts) - found.ours:
+        case 0:
+            because = say("No text yet, so this page adds two lines of its own: {lines}.", lines=shown)
+        case 1:
+            because = say(
+                "One line alone needs no padding, so this page adds two lines of its own: {lines}.", lines=shown
+            )
+        case _:
+            because = say(
+                "These lines are all of the same length and need no padding, so this page adds two lines of its own: "
+                "{lines}.",
+                lines=shown,
+            )
+    words.caption(together([because, say("Type yours on the left, one a line.")]))
+    button.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
 
 
 def _need_padding(model: Model, texts: list[str]) -> bool:
@@ -62,8 +75,15 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
         return []
     batch = model.encode(texts)
     return [
-        f"Sentence {number} is cut to its first {int(batch.keep[number - 1].sum()):,} tokens: this page compares at "
-        f"most {padding.MOST_TOKENS} of a sentence, and {explain.title_of(model)} reads at most {model.context:,}."
+        say(
+            "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} of a sentence, "
+            "and {model} reads at most {context:,}.",
+            number=number,
+            kept=int(batch.keep[number - 1].sum()),
+            most=padding.MOST_TOKENS,
+            model=explain.title_of(model),
+            context=model.context,
+        )
         for number, (row, text) in enumerate(zip(rows, texts, strict=False), 1)
         if row != text or batch.cut[number - 1]
     ]
@@ -72,5 +92,10 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
 def _left_out(count: int, shown: int) -> list[str]:
     if not count:
         return []
-    most = f"the page takes {padding.MOST_TEXTS} lines at the most, its own included, fewer when they are long"
-    return [f"Shown are the first {shown} lines, {count:,} more are left out: {most}."]
+    return [
+        say(
+            "Shown are the first {shown} lines, {count:,} more are left out: the page takes {most} lines at the most, "
+            "its own included, fewer when they are long.",
+            shown=shown, count=count, most=padding.MOST_TEXTS,
+        )
+    ]  # fmt: skip

@@ -34,8 +34,8 @@ class Padded:
 
 def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     """Whether the model takes no position ids but its own; remembered."""
-    key, ask = ("own positions", model.key), partial(results.ask, padding.takes_positions, ModelRef.of(model))
-    return not results.shared().get(key, lambda: ask(texts[-1]))  # of a model: another text would say the same
+    key, ask = ("own_positions", model.key), partial(results.ask, padding.takes_positions, ModelRef.of(model))
+    return not results.kept(key, lambda: ask(texts[-1]))  # of a model: another text would say the same
 
 
 def padded(model: Model, found: Lines, choice: Choice, causal: bool, own: bool) -> Padded:
@@ -64,7 +64,7 @@ def ways(model: Model, found: Lines, causal: bool, own: bool) -> list[Way]:
 
 
 def _kept(what: Hashable, model: Model, found: Lines, causal: bool, make: Callable[[], Made]) -> Made:
-    return results.shared().get((what, model.key, digest((found.texts, found.ours)), causal), make)
+    return results.kept((what, model.key, digest((found.texts, found.ours)), causal), make)
 
 
 def _runs(model: Model, texts: tuple[str, ...], causal: bool) -> list[Run]:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from model.language import say
 from ui.drawn import drawn
-from viz.padding.tables import MASKS, Way, position_words, way_label, way_name, ways_style
+from viz.padding.tables import MASKS, Way, side_label, way_label, way_name, ways_style
 
 
 def show(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
@@ -15,9 +16,9 @@ def show(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
     with st.grid(4, wrap=False, min_column_width=60, gap="xxsmall", vertical_alignment="center", key="ways"):
         st.empty()
         for title in MASKS.values():
-            st.caption(title)
+            st.caption(say(title))
         for side, positions in dict.fromkeys((way.side, way.positions) for way in ways):
-            st.caption(f"{side} padding, ids {position_words(positions, cells)}")
+            st.caption(side_label(side, positions, cells))
             for mask in MASKS:
                 way = by_choice[side, positions, mask]
                 st.button(way_label(way, texts), key=way.key, help=way_name(way, cells), width="stretch",

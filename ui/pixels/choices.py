@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from model.language import N_, say
 from model.pixels.digit_writing import Draw
 from model.pixels.digits import PIXELS, SIDE
 from ui import choices, link
 
-PARTS = {"look": "Look inside", "write": "Write new digits", "finish": "Finish a drawing"}
-SOURCES = {"real": "a real digit", "written": "a digit the model writes", "drawn": "my drawing"}
-LOOKERS = {"itself": "the pixel, once it stands", "writer": "the step that writes it"}
+PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
+SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
+LOOKERS = {"itself": N_("the pixel, once it stands"), "writer": N_("the step that writes it")}
 OWN = -1  # a class that is not chosen: the picture's own, all ten, the likeliest
 COUNTS = (10, 20, 50, 100)
 Digit = Annotated[int, Field(ge=0, le=9)]
@@ -61,22 +62,23 @@ def share() -> None:
 
 def choose_part() -> str:
     """What the page is for now."""
-    st.segmented_control("Part", list(PARTS), format_func=PARTS.__getitem__, key="pixels_part", required=True,
-                         label_visibility="collapsed", width="content")  # fmt: skip
+    st.segmented_control(say("Part"), list(PARTS), format_func=lambda part: say(PARTS[part]), key="pixels_part",
+                         required=True, label_visibility="collapsed", width="content")  # fmt: skip
     return st.session_state.pixels_part
 
 
 def choose_digit(count_of: Any) -> tuple[int, int]:
     """A class, and which of its real digits, from 1. count_of(class): how many there are; None: a seed instead."""
     with st.container(horizontal=True, wrap=False):
-        st.selectbox("Digit", range(10), key="pixels_digit", on_change=_tell_its_own)
+        st.selectbox(say("Digit"), range(10), key="pixels_digit", on_change=_tell_its_own)
         digit = st.session_state.pixels_digit
         if count_of is None:
-            st.number_input("Seed", 0, 9999, key="pixels_seed")
+            st.number_input(say("Seed"), 0, 9999, key="pixels_seed")
             return digit, int(st.session_state.pixels_seed)
         count = count_of(digit)
         st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
-        st.selectbox("Which", range(1, count + 1), key="pixels_nth", help="Test digits: the model never saw them.")
+        st.selectbox(say("Which"), range(1, count + 1), key="pixels_nth",
+                     help=say("Test digits: the model never saw them."))  # fmt: skip
     return digit, st.session_state.pixels_nth
 
 
@@ -85,39 +87,43 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
     state = st.session_state
     state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
     with st.container(horizontal=True, wrap=False):
-        st.selectbox("Layer", range(layers), key="pixels_layer")
-        st.selectbox("Head", range(heads), key="pixels_head")
-    st.selectbox("Who looks", LOOKERS, format_func=LOOKERS.__getitem__, key="pixels_looker",
-                 help="A pixel is written by the step before it: from there the model has seen everything but it.",
-                 )  # fmt: skip
+        st.selectbox(say("Layer"), range(layers), key="pixels_layer")
+        st.selectbox(say("Head"), range(heads), key="pixels_head")
+    st.selectbox(
+        say("Who looks"), LOOKERS, format_func=lambda who: say(LOOKERS[who]), key="pixels_looker",
+        help=say("A pixel is written by the step before it: from there the model has seen everything but it."),
+    )  # fmt: skip
     return state.pixels_layer, state.pixels_head
 
 
 def choose_draw() -> Draw:
     """How pixels are drawn."""
-    st.slider("Temperature", 0.0, 2.0, step=0.05, key="pixels_temperature",
-              help="Logits are divided by it before a level is drawn: 0 always takes the likeliest, 1 is as learned.",
-              )  # fmt: skip
-    st.slider("Top-p", 0.05, 1.0, step=0.05, key="pixels_top_p",
-              help="Only the likeliest levels that together reach this probability are drawn from; 1 takes all.",
-              )  # fmt: skip
-    st.number_input("Seed", 0, 9999, key="pixels_seed", help="The same seed and settings write the same digits.")
+    st.slider(
+        say("Temperature"), 0.0, 2.0, step=0.05, key="pixels_temperature",
+        help=say("Logits are divided by it before a level is drawn: 0 always takes the likeliest, 1 is as learned."),
+    )  # fmt: skip
+    st.slider(
+        say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p",
+        help=say("Only the likeliest levels that together reach this probability are drawn from; 1 takes all."),
+    )  # fmt: skip
+    st.number_input(say("Seed"), 0, 9999, key="pixels_seed",
+                    help=say("The same seed and settings write the same digits."))  # fmt: skip
     state = st.session_state
     return Draw(state.pixels_temperature, state.pixels_top_p, int(state.pixels_seed))
 
 
 def choose_sample() -> tuple[int, ...]:
     """The classes to write: one of them, or 0 to 9 again and again."""
-    st.selectbox("Class", [OWN, *range(10)], key="pixels_wanted",
-                 format_func=lambda one: "all ten" if one == OWN else str(one))  # fmt: skip
-    st.segmented_control("How many", COUNTS, key="pixels_count", required=True)
+    st.selectbox(say("Class"), [OWN, *range(10)], key="pixels_wanted",
+                 format_func=lambda one: say("all ten") if one == OWN else str(one))  # fmt: skip
+    st.segmented_control(say("How many"), COUNTS, key="pixels_count", required=True)
     wanted, count = st.session_state.pixels_wanted, st.session_state.pixels_count
     return tuple(range(10)) * (count // 10) if wanted == OWN else (wanted,) * count
 
 
 def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
-    """A class, or `own`, which `words` and its number tell."""
-    name = lambda one: f"{words}, {own}" if one == OWN else str(one)  # noqa: E731
+    """A class, or `own`. words: what that is, "{digit}" standing for it, marked by N_."""
+    name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
     st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
     return own if st.session_state[key] == OWN else st.session_state[key]
 

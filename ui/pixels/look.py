@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
+from model.language import N_, say
 from model.pixels import digits
 from model.pixels.digit_writing import Draw
 from model.pixels.digits import DigitsModel
@@ -17,7 +18,7 @@ from ui.pixels import choices, pictures
 from ui.run_view import RunView
 from viz.numbers import chance, percent
 from viz.pixels.numbers import level_table, loss_figure, share_table
-from viz.pixels.pictures import PIXELS, PixelView, head_packet, heads_packet, largest, name_of, scale_html
+from viz.pixels.pictures import PIXELS, PixelView, class_name, head_packet, heads_packet, largest, name_of, scale_html
 from viz.pixels.words import Seen, sentence
 
 
@@ -40,10 +41,11 @@ class PixelLook:
 
 def choose_picture() -> tuple[np.ndarray, int]:
     """The picture, levels [64], and the class that the model is told."""
-    st.selectbox("Picture", choices.SOURCES, format_func=choices.SOURCES.__getitem__, key="pixels_source")
+    st.selectbox(say("Picture"), choices.SOURCES, format_func=lambda one: say(choices.SOURCES[one]),
+                 key="pixels_source")  # fmt: skip
     source, state = st.session_state.pixels_source, st.session_state
     if source == "drawn":
-        st.caption("Draw it under *Finish a drawing*.")
+        st.caption(say("Draw it under *Finish a drawing*."))
         levels, own = pictures.drawing(), state.pixels_finish_class
         own = state.pixels_digit if own == choices.OWN else own
     elif source == "real":
@@ -53,8 +55,8 @@ def choose_picture() -> tuple[np.ndarray, int]:
         own, seed = choices.choose_digit(None)
         levels = pictures.written((own,), Draw(seed=seed))[0]
     return levels, choices.choose_class(
-        "Class token", "pixels_told", own, "the picture's own",
-        "The first token: what the model is told to write. Another one shows what a wrong hint does to the loss.",
+        say("Class token"), "pixels_told", own, N_("the picture's own, {digit}"),
+        say("The first token: what the model is told to write. Another one shows what a wrong hint does to the loss."),
     )  # fmt: skip
 
 
@@ -62,21 +64,23 @@ def choose_mask() -> tuple[bool, str]:
     """Whether the causal mask is on, and what lifting it redoes."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         st.toggle(
-            "Causal",
+            say("Causal"),
             key="pixels_causal",
-            help="On: no pixel sees a later one. Off: every pixel sees them all.",
+            help=say("On: no pixel sees a later one. Off: every pixel sees them all."),
             width="content",
         )
         st.segmented_control(
-            "A lifted mask:",
+            say("A lifted mask:"),
             list(SCOPES),
-            format_func=SCOPES.__getitem__,
+            format_func=lambda scope: say(SCOPES[scope]),
             key="pixels_scope",
             required=True,
             disabled=st.session_state.pixels_causal,
             width="content",
-            help="Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-            "standard run, the chosen layer's weights redone; the rest stays.",
+            help=say(
+                "Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
+                "standard run, the chosen layer's weights redone; the rest stays."
+            ),
         )
     return st.session_state.pixels_causal, st.session_state.pixels_scope
 
@@ -101,7 +105,7 @@ def run_pair(
 
 def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
     found = one.ask(digits.seen, st.session_state.pixels_layer, query, pixel)
-    view = PixelView(levels, f"class {told}", found.weights, found.blocked, pixel, query)
+    view = PixelView(levels, class_name(told), found.weights, found.blocked, pixel, query)
     leak, answer = found.weights[..., query + 1 :].sum(-1), float(found.writer[..., pixel + 1].mean())
     return PixelLook(view, found.chances, found.losses, leak, one.survey().future, answer)
 
@@ -114,25 +118,26 @@ def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head
     with left:
         pictures.show(drawn(heads_packet, now.view, layer, head, zmax), "pixels_heads", picked_head)
         if changed:
-            st.caption(f"**{name}** under the standard masks, the same colours")
+            st.caption(say("**{head}** under the standard masks, the same colours", head=name))
             pictures.show(drawn(head_packet, standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
-        st.caption(f"**{name}**: where it looks")
+        st.caption(say("**{head}**: where it looks", head=name))
         pictures.show(drawn(head_packet, now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:
         st.html(_levels(now, standard, changed))
         st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
-        st.caption("Loss of every pixel: how much each surprises the model")
+        st.caption(say("Loss of every pixel: how much each surprises the model"))
         figure = drawn(loss_figure, now.losses, standard.losses, tuple(now.view.levels.tolist()), changed=changed)
-        alt = f"Loss of every pixel, as a picture; the largest is {now.losses.max():.2f} nats at {_worst(now)}."
+        alt = say("Loss of every pixel, as a picture; the largest is {loss:.2f} nats at {pixel}.",
+                  loss=now.losses.max(), pixel=_worst(now))  # fmt: skip
         st.plotly_chart(figure, key="pixels_losses", config=page.CHART, alt=alt)
 
 
 def _levels(now: PixelLook, standard: PixelLook, changed: bool) -> str:
     pixel = now.view.pixel
-    what = f"{name_of(pixel + 1, '')}, before it is written"
+    what = say("{pixel}, before it is written", pixel=name_of(pixel + 1, ""))
     return level_table(now.chances, standard.chances, int(now.view.levels[pixel]), what, changed=changed)
 
 
@@ -159,12 +164,19 @@ def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: in
         return what, values[0], values[1]
 
     return [
-        row(f"{name} from here: on later pixels", [percent(float(one.leak[layer, head])) for one in both]),
-        row(f"{name}, mean of all queries", [percent(float(one.mean_leak[layer, head])) for one in both]),
-        row("all heads, all queries", [percent(float(one.mean_leak.mean())) for one in both]),
-        row(f"writing {here}: on the answer", [percent(one.answer) for one in both]),
-        row(f"true level {true} of {here}", [chance(float(one.chances[true])) for one in both]),
-        row("loss, nats a pixel", [f"{one.losses.mean():.3f}" for one in both]),
+        row(
+            say("{head} from here: on later pixels", head=name), [percent(float(one.leak[layer, head])) for one in both]
+        ),
+        row(
+            say("{head}, mean of all queries", head=name), [percent(float(one.mean_leak[layer, head])) for one in both]
+        ),
+        row(say("all heads, all queries"), [percent(float(one.mean_leak.mean())) for one in both]),
+        row(say("writing {pixel}: on the answer", pixel=here), [percent(one.answer) for one in both]),
+        row(
+            say("true level {level} of {pixel}", level=true, pixel=here),
+            [chance(float(one.chances[true])) for one in both],
+        ),
+        row(say("loss, nats a pixel"), [f"{one.losses.mean():.3f}" for one in both]),
     ]
 
 

@@ -1,11 +1,13 @@
 """What the Pixels page shows: its model, its digits, and its canvases."""
 
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
 import streamlit as st
 
 from model.jobs.job import ModelRef
+from model.language import say
 from model.pixels import digit_writing
 from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
@@ -22,14 +24,15 @@ def the_model() -> DigitsModel:
     return cast(DigitsModel, models.loaded().own("digits"))
 
 
-@st.cache_resource(max_entries=1, show_spinner="Reading the real digits …")
 def the_digits() -> RealDigits:
-    return real_digits()
+    with nullcontext() if real_digits.cache_info().currsize else st.spinner(say("Reading the real digits …")):
+        return real_digits()
 
 
-@st.cache_resource(max_entries=1, show_spinner="Training the recogniser on real digits …")
 def the_recogniser() -> Recogniser:
-    return recogniser()
+    known = recogniser.cache_info().currsize
+    with nullcontext() if known else st.spinner(say("Training the recogniser on real digits …")):
+        return recogniser()
 
 
 def written(classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = None) -> np.ndarray:

@@ -1,26 +1,28 @@
 """The choices of the page Why causal, and its link."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
+from model.language import N_, say
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, Outcome, Pair
 from ui import choices, controls, link
 from ui.link import Link, Whole, at_most
-from ui.why_causal import live_training, runs
+from ui.why_causal import live_training, runs, steps
 from viz.numbers import percent
 
 FIRST_TEXT = (
-    "Once upon a time there was a little girl who lived in a house by the sea. "
+    "Once upon a time there was a little girl who lived in a house by the sea. "  # not shown in other languages
     'One day the king came to her door, and she said, "I know you."'
 )
-TRAINED = {False: "trained without the mask", True: "trained with it"}
-RUN = {False: "run without", True: "run with the mask"}
-WRITING = {"drawn": "drawn at random", "likeliest": "the likeliest"}
+TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
+RUN = {False: N_("run without"), True: N_("run with the mask")}
+WRITING = {"drawn": N_("drawn at random"), "likeliest": N_("the likeliest")}
 COPY = "kept_why_causal"  # of the page's choices (ui/choices.py)
 REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
 Head = Annotated[  # layer and head, "0.3" in the URL
@@ -36,6 +38,7 @@ class WhyCausalLink(Link):
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("why_"))
     TEXT: ClassVar[str] = "why_text"
     why_text: Annotated[str | None, at_most(100_000)] = None
+    why_step: Annotated[Literal[*steps.NAMES], BeforeValidator(int)] = steps.LOSS  # type: ignore[valid-type]
     why_writing: Literal[*WRITING] = "drawn"  # type: ignore[valid-type]
     why_seed: Whole = 1
     why_trained: bool = False
@@ -71,23 +74,23 @@ def share() -> None:
         link.share(WhyCausalLink.of_choices(**dict.fromkeys(("why_head", "why_place", "why_token"))))
 
 
-def share_choices(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> None:
+def share_choices(found: Pair, batch: TokenBatch) -> None:
     """Keep the URL true to the page, and offer links."""
     with st.sidebar:
-        link.share(_link(found, batch, outcomes))
+        link.share(_link(found, batch))
 
 
-def write(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> None:
+def write(found: Pair, batch: TokenBatch) -> None:
     """Call where a section ends, which may run alone: keep the URL true to it."""
-    link.write(_link(found, batch, outcomes))
+    link.write(_link(found, batch))
 
 
-def _link(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome]) -> WhyCausalLink:
+def _link(found: Pair, batch: TokenBatch) -> WhyCausalLink:
     """What the page chooses itself is left out: the head that copies most, a token in the last third, another in its
     place."""
     state = st.session_state
     own = {
-        "why_head": twins.best_head(outcomes[Combination(state.why_trained, False)].copies),
+        "why_head": state.get("why_best_head"),
         "why_place": _first_place(batch),
         "why_token": _another_token(found, int(batch.ids[0, _place(batch)])),
     }
@@ -106,28 +109,27 @@ def _place(batch: TokenBatch) -> int:
 
 def choose_text() -> str:
     """The text that all but the live training is about."""
-    st.text_area("Text", key="why_text", height=180, on_change=_another_text)
+    st.text_area(say("Text"), key="why_text", height=180, on_change=_another_text)
     return controls.read(st.session_state.why_text)
 
 
 def choose_writing() -> int | None:
     """The seed that the samples are drawn with; None for the likeliest token each time."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.segmented_control("The next token is", list(WRITING), format_func=WRITING.__getitem__, key="why_writing",
-                             required=True, width="content")  # fmt: skip
+        st.segmented_control(say("The next token is"), list(WRITING), format_func=lambda way: say(WRITING[way]),
+                             key="why_writing", required=True, width="content")  # fmt: skip
         drawn = st.session_state.why_writing == "drawn"
         if drawn:
-            st.button("Draw again", icon=":material/casino:", on_click=_draw_again)
+            st.button(say("Draw again"), icon=":material/casino:", on_click=_draw_again)
     return st.session_state.why_seed if drawn else None
 
 
 def choose_combination() -> Combination:
     """Which twin to look at, and under which mask."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.segmented_control("Model", list(TRAINED), format_func=TRAINED.__getitem__, key="why_trained", required=True,
-                             width="content", on_change=_best_head)  # fmt: skip
-        st.segmented_control("Causal mask", list(RUN), format_func=RUN.__getitem__, key="why_run", required=True,
-                             width="content")  # fmt: skip
+    st.segmented_control(say("Model"), list(TRAINED), format_func=lambda way: say(TRAINED[way]), key="why_trained",
+                         required=True, width="content", on_change=_best_head)  # fmt: skip
+    st.segmented_control(say("Causal mask"), list(RUN), format_func=lambda way: say(RUN[way]), key="why_run",
+                         required=True, width="content")  # fmt: skip
     return Combination(st.session_state.why_trained, st.session_state.why_run)
 
 
@@ -136,16 +138,17 @@ def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple
     shown = outcomes[one].copies
     free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
     order = sorted(np.ndindex(free.shape), key=lambda place: -free[place])
-    best = twins.best_head(free)
+    best = st.session_state.why_best_head = twins.best_head(free)
     if st.session_state.why_head not in order:
         st.session_state.why_head = best
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        label = lambda head: f"L{head[0]} H{head[1]} · {percent(float(shown[head]))} on t + 1"  # noqa: E731
-        st.selectbox("Head, the one that copies most first", order, key="why_head", width=300, format_func=label,
-                     help="L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the token one to the right.",
-                     )  # fmt: skip
-        st.button("Jump to the best", icon=":material/vertical_align_top:", on_click=_best_head,
-                  disabled=st.session_state.why_head == best)  # fmt: skip
+    label: Callable[[tuple[int, int]], str] = lambda head: say(  # noqa: E731
+        "L{layer} H{head} · {share} on t + 1", layer=head[0], head=head[1], share=percent(float(shown[head]))
+    )
+    st.selectbox(say("Head, the one that copies most first"), order, key="why_head", width=235, format_func=label,
+                 help=say("L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the token one to the right."),
+                 )  # fmt: skip
+    st.button(say("Jump to the best"), icon=":material/vertical_align_top:", on_click=_best_head,
+              disabled=st.session_state.why_head == best)  # fmt: skip
     return st.session_state.why_head
 
 
@@ -156,12 +159,19 @@ def choose_change(found: Pair, batch: TokenBatch) -> tuple[bool, int, int]:
     if state.why_token not in found.words():
         state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.segmented_control("Model", [True, False], format_func=TRAINED.__getitem__, key="why_proof", required=True,
-                             width="content")  # fmt: skip
-        st.selectbox("Change the token", range(1, last + 1), key="why_place", width=200,
+        st.segmented_control(say("Model"), [True, False], format_func=lambda way: say(TRAINED[way]), key="why_proof",
+                             required=True, width="content")  # fmt: skip
+        st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200,
                      format_func=lambda number: f"{number}: {batch.pieces[0][number]}")  # fmt: skip
-        st.selectbox("into", found.words(), key="why_token", width=200, format_func=model.label)
+        st.selectbox(say("into"), found.words(), key="why_token", width=200, format_func=model.label)
     return state.why_proof, state.why_place, state.why_token
+
+
+def changed(found: Pair, batch: TokenBatch) -> tuple[int, int]:
+    """The place and the id of choose_change where it is not drawn; another id where the chosen one changes nothing."""
+    place, token = _place(batch), st.session_state.why_token
+    before = int(batch.ids[0, place])
+    return place, token if token in found.words() and token != before else _another_token(found, before)
 
 
 def _another_token(found: Pair, token: int) -> int:
@@ -177,7 +187,10 @@ def _replacements() -> list[int]:
 
 
 def _another_text() -> None:
-    st.session_state.why_place = st.session_state.why_token = None
+    state = st.session_state
+    state.why_place = state.why_token = None
+    if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
+        state.why_head = None
 
 
 def _draw_again() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from model.language import N_, say
 from model.why_causal import live
 from model.why_causal.live import Progress, Training
 from ui import page
@@ -16,14 +17,24 @@ from viz.why_causal.charts import Line, loss_curves
 LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it waits for one
 MOST_KEPT = 4  # curves of earlier trainings
 STEPS = (100, 200, 300, 400, live.MOST_STEPS)
-MASKS = {False: "without the mask", True: "with the mask"}
+MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
+PRESS_START = {
+    False: N_(
+        "Press Start: a model of two layers learns these characters in front of you, without the mask. Then train "
+        "another with the mask, and compare the curves."
+    ),
+    True: N_(
+        "Press Start: a model of two layers learns these characters in front of you, with the mask. Then train another "
+        "without the mask, and compare the curves."
+    ),
+}
 STATES = {
-    "starting": "Starting …",
-    "running": "Training",
-    "paused": "Paused",
-    "done": "Done",
+    "starting": N_("Starting …"),
+    "running": N_("Training"),
+    "paused": N_("Paused"),
+    "done": N_("Done"),
 }
 
 
@@ -43,7 +54,7 @@ def fables() -> str:
 
 
 def show() -> None:
-    """The section: what to train on, the buttons, and the curve."""
+    """The step: what to train on, the buttons, and the curve."""
     for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
@@ -58,28 +69,49 @@ def show() -> None:
         st.fragment(_look, run_every=LOOK_EVERY if going else None)(going)
 
 
+def go_on_elsewhere() -> None:
+    """Call where show is not: a training that goes on keeps going while another step is looked at."""
+    training: Training | None = st.session_state.get("live_training")
+    if training and not training.watch().over:
+        st.fragment(_look_from_elsewhere, run_every=LOOK_EVERY)(training)
+
+
+def _look_from_elsewhere(training: Training) -> None:
+    now = training.watch()
+    if now.over:
+        st.rerun()  # the whole page once: the looks end
+    with st.container(key="live_status"):
+        st.caption(_status(training, now))
+
+
 def _choose() -> None:
-    st.text_area("Text to train on; paste your own", key="live_text", height=170, on_change=_forget_problem)
+    st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=_forget_problem)
     most = live.MOST_CHARACTERS
     if (left_out := len(st.session_state.live_text) - most) > 0:
-        st.caption(f"Trained on are the text's first {most:,} characters; the other {left_out:,} are left out.")
-    st.segmented_control("Train", list(MASKS), format_func=MASKS.__getitem__, key="live_causal", required=True)
-    st.segmented_control("Steps", STEPS, key="live_steps", required=True)
+        st.caption(
+            say(
+                "Trained on are the text's first {most:,} characters; the other {left_out:,} are left out.",
+                most=most, left_out=left_out,
+            )
+        )  # fmt: skip
+    st.segmented_control(say("Train"), list(MASKS), format_func=lambda causal: say(MASKS[causal]), key="live_causal",
+                         required=True)  # fmt: skip
+    st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
 
 
 def _buttons(progress: Progress) -> None:
     with st.container(horizontal=True, gap="small"):
-        st.button("Start", icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
+        st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
                   disabled=not progress.over)  # fmt: skip
         if progress.state == "paused":
-            st.button("Go on", icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
+            st.button(say("Go on"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
         else:
-            st.button("Pause", icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
+            st.button(say("Pause"), icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
                       disabled=progress.over)  # fmt: skip
-        st.button("Stop", icon=":material/stop:", key="live_stop", on_click=_tell, args=("stop",),
+        st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=_tell, args=("stop",),
                   disabled=progress.over)  # fmt: skip
         if progress.over and (st.session_state.live_training or st.session_state.live_kept):
-            st.button("Clear the chart", key="live_clear", on_click=_clear)
+            st.button(say("Clear the chart"), key="live_clear", on_click=_clear)
     if st.session_state.live_problem:
         st.error(escaped(st.session_state.live_problem))
 
@@ -88,8 +120,7 @@ def _look(going: bool) -> None:
     training: Training | None = st.session_state.live_training
     if training is None and not st.session_state.live_kept:
         chosen = st.session_state.live_causal
-        st.info(f"Press Start: a model of two layers learns these characters in front of you, {MASKS[chosen]}. "
-                f"Then train another {MASKS[not chosen]}, and compare the curves.")  # fmt: skip
+        st.info(say(PRESS_START[chosen]))
         return
     now = training.watch() if training else None
     if going != (now is not None and not now.over):
@@ -100,35 +131,41 @@ def _look(going: bool) -> None:
             st.markdown(_status(training, now))
         lines.append(_line(_next_number(), training.causal, now))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
-    figure = loss_curves(lines, unit="nats a character", height=300, steps=steps)
+    figure = loss_curves(lines, unit=say("nats a character"), height=300, steps=steps)
     st.plotly_chart(figure, key="live_figure", config=page.CHART, alt=_alt(lines))
     if training and now:
         _results(training, now)
 
 
 def _line(number: int, causal: bool, progress: Progress, old: bool = False) -> Line:
-    name = f"{number}: {MASKS[causal]}"
+    name = f"{number}: {say(MASKS[causal])}"
     return Line(name, progress.steps, progress.losses, causal, faint=old)
 
 
 def _status(training: Training, now: Progress) -> str:
-    state = STATES.get(now.state) or escaped(now.why)
-    loss = f" · loss {now.losses[-1]:.3f} nats a character" if now.losses else ""
-    return f"**{state}** · {MASKS[training.causal]} · step {now.step} of {training.total_steps}{loss}"
+    state = say(STATES[now.state]) if now.state in STATES else escaped(now.why)
+    step = say("step {step} of {steps}", step=now.step, steps=training.total_steps)
+    parts = [f"**{state}**", say(MASKS[training.causal]), step]
+    if now.losses:
+        parts.append(say("loss {loss:.3f} nats a character", loss=now.losses[-1]))
+    return " · ".join(parts)
 
 
 def _results(training: Training, now: Progress) -> None:
     """What it writes, and once it is done what the mask does to it."""
     if now.texts:
         step, text = now.texts[-1]
-        st.caption(f"After {step} steps it writes, given the text's first characters:")
+        st.caption(say("After {step} steps it writes, given the text's first characters:", step=step))
         st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
     if now.with_mask is None or now.without_mask is None:
         return
     st.markdown(
-        f"On rows of this text, run with the mask: **{now.with_mask:.2f}** nats a character; run without: "
-        f"**{now.without_mask:.2f}**. {copying(now)}"
-    )
+        say(
+            "On rows of this text, run with the mask: **{with_mask:.2f}** nats a character; run without: "
+            "**{without_mask:.2f}**. {copying}",
+            with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now),
+        )
+    )  # fmt: skip
     if not training.causal and now.best_copy[0] < STANDS:
         _offer_more(training)
 
@@ -137,13 +174,17 @@ def copying(now: Progress) -> str:
     """Whether a head of the trained model copies, and what follows for its loss."""
     score, layer, head = now.best_copy
     if score == 0:
-        return "The mask leaves no head the next character: all copy scores are exactly 0."
-    name, share = f"L{layer} H{head}", percent(score)
+        return say("The mask leaves no head the next character: all copy scores are exactly 0.")
+    best = {"head": f"L{layer} H{head}", "share": percent(score)}
     if score >= STANDS:
-        return f"Its best copy head, {name}, puts {share} of its attention on the next character: it reads the answer."
-    return (
-        f"**No head copies yet**: the best, {name}, puts {share} of its attention on the next character. Until one "
-        "does, this loss says little about the mask; a model trained with the mask may be ahead."
+        return say(
+            "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",
+            **best,
+        )
+    return say(
+        "**No head copies yet**: the best, {head}, puts {share} of its attention on the next character. Until one "
+        "does, this loss says little about the mask; a model trained with the mask may be ahead.",
+        **best,
     )
 
 
@@ -151,16 +192,22 @@ def _offer_more(training: Training) -> None:
     """More steps of the same, from its beginning, where there are more."""
     more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
     if more is None:
-        st.caption("These are the most steps that one training may take here; on another text they may be enough.")
+        st.caption(say("These are the most steps that one training may take here; on another text they may be enough."))
         return
-    st.button(f"Train longer: {more} steps", key="live_longer", icon=":material/fast_forward:", on_click=_start,
-              args=(more, training.causal), help="From the beginning, on the text on the left; this curve stays.",
-              )  # fmt: skip
+    st.button(say("Train longer: {steps} steps", steps=more), key="live_longer", icon=":material/fast_forward:",
+              on_click=_start, args=(more, training.causal),
+              help=say("From the beginning, on the text on the left; this curve stays."))  # fmt: skip
 
 
 def _alt(lines: list[Line]) -> str:
-    ends = [f"{line.name}, from {line.y[0]:.2f} to {line.y[-1]:.2f}" for line in lines if len(line.y)]
-    return "Training loss in nats a character over the steps. " + ("; ".join(ends) or "No step yet.")
+    ends = [
+        say("{name}, from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
+        for line in lines
+        if len(line.y)
+    ]
+    if not ends:
+        return say("Training loss in nats a character over the steps. No step yet.")
+    return say("Training loss in nats a character over the steps. {ends}", ends=say("; ").join(ends))
 
 
 def _start(steps: int | None = None, causal: bool | None = None) -> None:

@@ -24,7 +24,7 @@ def curves() -> Curves:
 
 
 def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
-    """Both twins on the text, with the mask and without."""
+    """Both twins on the text, with the mask and without; nothing runs until it is asked for."""
     runs: dict[Combination, RunView] = {}
     for trained, model in found.models.items():
         lifted, own = run_view.run_pair(model, batch, twins.under(not trained), 0, "self")
@@ -32,9 +32,9 @@ def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
     return {one: runs[one] for one in COMBINATIONS}
 
 
-def outcome(run: RunView) -> Outcome:
-    """What one of them makes of the text."""
-    return results.ask(twins.outcome, run.run)
+def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, Outcome]:
+    """What each of them makes of the text."""
+    return {one: results.ask(twins.outcome, look.run) for one, look in looks.items()}
 
 
 def change(found: Pair, batch: TokenBatch, trained: bool, place: int, token: int) -> dict[bool, Change]:

@@ -1,59 +1,83 @@
-"""The page's sections that have choices of their own. No other depends on these: each runs again alone."""
+"""The page's steps, but for the training. What has choices of its own runs again alone."""
+
+from dataclasses import dataclass
 
 import streamlit as st
+from markupsafe import Markup
+from streamlit.delta_generator import DeltaGenerator
 
+from model.language import say
 from model.text import TokenBatch
-from model.why_causal import twins
-from model.why_causal.twins import COMBINATIONS, Combination, Outcome, Pair
+from model.why_causal.twins import COMBINATIONS, Combination, Curves, Outcome, Pair
 from ui import explain, page
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
 from ui.run_view import RunView
-from ui.why_causal import choices, runs, words
+from ui.why_causal import choices, lines, runs, words
 from viz.head import head_figure, head_range
-from viz.why_causal.charts import change_bars
+from viz.why_causal.charts import change_bars, loss_curves, token_losses
 from viz.why_causal.tables import copies, four
 
+ABOVE = 350  # pixels over and under the head's picture that are others'
 Outcomes = dict[Combination, Outcome]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The places of the first step that wait for the text."""
+
+    sentence: DeltaGenerator
+    caption: DeltaGenerator
+    beside: DeltaGenerator
+
+
+def trained(training: Curves) -> Beginning:
+    """How the twins were trained, which needs no text."""
+    sentence = st.empty()
+    sentence.html(words.paragraph(words.trained(training)))
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("#### " + say("How they were trained"))
+        figure = drawn(loss_curves, lines.training_lines(training), unit=say("nats a token"), height=300)
+        st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=lines.training_alt(training))
+        caption = st.empty()
+    return Beginning(sentence, caption, right)
+
+
+def losses(beginning: Beginning, training: Curves, pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
+    """The loss of every token of the text under the four combinations, and what follows from it."""
+    with beginning.beside:
+        st.markdown("#### " + say("The loss of every token"))
+        figure = drawn(token_losses, lines.loss_lines(outcomes), batch.pieces[0])
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=lines.loss_alt(outcomes))
+    said = words.sentence(training, outcomes, batch, vocabulary=len(pair.words()))
+    beginning.sentence.html(words.paragraph(said))
+    beginning.caption.caption(lines.training_caption(training, pair.context))
 
 
 @st.fragment
 def heads(pair: Pair, batch: TokenBatch, looks: dict[Combination, RunView], outcomes: Outcomes) -> None:
     """The head that copies the answer, and every head's copy score."""
     choices.keep()
-    one = choices.choose_combination()
-    layer, head = choices.choose_head(one, outcomes)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        one = choices.choose_combination()
+        layer, head = choices.choose_head(one, outcomes)
     view = looks[one].head(layer, head)
+    st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
     picture, beside = st.columns([2.2, 1], gap="large")
     with picture:
-        st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
         alt = drawn(explain.head_alt, f"L{layer} H{head}", view, False)
-        head_picture.show(drawn(head_figure, view, dark=page.is_dark()), alt, room="one", on_pick=None)
+        head_picture.show(drawn(head_figure, view, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
         st.html(drawn(explain.key, [view], head_range(view)))
-        st.caption(words.LABELS)
+        st.caption(say(words.LABELS))
     with beside:
-        st.markdown("Copy score: a head's mean weight on the token one to the right, t + 1")
-        for other in COMBINATIONS:
+        st.markdown(say("Copy score: a head's mean weight on the token one to the right, t + 1"))
+        for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
             chosen = (layer, head) if other == one else None
-            st.caption(f"trained {twins.with_or_without(other.trained)}, run {twins.with_or_without(other.run)}")
+            st.caption(say(lines.NAMES[other]))
             st.html(drawn(copies, outcomes[other].copies, chosen, blocked=other.run))
-    choices.write(pair, batch, outcomes)
-
-
-@st.fragment
-def proof(pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
-    """What moves when a later token changes, with the mask and without."""
-    choices.keep()
-    trained, place, token = choices.choose_change(pair, batch)
-    with guarded():
-        changes = runs.change(pair, batch, trained, place, token)
-    st.html(words.paragraph(words.proof_sentence(changes, token == int(batch.ids[0, place]))))
-    moved = {f"run {twins.with_or_without(run)} the mask": change.logits for run, change in changes.items()}
-    figure = drawn(change_bars, moved, batch.pieces[0], place)
-    st.plotly_chart(figure, key="proof_figure", config=page.CHART, alt=words.proof_alt(changes))
-    st.caption(words.PROOF)
-    choices.write(pair, batch, outcomes)
+    choices.write(pair, batch)
 
 
 @st.fragment
@@ -61,8 +85,32 @@ def writing(pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
     """What the four combinations make of the text, and write on."""
     choices.keep()
     seed = choices.choose_writing()
-    with guarded("Writing …"):
+    with guarded(say("Writing …")):
         cards = runs.cards(pair, batch, outcomes, seed)
     st.html(drawn(four, cards))
-    st.caption(words.WHAT_THE_MASK_CHANGES)
-    choices.write(pair, batch, outcomes)
+    st.caption(say(words.WHAT_THE_MASK_CHANGES))
+    choices.write(pair, batch)
+
+
+@st.fragment
+def proof(pair: Pair, batch: TokenBatch) -> None:
+    """What moves when a later token changes, with the mask and without."""
+    choices.keep()
+    trained, place, token = choices.choose_change(pair, batch)
+    with guarded(say("Changing a token …")):
+        changes = runs.change(pair, batch, trained, place, token)
+    st.html(words.paragraph(words.proof_sentence(changes, token == int(batch.ids[0, place]))))
+    moved = {say(words.MOVED[run]): change.logits for run, change in changes.items()}
+    figure = drawn(change_bars, moved, batch.pieces[0], place)
+    st.plotly_chart(figure, key="proof_figure", config=page.CHART, alt=words.proof_alt(changes))
+    st.caption(say(words.PROOF))
+    choices.write(pair, batch)
+
+
+def seen(pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
+    """What the steps have shown, in three lines."""
+    with guarded(say("Changing a token …")):
+        changes = runs.change(pair, batch, True, *choices.changed(pair, batch))
+    items = Markup().join(Markup("<li>{}</li>").format(line) for line in words.seen(outcomes, changes))
+    st.markdown("#### " + say("What you have seen"))
+    st.html(Markup("<ol>{}</ol>").format(items))

@@ -38,6 +38,7 @@ function svg(name, attributes) {
 }
 
 function show(element, cells, own, onPick) {
+  const { words } = cells;
   const hatches = hatchImages(cells);
   const tall = Math.max(cells.rows, cells.columns) > 40 ? 15 : 20;
   const height = tall * Math.max(cells.rows, cells.columns);
@@ -51,9 +52,8 @@ function show(element, cells, own, onPick) {
   middle.append(lines);
   const tip = make("div", { class: "tip", hidden: "" });
   const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
-    "aria-label": "Who looks at whom: tokens that look on the left, tokens looked at on the right. Up and down arrow keys move the query.",
-    children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
-  const slider = make("input", { type: "range", min: 0.01, max: 1, step: 0.01, "aria-label": "The smallest weight drawn" });
+    "aria-label": words.alt, children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
+  const slider = make("input", { type: "range", min: 0.01, max: 1, step: 0.01, "aria-label": words.least });
   slider.value = own.threshold;
   const least = make("output", {});
   const hide = make("input", { type: "checkbox" });
@@ -61,8 +61,8 @@ function show(element, cells, own, onPick) {
   const key = cells.names.length > 1 ? cells.names.map((name, head) =>
     make("span", { class: "head", text: name, style: `--colour:${cells.colours[head]}` })) : [];
   const tools = make("div", { class: "tools", children: [
-    make("label", { children: ["Weights from ", slider, least] }),
-    make("label", { children: [hide, " Hide the first token"] }), ...key] });
+    make("label", { children: [`${words.from} `, slider, least] }),
+    make("label", { children: [hide, ` ${words.hide}`] }), ...key] });
   const count = make("p", { class: "said" });
   const said = make("p", { class: "said", "aria-live": "polite" });
   let drawn = []; // the lines, and their elements
@@ -85,10 +85,9 @@ function show(element, cells, own, onPick) {
       return line.path;
     }));
     least.textContent = Number(own.threshold).toFixed(2);
-    const parts = [`${drawn.length} lines`];
-    if (found.length > drawn.length) parts.push(`the strongest of ${found.length}`);
-    if (hidden >= 0) parts.push("without the first token; the other weights stay as they are, nothing is renormalised");
-    count.textContent = `${parts.join(", ")}.`;
+    const more = found.length > drawn.length;
+    const said = hidden >= 0 ? (more ? words.lines_both : words.lines_hidden) : more ? words.lines_strongest : words.lines;
+    count.textContent = fill(said, { count: drawn.length, all: found.length });
     light();
   };
   const light = () => {
@@ -106,8 +105,8 @@ function show(element, cells, own, onPick) {
       const reason = from.side === "query" ? cells.blocked[placeOf(cells, from.at, at)] : 0;
       token.classList.toggle("blocked", reason > 0);
       token.style.backgroundImage = reason ? hatches[reason - 1] : "";
-      const words = reason ? ` · ${cells.reasons[reason - 1].words} for ${queryName(cells, from.at)}` : "";
-      token.title = `${keyName(cells, at)}${words}`;
+      const why = reason && { key: keyName(cells, at), cell: cells.reasons[reason - 1].words, query: queryName(cells, from.at) };
+      token.title = why ? fill(words.blocked, why) : keyName(cells, at);
     });
     if (from.side !== "line") {
       said.textContent = cells.names.map((name, head) =>
@@ -127,7 +126,7 @@ function show(element, cells, own, onPick) {
     const nearest = drawn.reduce((best, line) => (best === null || off(line) < off(best) ? line : best), null);
     if (!nearest || off(nearest) > NEAR) return point(null);
     const { query, key, head } = nearest;
-    tip.textContent = cellWords(cells, query, key, head) + (cells.names.length > 1 ? ` · ${cells.names[head]}` : "");
+    tip.textContent = cellWords(cells, query, key, cellText(cells, query, key, head)) + (cells.names.length > 1 ? ` · ${cells.names[head]}` : "");
     point({ side: "line", line: nearest });
     const frame = picture.getBoundingClientRect();
     const right = event.clientX - frame.left;

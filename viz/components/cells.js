@@ -21,11 +21,11 @@ const weightText = (weight) => weight.toFixed(4);
 // What there is to say of a cell: its weight, or what blocks it.
 function cellText(cells, query, key, head = 0) {
   const at = placeOf(cells, query, key, head);
-  return cells.blocked[at] ? cells.reasons[cells.blocked[at] - 1].words : `weight ${weightText(cells.weights[at])}`;
+  return cells.blocked[at] ? cells.reasons[cells.blocked[at] - 1].words : fill(cells.words.weight, { weight: weightText(cells.weights[at]) });
 }
 
-const cellWords = (cells, query, key, head = 0) =>
-  `${queryName(cells, query)} looks at ${keyName(cells, key)} · ${cellText(cells, query, key, head)}`;
+const cellWords = (cells, query, key, cell) =>
+  fill(cells.words.cell, { query: queryName(cells, query), key: keyName(cells, key), cell });
 
 const SAID = 4; // tokens named in a summary
 const REST = 250; // milliseconds without a key until the page hears of a query that arrow keys chose
@@ -41,12 +41,13 @@ function summary(cells, { side, at }, head = 0) {
     else found.push([cells.weights[place], side === "query" ? keyName(cells, other) : queryName(cells, other)]);
   }
   const name = side === "query" ? queryName(cells, at) : keyName(cells, at);
-  const verb = side === "query" ? "looks at" : "is looked at by";
-  if (!found.length) return `${name} ${verb} nothing: every cell is blocked.`;
+  const said = side === "query" ? "looks" : "looked";
+  if (!found.length) return fill(cells.words[`${said}_nowhere`], { token: name });
   found.sort((one, other) => other[0] - one[0]);
   const most = found.slice(0, SAID).map(([weight, other]) => `${other} ${weightText(weight)}`);
-  const rest = found.length > SAID ? ` and ${found.length - SAID} more` : "";
-  return `${name} ${verb} ${most.join(", ")}${rest}${blocked ? `; ${blocked} blocked` : ""}.`;
+  const named = most.join(cells.words.comma);
+  const tokens = found.length > SAID ? fill(cells.words.more, { tokens: named, count: found.length - SAID }) : named;
+  return fill(cells.words[blocked ? `${said}_blocked` : said], { token: name, tokens, count: blocked });
 }
 
 // The hatching of each reason, as values of CSS's background-image.

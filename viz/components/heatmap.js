@@ -13,8 +13,6 @@ const COLOURS = 255;
 const ABOVE = 470; // of a page over the cells of a head that grows: its newest row is in sight where the window is tall
 const GROUND = "rgba(140, 146, 158, 0.16)"; // behind the hatching
 
-const HINT = "Point at a cell, or move over the cells with the arrow keys.";
-
 // Whether the page is dark, whatever decides that: its text is light.
 function isDark(style) {
   const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
@@ -52,9 +50,10 @@ function numberText(cells, value) {
 function reading(cells, { query, key }) {
   const at = placeOf(cells, query, key);
   const reason = cells.blocked[at];
-  const what = reason ? cells.reasons[reason - 1].words : `${cells.what} ${numberText(cells, cells.weights[at])}`;
-  const score = cells.scores ? ` · scaled score ${cells.scores[at].toFixed(3)}` : "";
-  return `${queryName(cells, query)} looks at ${keyName(cells, key)} · ${what}${score}`;
+  const number = numberText(cells, cells.weights[at]);
+  const what = reason ? cells.reasons[reason - 1].words : fill(cells.words[cells.what], { [cells.what]: number });
+  const cell = cells.scores ? fill(cells.words.scored, { cell: what, score: cells.scores[at].toFixed(3) }) : what;
+  return cellWords(cells, query, key, cell);
 }
 
 // All cells, a pixel each; blocked ones stay transparent.
@@ -117,7 +116,7 @@ function bar(pen, cells, palette, { left, top, wide, tall }, ink) {
   }
   pen.fillStyle = ink;
   pen.textAlign = "left";
-  pen.fillText(cells.what, x, top + 6);
+  pen.fillText(cells.words[`bar_${cells.what}`], x, top + 6);
   for (const share of [0, 0.5, 1]) pen.fillText((cells.most - (cells.most - least) * share).toFixed(2), x + 14, y + share * high);
 }
 
@@ -170,13 +169,13 @@ function parts(element) {
 }
 
 function show(element, cells, onPick) {
-  const [canvas, words] = parts(element);
+  const [canvas, said] = parts(element);
   let all = null; // the picture, painted once for a packet and a size
   let cursor = null;
   const point = (at) => {
     cursor = at;
     paint(canvas, cells, (all ||= picture(canvas, cells)), cursor);
-    words.textContent = cursor ? reading(cells, cursor) : HINT;
+    said.textContent = cursor ? reading(cells, cursor) : cells.words.hint;
   };
   const pick = (at) => {
     if (!at || cells.grows) return;
@@ -197,8 +196,8 @@ function show(element, cells, onPick) {
     else return;
     event.preventDefault();
   };
-  const alt = cells.alt || `${cells.name}: ${cells.rows} queries in rows, ${cells.columns} keys in columns.`;
-  canvas.setAttribute("aria-label", `${alt} ${HINT}`);
+  const alt = cells.alt || fill(cells.words.alt, { name: cells.name, queries: cells.rows, keys: cells.columns });
+  canvas.setAttribute("aria-label", `${alt} ${cells.words.hint}`);
   canvas.dataset.rows = cells.rows;
   canvas.style.cursor = cells.grows ? "default" : "";
   const resized = new ResizeObserver(() => {

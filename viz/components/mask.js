@@ -2,6 +2,7 @@
 // Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
 // strokes}) tells the whole drawing a moment after the last one. A packet whose `most` is 0 is there to look at.
+// A finger scrolls the page, and draws once "Draw" is pressed, a button that is there where a finger is what one points with.
 
 const WAIT = 60; // milliseconds of rest before the page hears of it
 const READABLE = 11; // css pixels that a token's name needs
@@ -13,18 +14,20 @@ const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
 
 const PARTS = `
   <div class="tools">
-    <span role="group" aria-label="What a stroke does">
-      <button data-tool="block" aria-pressed="true">Block</button>
-      <button data-tool="open" aria-pressed="false">Open</button>
-      <button data-tool="erase" aria-pressed="false">Erase</button>
+    <button data-do="draw" data-say="draw" aria-pressed="false"></button>
+    <span role="group" data-label="tools">
+      <button data-tool="block" aria-pressed="true" data-say="block"></button>
+      <button data-tool="open" aria-pressed="false" data-say="open"></button>
+      <button data-tool="erase" aria-pressed="false" data-say="erase"></button>
     </span>
     <span class="gap"></span>
-    <button data-do="undo" disabled>Undo</button>
-    <button data-do="clear" disabled>Clear</button>
+    <button data-do="undo" data-say="undo" disabled></button>
+    <button data-do="clear" data-say="clear" disabled></button>
   </div>
-  <canvas tabindex="0" role="application" aria-label="The composed mask"></canvas>
   <div class="why" aria-live="polite"></div>
+  <canvas tabindex="0" role="application" data-label="name"></canvas>
 `;
+const FINGERS = matchMedia("(pointer: coarse)"); // as in mask.css
 
 function read({ header, body }) {
   const [height, width] = [header.rows.place.length, header.columns.place.length];
@@ -50,22 +53,6 @@ function among(place, first, last) {
   const end = place.findLastIndex((number) => number >= 0);
   const at = (number) => begin + number - place[begin];
   return [Math.max(at(first), begin), Math.min(at(last), end) + 1];
-}
-
-const bitNames = (names, bits) => names.filter((_, bit) => bits & (1 << bit)).map((one) => one.name);
-
-// What is so with a cell, and why.
-function verdict(mask, drawing, cell) {
-  const blockers = bitNames(mask.masks, mask.blockers[cell]);
-  const openers = bitNames(mask.openings, mask.openers[cell]);
-  const list = (names) => names.join(" and ");
-  if (drawing[cell] === OPEN) return { open: true, why: `drawn open${blockers.length ? `, ${list(blockers)} would block it` : ""}` };
-  const shut = openers.length ? [] : blockers;
-  const padding = mask.rows.place[Math.floor(cell / mask.width)] < 0 || mask.columns.place[cell % mask.width] < 0;
-  if (padding) return { open: !shut.length, why: `${shut.length ? `blocked by ${list(shut)}` : "allowed"}; padding cannot be drawn on` };
-  if (drawing[cell] === BLOCK) return { open: false, why: `blocked by ${list([...shut, "drawn"])}` };
-  if (shut.length) return { open: false, why: `blocked by ${list(shut)}` };
-  return { open: true, why: blockers.length ? `allowed: ${list(blockers)} would block it, ${list(openers)} open it again` : "allowed" };
 }
 
 function layout(canvas, mask) {
@@ -218,8 +205,10 @@ function strokeOf(mask, kind, from, box) {
 // Lives as long as the canvas: the page may send many packets, and the drawing goes on.
 function studio(canvas, root) {
   const why = root.querySelector(".why");
-  const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, begun: 0, tool: "block", from: null, to: null, cursor: null, anchor: null,
+  const press = (what) => root.querySelector(`[data-do=${what}]`);
+  const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, begun: 0, tool: "block", draws: false, from: null, to: null, cursor: null, anchor: null,
     sent: 0, timer: null, send: null };
+  const draws = (finger) => !finger || self.draws;
 
   const show = () => {
     const box = self.from ? rectangle(self.mask, self.from, self.to) : self.anchor && rectangle(self.mask, self.anchor, self.cursor);
@@ -227,14 +216,18 @@ function studio(canvas, root) {
     paint(canvas, self.mask, self.sheet, box, self.cursor);
     crossHead(self.cursor);
     const at = self.cursor;
-    if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.hint;
+    if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.most && !draws(FINGERS.matches) ? self.mask.words.press : self.mask.hint;
     else {
       const name = ({ first, labels }, place) => `${place + first}: ${labels[place]}`;
-      const { rows, columns, width } = self.mask;
-      why.textContent = `${name(rows, at.q)} looks at ${name(columns, at.k)}: ${verdict(self.mask, self.drawing, at.q * width + at.k).why}`;
+      const { rows, columns, width, words } = self.mask;
+      const reason = verdict(self.mask, self.drawing, at.q * width + at.k);
+      why.textContent = fill(words.cell, { query: name(rows, at.q), key: name(columns, at.k), why: reason });
     }
     for (const button of root.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", button.dataset.tool === self.tool);
-    for (const button of root.querySelectorAll("[data-do]")) button.disabled = !self.strokes.length && (button.dataset.do === "clear" || !self.past.length);
+    const empty = !self.strokes.length;
+    press("draw").setAttribute("aria-pressed", self.draws);
+    press("undo").disabled = empty && !self.past.length;
+    press("clear").disabled = empty;
   };
   const changed = (strokes, back = false) => {
     if (!self.mask.most) return;
@@ -258,10 +251,12 @@ function studio(canvas, root) {
   const act = {
     undo: () => (self.past.length ? changed(self.past.pop(), true) : self.strokes.length && changed(self.strokes.slice(0, -1), true)),
     clear: () => self.strokes.length && changed([]),
+    draw: () => { self.draws = !self.draws; },
   };
 
   canvas.onpointerdown = (event) => {
     if (!self.mask?.most || event.button) return;
+    if (!draws(FINGERS.matches && event.pointerType !== "mouse")) return canvas.onpointermove(event); // a tap asks why
     self.from = self.to = cellAt(canvas, self.mask, event);
     if (self.from.q < 0 && self.from.k < 0) self.from = self.to = null;
     else canvas.setPointerCapture(event.pointerId);
@@ -284,7 +279,7 @@ function studio(canvas, root) {
     show();
   };
   canvas.onpointercancel = () => { self.from = null; if (self.mask) show(); };
-  canvas.onpointerleave = () => { if (!self.from && self.mask) { self.cursor = null; show(); } };
+  canvas.onpointerleave = (event) => { if (!self.from && self.mask && event.pointerType !== "touch") { self.cursor = null; show(); } };
   canvas.onkeydown = (event) => {
     if (!self.mask) return;
     const at = self.cursor && self.cursor.q >= 0 && self.cursor.k >= 0 ? self.cursor : { q: 0, k: 0 };
@@ -339,6 +334,7 @@ function studio(canvas, root) {
     canvas.setAttribute("aria-label", mask.alt);
     root.querySelector(".tools").hidden = !mask.most;
     root.style.setProperty("--across", `${mask.room.l + mask.room.r}px`);
+    root.style.setProperty("--over", `${mask.room.t}px`);
     show();
   };
   // The cell that is pointed at on the head's picture, null where none is.
@@ -370,6 +366,7 @@ function listen(self) {
 
 export function draw(element, data, onPick) {
   if (!element.firstElementChild) element.innerHTML = PARTS; // once: the canvas has the drawing
+  speak(element, headerOf(data).words);
   const canvas = element.querySelector("canvas");
   canvas.studio ||= studio(canvas, element);
   const self = canvas.studio;

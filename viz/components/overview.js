@@ -145,15 +145,17 @@ function moved(packet, from, key, order) {
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
 
-// What is said of a head: what it is called by, and the measure that dims it.
-function measured(packet, { layer, head }, by) {
+// What is said of a head: where it is, what it is called by, and the measure that dims it.
+function about(packet, { layer, head }, by) {
   const known = habit(packet, layer, head);
   const parts = known ? [`${packet.measures[known.measure].title} ${percent(known.value)}`] : [];
   if (by.measure >= 0 && by.measure !== known?.measure) {
     const value = share(packet, by.measure, layer, head);
     parts.push(`${packet.measures[by.measure].title} ${value === null ? "–" : percent(value)}`);
   }
-  return parts.length ? `: ${parts.join(", ")}` : "";
+  const large = layer === packet.layer && head === packet.head;
+  const name = fill(packet.words[large ? "large" : "head"], { layer: packet.numbers[layer], head });
+  return parts.length ? fill(packet.words.measured, { head: name, measures: parts.join(packet.words.comma) }) : name;
 }
 
 // What the letters on the thumbnails stand for.
@@ -166,22 +168,23 @@ function legend(packet) {
     }
   }
   const named = packet.measures.filter((_, measure) => met.has(measure)).map(({ tag, title }) => `${tag} ${title}`);
-  return named.length ? `${named.join(", ")}: ${packet.clear} of the head's attention or more, on this row.` : "";
+  return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: packet.clear }) : "";
 }
 
 const PARTS = `
-  <canvas tabindex="0" role="application" aria-label="Attention of every head"></canvas>
+  <canvas tabindex="0" role="application" data-label="name"></canvas>
   <div class="letters" aria-hidden="true"></div>
   <div class="name" aria-live="polite"></div>
   <div class="by">
-    <label>Dim by <select aria-label="Dim by"></select></label>
-    <label class="sort"><input type="checkbox"> strongest first</label>
+    <label><span data-say="dim"></span> <select data-label="dim"></select></label>
+    <label class="sort"><input type="checkbox"> <span data-say="sort"></span></label>
   </div>
   <div class="tags"></div>
 `;
 
 export function draw(element, data, onPick) {
   if (!element.firstElementChild) element.innerHTML = PARTS; // once: a canvas that stays keeps its focus
+  speak(element, headerOf(data).words);
   const [canvas, name] = [element.querySelector("canvas"), element.querySelector(".name")];
   let packet = null;
   let cursor = null;
@@ -195,16 +198,16 @@ export function draw(element, data, onPick) {
     paint(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
   };
   const arrange = () => {
-    const measure = packet.measures.findIndex(({ title }) => title === choice.value);
+    const measure = packet.measures.findIndex(({ name }) => name === choice.value);
     by = { measure, order: orders(packet, measure, sort.checked) };
     sort.parentElement.hidden = measure < 0;
     all = null;
   };
   const offer = () => {
     const before = choice.value;
-    const titles = ["nothing", ...packet.measures.map(({ title }) => title)];
-    choice.replaceChildren(...titles.map((title) => new Option(title)));
-    choice.value = titles.includes(before) ? before : titles[0];
+    const measures = packet.measures.map(({ title, name }) => new Option(title, name));
+    choice.replaceChildren(new Option(packet.words.nothing, ""), ...measures);
+    choice.value = packet.measures.some(({ name }) => name === before) ? before : "";
     element.querySelector(".by").hidden = !packet.measures.length;
     element.querySelector(".tags").textContent = legend(packet);
   };
@@ -216,10 +219,7 @@ export function draw(element, data, onPick) {
   };
 
   const say = () => {
-    const at = cursor || packet;
-    const chosen = at.layer === packet.layer && at.head === packet.head;
-    const large = chosen ? " (shown large)" : "";
-    name.textContent = `Layer ${packet.numbers[at.layer]}, head ${at.head}${large}${measured(packet, at, by)}`;
+    name.textContent = about(packet, cursor || packet, by);
   };
   const point = (at) => {
     if (at?.layer === cursor?.layer && at?.head === cursor?.head) return;
@@ -256,11 +256,7 @@ export function draw(element, data, onPick) {
     packet = read(unpacked);
     offer();
     arrange();
-    canvas.setAttribute(
-      "aria-label",
-      `Attention of every head: ${packet.layers} layers in rows, ${packet.heads} heads in columns. ` +
-        "Arrow keys move, Enter chooses a head."
-    );
+    canvas.setAttribute("aria-label", fill(packet.words.alt, packet));
     show();
     say();
     resized.observe(canvas.parentElement);

@@ -2,14 +2,36 @@
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header and the bytes after it of a packet: see viz/packet.py. What is unpacked already stays as it is.
+// The header of a packet: see viz/packet.py. What is unpacked already stays as it is.
+function headerOf(data) {
+  if (data.header) return data.header;
+  const length = lengthOf(data);
+  return JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
+}
+
+const lengthOf = ({ buffer, byteOffset }) => new DataView(buffer, byteOffset).getUint32(0, true);
+
+// The header and the bytes after it.
 async function unpack(data) {
   if (data.header) return data;
+  const header = headerOf(data);
   const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
-  const length = new DataView(bytes.buffer).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
+  const length = lengthOf(bytes);
   const stream = new Blob([bytes.subarray(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return { header, body: new Uint8Array(await new Response(stream).arrayBuffer()) };
+}
+
+// A sentence of a packet's words with its {places} filled (viz/components/words.py).
+const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => places[name]);
+
+// Several things as one phrase: "a, b and c".
+const listed = (items, words) =>
+  items.length < 2 ? items.join("") : fill(words.and, { head: items.slice(0, -1).join(words.comma), tail: items.at(-1) });
+
+// Give the elements of a view's fixed part their words: data-say names an element's text, data-label its label.
+function speak(root, words) {
+  for (const one of root.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];
+  for (const one of root.querySelectorAll("[data-label]")) one.setAttribute("aria-label", words[one.dataset.label]);
 }
 
 // The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.

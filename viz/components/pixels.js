@@ -8,7 +8,7 @@ const LABEL = 26; // css pixels for the layer and head numbers
 
 const PARTS = `
   <div class="tools" hidden></div>
-  <canvas tabindex="0" role="application" aria-label="A picture of 8 by 8 pixels"></canvas>
+  <canvas tabindex="0" role="application" data-label="name"></canvas>
   <div class="why" aria-live="polite"></div>
 `;
 
@@ -143,8 +143,8 @@ function easel(canvas, root) {
     for (const button of tools.querySelectorAll("[data-level]")) button.setAttribute("aria-checked", Number(button.dataset.level) === self.tool);
   };
   const spot = (page, pixel) => {
-    const where = `r${Math.floor(pixel / SIDE)} c${pixel % SIDE}`;
-    return pixel < page.given ? `${where}: level ${page.levels[pixel]}` : `${where}: the model writes this one`;
+    const where = { pixel: `r${Math.floor(pixel / SIDE)} c${pixel % SIDE}`, level: page.levels[pixel] };
+    return fill(pixel < page.given ? page.words.level : page.words.written, where);
   };
   const changed = (levels) => {
     self.page.levels = levels;
@@ -220,7 +220,7 @@ function easel(canvas, root) {
     self.page = page;
     self.tool ??= page.greys.length - 1;
     tools.hidden = page.mode !== "draw";
-    if (!tools.hidden && !tools.childElementCount) furnish(tools, page.greys);
+    if (!tools.hidden && tools.lastChild?.textContent !== page.words.clear) furnish(tools, page); // once a language
     canvas.setAttribute("aria-label", page.alt);
     self.show();
   };
@@ -228,25 +228,26 @@ function easel(canvas, root) {
 }
 
 // A button for each grey level, and one that clears.
-function furnish(tools, greys) {
+function furnish(tools, { greys, words }) {
   const group = document.createElement("span");
   group.setAttribute("role", "radiogroup");
-  group.setAttribute("aria-label", "Grey level to draw with");
+  group.setAttribute("aria-label", words.greys);
   greys.forEach((grey, level) => {
     const button = document.createElement("button");
     button.dataset.level = level;
     button.setAttribute("role", "radio");
-    button.title = button.ariaLabel = `level ${level}${level ? "" : ", paper"}`;
+    button.title = button.ariaLabel = fill(level ? words.grey : words.paper, { level });
     button.style.setProperty("--grey", grey);
     group.append(button);
   });
   const clear = document.createElement("button");
-  clear.textContent = "Clear";
-  tools.append(group, clear);
+  clear.textContent = words.clear;
+  tools.replaceChildren(group, clear);
 }
 
 export function draw(element, data, onPick) {
   if (!element.firstElementChild) element.innerHTML = PARTS; // once: the canvas has the drawing
+  speak(element, headerOf(data).words);
   const canvas = element.querySelector("canvas");
   canvas.easel ||= easel(canvas, element);
   const self = canvas.easel;

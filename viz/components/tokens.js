@@ -28,7 +28,7 @@ function paint(cells, hatches, text, source, values) {
     token.style.backgroundImage = reason ? hatches[reason - 1] : "";
     token.style.setProperty("--light", reason ? 0 : light(cells.weights[place]));
     token.lastChild.textContent = values ? (reason ? "–" : weightText(cells.weights[place])) : "";
-    token.title = cellWords(cells, query, key);
+    token.title = cellWords(cells, query, key, cellText(cells, query, key));
   });
 }
 
@@ -49,19 +49,20 @@ function steppedToken(key, tokens, at) {
 }
 
 function show(element, cells, own, onPick) {
+  const { words } = cells;
   const hatches = hatchImages(cells);
   const texts = cells.across
-    ? [textOf(cells, "query", "The text that looks"), textOf(cells, "key", "The text looked at")]
-    : [textOf(cells, "query", "The text, token by token. Arrow keys move the query, Enter pins it.")];
+    ? [textOf(cells, "query", words.queries), textOf(cells, "key", words.keys)]
+    : [textOf(cells, "query", words.text)];
   const [queries] = texts;
   const said = make("p", { class: "said", "aria-live": "polite" });
   const pinned = make("div", { class: "pinned" });
   const way = (name, text) => make("button", { type: "button", "data-way": name, text });
-  const ways = make("span", { class: "ways", role: "group", "aria-label": "Light the tokens that the query",
-                              children: [way("at", "looks at"), way("by", "is looked at by")] });
-  const values = make("button", { type: "button", "data-do": "values", text: "Values" });
+  const ways = make("span", { class: "ways", role: "group", "aria-label": words.ways,
+                              children: [way("at", words.at), way("by", words.by)] });
+  const values = make("button", { type: "button", "data-do": "values", text: words.values });
   const pin = make("button", { type: "button", "data-do": "pin" });
-  const hint = make("span", { class: "hint", text: "Point: light. Click: query. Shift-click or Enter: pin." });
+  const hint = make("span", { class: "hint", text: words.usage });
   const tools = make("div", { class: "tools", children: [...(cells.across ? [] : [ways]), values, pin, hint] });
   let pointed = null; // {side, at}
 
@@ -73,12 +74,12 @@ function show(element, cells, own, onPick) {
     const rows = own.pins.filter((at) => at >= cells.first && at < cells.first + cells.rows);
     pinned.replaceChildren(...rows.map((position) => {
       const from = { side: chosen().side, at: position - cells.first };
-      const text = textOf(cells, cells.across ? "key" : "query", `Pinned: ${queryName(cells, from.at)}`);
+      const text = textOf(cells, cells.across ? "key" : "query", fill(words.pinned, { token: queryName(cells, from.at) }));
       text.tokens.forEach((token) => token.removeAttribute("id"));
       text.tokens[from.at]?.classList.toggle("from", !cells.across);
       paint(cells, hatches, text, from, own.values);
       const unpin = make("button", { type: "button", text: `${queryName(cells, from.at)} ✕`, "data-unpin": position,
-                                     "aria-label": `Unpin ${queryName(cells, from.at)}` });
+                                     "aria-label": fill(words.unpin, { token: queryName(cells, from.at) }) });
       unpin.onclick = () => togglePin(position);
       return make("div", { class: "pin", children: [unpin, text.list] });
     }));
@@ -101,7 +102,7 @@ function show(element, cells, own, onPick) {
     for (const one of ways.children) one.setAttribute("aria-pressed", String(one.dataset.way === own.towards));
     values.setAttribute("aria-pressed", String(own.values));
     const isPinned = own.pins.includes(own.query);
-    pin.textContent = `${isPinned ? "Unpin" : "Pin"} ${queryName(cells, inSight(own.query))}`;
+    pin.textContent = fill(isPinned ? words.unpin : words.pin, { token: queryName(cells, inSight(own.query)) });
     pin.disabled = !isPinned && own.pins.length >= MOST_PINS;
   };
   const togglePin = (position) => {

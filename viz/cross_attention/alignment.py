@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from model.language import say
 from viz.heatmap import LONGEST_TICK, Part, Picture, figure
 from viz.html import escaped
 from viz.numbers import chance
@@ -41,9 +42,10 @@ class Alignment:
     def __post_init__(self) -> None:
         shape = (len(self.outputs), len(self.source))
         if self.weights.shape != shape or self.blocked.shape != shape:
-            raise ValueError(f"expected weights and blocked {shape}, got {self.weights.shape} and {self.blocked.shape}")
+            got = f"{self.weights.shape} and {self.blocked.shape}"
+            raise ValueError(f"expected weights and blocked {shape}, got {got}")  # not shown
         if not 0 <= self.step < len(self.outputs):
-            raise ValueError(f"expected a step from 0 to {len(self.outputs) - 1}, got {self.step}")
+            raise ValueError(f"expected a step from 0 to {len(self.outputs) - 1}, got {self.step}")  # not shown
 
     def heaviest(self, step: int | None = None) -> int:
         """The source position that a step (the one looked at, unless given) looks at most."""
@@ -66,7 +68,7 @@ def alignment_figure(found: Alignment) -> Picture:
         "xaxis2": plain | {"anchor": "y", "range": [0, 1]} | outputs,
         "yaxis": {"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
         "yaxis2": plain
-        | {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": "weight"}, "nticks": 4},
+        | {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": say("weight")}, "nticks": 4},
     }
     return figure([_row(found), _outputs(found)], layout)
 
@@ -74,11 +76,17 @@ def alignment_figure(found: Alignment) -> Picture:
 def alignment_alt(found: Alignment) -> str:
     """The alignment for whoever cannot see it: what each output looks at most."""
     pairs = [
-        f"{output} at {found.source[found.heaviest(step)]} (position {found.heaviest(step)}, "
-        f"{found.weights[step].max():.2f})"
+        say(
+            "{output} at {token} (position {position}, {weight:.2f})",
+            output=output, token=found.source[found.heaviest(step)], position=found.heaviest(step),
+            weight=found.weights[step].max(),
+        )
         for step, output in enumerate(found.outputs[:40])
-    ]
-    return f"Alignment of {len(found.outputs)} outputs with {len(found.source)} source tokens. " + "; ".join(pairs)
+    ]  # fmt: skip
+    return say(
+        "Alignment of {outputs} outputs with {tokens} source tokens. {pairs}",
+        outputs=len(found.outputs), tokens=len(found.source), pairs=say("; ").join(pairs),
+    )  # fmt: skip
 
 
 def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
@@ -86,7 +94,7 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
 
     now, standard: [N], 0 to 1; standard None: nothing is lifted. The step that is looked at is framed.
     """
-    names = ["now", "standard masks"] if standard is not None else ["probability"]
+    names = [say("now"), say("standard masks")] if standard is not None else [say("probability")]
     rows = [now] if standard is None else [now, standard]
     head = Markup().join(
         Markup('<td class="token"{}>{}</td>').format(_frame(place == step), output)
@@ -96,7 +104,7 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
         Markup("<tr><th>{}</th>{}</tr>").format(name, Markup().join(map(_probability, row)))
         for name, row in zip(names, rows, strict=True)
     )
-    table = Markup('<table class="numbers written"><tr><th>writes</th>{}</tr>{}</table>').format(head, body)
+    table = Markup('<table class="numbers written"><tr><th>{}</th>{}</tr>{}</table>').format(say("writes"), head, body)
     return table + STRIP_STYLE
 
 
@@ -144,8 +152,10 @@ def _row(found: Alignment) -> Part:
     """The chosen step's row over the source, and where it is blocked."""
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
+    padding, halted = say("{token} (padding)"), say("blocked")
     said = [
-        f"{place}: {escaped(label)}{' (padding)' if pad else ''}<br>{'blocked' if stop else f'weight {weight:.4f}'}"
+        f"{place}: {padding.format(token=escaped(label)) if pad else escaped(label)}<br>"
+        + (halted if stop else say("weight {weight:.4f}", weight=weight))
         for place, (label, pad, stop, weight) in enumerate(
             zip(found.source, found.padding, blocked, weights, strict=True)
         )
@@ -160,18 +170,21 @@ def _row(found: Alignment) -> Part:
         "hovertemplate": "%{customdata}<extra></extra>",
         "xaxis": "x",
         "yaxis": "y2",
-        "name": "source row",
+        "name": "source row",  # not shown
     }
 
 
 def _outputs(found: Alignment) -> Part:
     """A place to point at above each output: its probability, and what it looks at most."""
     said = [
-        f"step {step + 1} writes <b>{escaped(output)}</b>, {escaped(chance(float(found.probabilities[step])))}<br>"
-        f"looks most at {found.heaviest(step)}: {escaped(found.source[found.heaviest(step)])}, "
-        f"{found.weights[step].max():.4f}"
+        say(
+            "step {step} writes <b>{output}</b>, {chance}<br>looks most at {position}: {token}, {weight:.4f}",
+            step=step + 1, output=escaped(output), chance=escaped(chance(float(found.probabilities[step]))),
+            position=found.heaviest(step), token=escaped(found.source[found.heaviest(step)]),
+            weight=found.weights[step].max(),
+        )
         for step, output in enumerate(found.outputs)
-    ]
+    ]  # fmt: skip
     return {
         "type": "scatter",
         "x": _places(len(found.outputs)),

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from model.errors import first_line
+from model.language import say, say_all
 from viz.palette import MASK_COLOURS
 from viz.view import HeadView
 
@@ -98,7 +99,7 @@ def as_csv(export: Export) -> str:
     view = export.chosen
     file = io.StringIO()
     lines = csv.writer(file)
-    lines.writerow(["query", "query token", "key", "key token", "weight", "scaled score", "blocked by"])
+    lines.writerow(["query", "query token", "key", "key token", "weight", "scaled score", "blocked by"])  # not shown
     for query, key in np.ndindex(view.weights.shape):
         blockers = " and ".join(name for name, mask in view.blocked.items() if mask[query, key])
         cell = view.weights[query, key], view.scaled[query, key]
@@ -114,7 +115,8 @@ def read(data: bytes) -> Export:
     Raises ValueError that says what was expected.
     """
     if len(data) > MOST_BYTES:
-        raise ValueError(f"expected at most {MOST_BYTES / 2**20:.0f} MB, got {len(data) / 2**20:.0f}")
+        raise ValueError(say("expected at most {most:.0f} MB, got {found:.0f}", most=MOST_BYTES / 2**20,
+                             found=len(data) / 2**20))  # fmt: skip
     about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
     try:
         known = About.model_validate_json(about)
@@ -122,8 +124,9 @@ def read(data: bytes) -> Export:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
         raise ValueError(
-            f"expected an export of Unmask, but its {ABOUT} does not fit ({where}: {first['msg']})"
-        ) from None
+            say("expected an export of Unmask, but its {file} does not fit ({where}: {problem})", file=ABOUT,
+                where=where, problem=first["msg"])
+        ) from None  # fmt: skip
     return Export(known, _heads(known, arrays))
 
 
@@ -147,32 +150,39 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
     missing = {"weights", "scores", "layers", "heads"} - set(arrays)
     if missing:
         raise ValueError(
-            f"expected the arrays weights, scores, layers and heads, found no {' and no '.join(sorted(missing))}"
-        )
+            say("expected the arrays weights, scores, layers and heads, found no {missing}",
+                missing=say_all(sorted(missing), last="or"))
+        )  # fmt: skip
     weights = arrays["weights"]
     shape = weights.shape
     if weights.ndim != 3 or shape[1:] != (len(about.queries), len(about.keys)):
         raise ValueError(
-            f"expected weights [N, {len(about.queries)}, {len(about.keys)}] for its tokens, got {list(shape)}"
-        )
+            say("expected weights [N, {queries}, {keys}] for its tokens, got {found}", queries=len(about.queries),
+                keys=len(about.keys), found=list(shape))
+        )  # fmt: skip
     masks = {name.removeprefix(MASK): array for name, array in arrays.items() if name.startswith(MASK)}
     unknown = set(masks) - set(MASK_COLOURS)
     if unknown:
-        raise ValueError(f"expected masks of {', '.join(MASK_COLOURS)}, got {', '.join(sorted(unknown))[:80]}")
+        raise ValueError(say("expected masks of {known}, got {found}", known=", ".join(MASK_COLOURS),
+                             found=", ".join(sorted(unknown))[:80]))  # fmt: skip
     expected = {"weights": np.float32, "scores": np.float32} | dict.fromkeys((MASK + name for name in masks), np.bool_)
     for name, kind in expected.items():
         if arrays[name].dtype != kind or arrays[name].shape != shape:
-            found = f"{arrays[name].dtype} {list(arrays[name].shape)}"
-            raise ValueError(f"expected {name} as {np.dtype(kind)} {list(shape)}, got {found}")
+            expected_array = f"{np.dtype(kind)} {list(shape)}"
+            raise ValueError(say("expected {name} as {expected}, got {found}", name=name, expected=expected_array,
+                                 found=_described(arrays[name])))  # fmt: skip
     if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(arrays["scores"]).any():
-        raise ValueError("expected weights from 0 to 1, and scores that are numbers")
+        raise ValueError(say("expected weights from 0 to 1, and scores that are numbers"))
     for name in ("layers", "heads"):
         if arrays[name].dtype.kind not in "iu" or arrays[name].shape != shape[:1]:
-            found = f"{arrays[name].dtype} {list(arrays[name].shape)}"
-            raise ValueError(f"expected {name} as whole numbers [{shape[0]}], got {found}")
+            raise ValueError(say("expected {name} as whole numbers [{count}], got {found}", name=name, count=shape[0],
+                                 found=_described(arrays[name])))  # fmt: skip
     places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
     if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
-        raise ValueError(f"expected {shape[0]} different heads with layer {about.layer}, head {about.head} among them")
+        raise ValueError(
+            say("expected {count} different heads with layer {layer}, head {head} among them", count=shape[0],
+                layer=about.layer, head=about.head)
+        )  # fmt: skip
     return {
         place: HeadView(
             weights[number],
@@ -196,13 +206,14 @@ def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
                 arrays = {name.removesuffix(".npy"): _array(archive.read(name)) for name in names}
     except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
         raise ValueError(
-            f"expected an NPZ that Unmask saved, got one that cannot be read ({first_line(error)})"
+            say("expected an NPZ that Unmask saved, got one that cannot be read ({problem})", problem=first_line(error))
         ) from None
     if not fits_in:
         raise ValueError(
-            f"expected at most {2 * MOST_BYTES / 2**20:.0f} MB unpacked, and {MOST_ABOUT / 2**20:.0f} of {ABOUT}, got "
-            f"{sum(sizes.values()) / 2**20:.0f} and {sizes.get(ABOUT, 0) / 2**20:.0f}"
-        )
+            say("expected at most {most:.0f} MB unpacked, and {most_about:.0f} of {file}, got {found:.0f} and "
+                "{found_about:.0f}", most=2 * MOST_BYTES / 2**20, most_about=MOST_ABOUT / 2**20, file=ABOUT,
+                found=sum(sizes.values()) / 2**20, found_about=sizes.get(ABOUT, 0) / 2**20)
+        )  # fmt: skip
     return about, arrays
 
 
@@ -212,7 +223,7 @@ def _array(file: bytes) -> np.ndarray:
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, fortran, kind = read[np.lib.format.read_magic(stream)](stream)
     if kind.hasobject or fortran:
-        raise ValueError("expected plain numbers, row by row")
+        raise ValueError(say("expected plain numbers, row by row"))
     return np.frombuffer(file, kind, offset=stream.tell()).reshape(shape)
 
 
@@ -220,14 +231,19 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     length = int.from_bytes(data[:8], "little")
     try:
         if length > 2 * MOST_ABOUT:  # the text is quoted in it
-            raise ValueError(f"a header of {length:,} bytes")
+            raise ValueError(say("a header of {length:,} bytes", length=length))
         arrays = safetensors.load(data)
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"expected an NPZ or a safetensors file that Unmask saved, got neither ({first_line(error)})"
-        ) from None
+            say("expected an NPZ or a safetensors file that Unmask saved, got neither ({problem})",
+                problem=first_line(error))
+        ) from None  # fmt: skip
     return about, arrays
+
+
+def _described(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
 
 
 def _cell(label: str) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
+from model.language import say
 from viz.export.paper import ANY, Paper, Sheet, hatch, sequential
 
 GAP = 0.06  # of a thumbnail's side
@@ -38,7 +39,7 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     panel.set_yticks(np.arange(layers) * rows + (tall - 1) / 2, [f"L{number}" for number in numbers or range(layers)])
     panel.tick_params(length=0, labelsize=8)
     beside = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
-    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=beside, label="weight")
+    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=beside, label=say("weight"))
     beside.tick_params(labelsize=7)
     sheet.legend([ANY] if hidden.any() else [])
     return sheet

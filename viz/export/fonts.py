@@ -1,5 +1,6 @@
 """Which fonts of this machine draw a text, and what to write in place of what none of them has."""
 
+import re
 import unicodedata
 from functools import cache
 from itertools import groupby
@@ -7,8 +8,26 @@ from itertools import groupby
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
-FONT = "DejaVu Sans"  # comes with matplotlib
+from model.language import ENGLISH, language
+
+FONT = "DejaVu Sans"  # not shown; comes with matplotlib
+LETTERS = {"zh": "词码权层头"}  # of a language: what a font for it has, and a font for its neighbours' has not
+WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60"  # Chinese: a line may end after any of them …
+CLOSING = "，。；：、！？）》”"  # … but not before these,
+OPENING = "（《“"  # nor after these
 LETTER = 0.08  # inches of a letter of a token's name
+PIECE = re.compile(rf"\s+|[{OPENING}]*[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+[{CLOSING}]*")
+
+
+def writes(language: str) -> bool:
+    """Whether fonts of this machine have the letters of a language, of model.language.LANGUAGES."""
+    return all(map(_has, LETTERS.get(language, "")))
+
+
+def language_of(kind: str) -> str:
+    """The language of a picture's words, its kind "svg", "png" or "pdf": the reader's, English where no font here has
+    its letters. Text in an SVG is drawn with the fonts of whoever opens it."""
+    return language() if kind == "svg" or writes(language()) else ENGLISH
 
 
 def drawable(text: str) -> str:
@@ -27,7 +46,23 @@ def families(text: str) -> list[str]:
 
 def width(label: str) -> float:
     """Inches of a token's name, wide characters counted twice."""
-    return LETTER * sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in label)
+    return LETTER * _cells(label)
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """The text in lines of at most so many letters, wide ones counted twice; a word that is longer has its own line."""
+    lines = [""]
+    for piece in PIECE.findall(text):
+        if lines[-1] and _cells(lines[-1] + piece.rstrip()) > most:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        if lines[-1] or not piece.isspace():
+            lines[-1] += " " if piece.isspace() else piece
+    return [line for line in (line.rstrip() for line in lines) if line]
+
+
+def _cells(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def _has(character: str) -> bool:

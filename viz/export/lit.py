@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch, Rectangle
 
+from model.language import say
 from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet
 from viz.palette import MARK, NOW
@@ -31,7 +32,7 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
         sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
         if not blocked[place] and weights[place] >= NAMED:
             sheet.text(middle, top + TOKEN + 0.08, f"{weights[place]:.2f}", 5.5, ha="center", va="center")
-    looks = [Patch(facecolor="none", edgecolor=MARK, label="the token that looks")]
+    looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the token that looks"))]
     sheet.legend([ANY] if blocked.any() else [], looks if own else [])
     return sheet
 

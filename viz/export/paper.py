@@ -4,7 +4,6 @@ Made by matplotlib, which needs no browser. Text stays text in SVG and PDF.
 """
 
 import io
-import textwrap
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,12 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
+from matplotlib.text import Text
 
-from viz.export.fonts import drawable, families
+from model.language import say
+from viz.export.fonts import drawable, families, wrapped
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
+from viz.masks import mask_name
 from viz.palette import MASK_COLOURS, diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
@@ -45,7 +47,7 @@ HEAD = 0.75  # of the title and the legend
 
 mpl.rcParams["svg.fonttype"] = "none"  # text, not outlines: it can be searched, and the reader's fonts draw it
 mpl.rcParams["pdf.fonttype"] = 42
-warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of an SVG: its reader's fonts have it; see Paper.said
+warnings.filterwarnings("ignore", "Glyph .* missing")  # of an SVG: its reader's fonts have it; see Paper.said
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Sheet:
 
     def __init__(self, paper: Paper, wide: float, tall: float) -> None:
         self.paper = paper
-        lines = textwrap.wrap(paper.said(paper.caption), max(int((wide - EDGE) * 13), 40))
+        lines = wrapped(paper.said(paper.caption), max(int((wide - EDGE) * 13), 40))
         self.wide, self.tall = wide, HEAD + tall + 0.17 * len(lines) + 0.3
         self.figure = Figure(figsize=(self.wide, self.tall), facecolor="white")
         FigureCanvasAgg(self.figure)
@@ -81,8 +83,8 @@ class Sheet:
 
     def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
         """Words from x on, as this kind of file shows them."""
-        self.figure.text(*self.at(x, y), self.paper.said(words), fontsize=size, family=families(words),
-                         parse_math=False, **({"ha": "left", "color": INK} | how))  # fmt: skip
+        self.figure.text(*self.at(x, y), self.paper.said(words), fontsize=size, parse_math=False,
+                         **({"ha": "left", "color": INK} | how))  # fmt: skip
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """A place as shares of the sheet, from its lower left."""
@@ -92,11 +94,13 @@ class Sheet:
         """Below the title: what each hatching is, after others with their labels."""
         handles = [*others, *(hatched(name) for name in dict.fromkeys(masks))]
         if handles:
-            self.figure.legend(handles=handles, loc="upper left", bbox_to_anchor=self.at(EDGE, 0.33 - HEAD),
+            self.figure.legend(handles=handles, loc=2, bbox_to_anchor=self.at(EDGE, 0.33 - HEAD),
                                ncols=len(handles), frameon=False, fontsize=8, borderaxespad=0, borderpad=0)  # fmt: skip
 
     def file(self) -> bytes:
         """As the paper's kind of file."""
+        for words in self.figure.findobj(Text):
+            words.set_fontfamily(families(words.get_text()))
         file = io.BytesIO()
         dots = min(DOTS * self.paper.scale, MOST_PIXELS / max(self.wide, self.tall))
         metadata = {"Date": None} if self.paper.kind == "svg" else None
@@ -106,8 +110,13 @@ class Sheet:
 
 def hatched(name: str) -> Patch:
     """A mask's hatching with its name."""
-    label = "blocked" if name == ANY else f"blocked: {name}"
+    label = say("blocked") if name == ANY else blocked_by(name)
     return Patch(facecolor=GROUND, edgecolor=_colour(name), hatch=HATCHES.get(name, "////"), linewidth=0, label=label)
+
+
+def blocked_by(name: str) -> str:
+    """What a cell is that a mask, a key of HATCHES, blocks."""
+    return say("blocked: {mask}", mask=mask_name(name))
 
 
 def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:

@@ -2,25 +2,30 @@
 
 from collections.abc import Sequence
 
+from model.language import N_, say, together
 from viz.heads.colours import Colours
+from viz.masks import mask_name
 from viz.view import HeadView
 
-HATCHED = "Hatched cells are blocked."
+HATCHED = N_("Hatched cells are blocked.")
 
 
 def masks_said(on: Sequence[str], lifted: Sequence[str], *, only_layer: bool) -> str:
     """Which masks hold and which are lifted."""
-    said = ", ".join(on) or "none"
-    if lifted:
-        said += f"; lifted: {', '.join(lifted)}" + (", in this layer only" if only_layer else "")
-    return said
+    held, up = (say(", ").join(map(mask_name, names)) for names in (on, lifted))
+    held = held or say("none")
+    if not up:
+        return held
+    if only_layer:
+        return say("{on}; lifted: {lifted}, in this layer only", on=held, lifted=up)
+    return say("{on}; lifted: {lifted}", on=held, lifted=up)
 
 
-def caption(what: str, how: Sequence[str], *, model: str, masks: str, sha256: str, version: str) -> str:
-    """Below a picture, enough to make it again: what is shown of which model under which masks, how to read it, on
-    which text."""
-    return " ".join([f"{what} of {model}.", f"Masks: {masks}.", *filter(None, how), f"Text: SHA-256 {sha256[:12]}.",
-                     f"Unmask {version}."])  # fmt: skip
+def caption(what: str, how: Sequence[str], *, masks: str, sha256: str, version: str) -> str:
+    """Below a picture, enough to make it again. what: is shown of which model; how: to read it; masks: under which;
+    sha256: of the text; version: of what made it."""
+    made = [say("Text: SHA-256 {digits}.", digits=sha256[:12]), f"Unmask {version}."]
+    return together([what, say("Masks: {masks}.", masks=masks), *filter(None, how), *made])
 
 
 def of_head(view: HeadView, colours: Colours, top: float) -> list[str]:
@@ -28,29 +33,46 @@ def of_head(view: HeadView, colours: Colours, top: float) -> list[str]:
     rows, columns = view.weights.shape
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
     return [
-        f"Queries {queries} and keys {keys} are shown.",
-        "A row is the token that looks, a column the token looked at.",
+        say("Queries {queries} and keys {keys} are shown.", queries=queries, keys=keys),
+        say("A row is the token that looks, a column the token looked at."),
         colours.words(top),
-        HATCHED,
+        say(HATCHED),
     ]
 
 
 def of_every(queries: int, side: int) -> list[str]:
     """How to read all heads of a run of so many queries, each so many pixels high."""
-    patch = "" if side >= queries else f"Of {queries} queries, a pixel is the largest weight of a patch."
-    return ["Rows are layers, columns are heads.", patch, "Brightness is the square root of the weight.", HATCHED]
+    whole = side >= queries
+    patch = "" if whole else say("Of {queries} queries, a pixel is the largest weight of a patch.", queries=queries)
+    return [
+        say("Rows are layers, columns are heads."),
+        patch,
+        say("Brightness is the square root of the weight."),
+        say(HATCHED),
+    ]
 
 
 def of_lines(least: float) -> list[str]:
     """How to read lines between tokens."""
-    return [f"A line joins a token that looks with one looked at, from a weight of {least} on; the thicker, the more."]
+    return [
+        say("A line joins a token that looks with one looked at, from a weight of {least} on; the thicker, the more.",
+            least=least)
+    ]  # fmt: skip
 
 
 def of_query(row: HeadView) -> list[str]:
     """Which row of a head a picture of one query shows."""
-    return [f"The token that looks is {row.first}: {row.queries[0]}."]
+    return [say("The token that looks is {position}: {token}.", position=row.first, token=row.queries[0])]
+
+
+def of_carried(*, added: bool) -> list[str]:
+    """How to read what is carried from each key. added: whether what a key adds to the residual stream is known."""
+    moved = say("weight × |v| is how much of a key's value, which is |v| long, is taken.")
+    adds = say("adds: how long what the key adds to the residual stream is, after the output projection.")
+    return [moved, adds if added else "", say("Each is a share of its sum over all keys.")]
 
 
 def of_lit() -> list[str]:
     """How to read a text that is lit."""
-    return ["The redder a token, the more it is looked at; a weight of 0.005 or more stands below it.", HATCHED]
+    redder = say("The redder a token, the more it is looked at; a weight of 0.005 or more stands below it.")
+    return [redder, say(HATCHED)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from model.language import say, together
 from viz.heatmap import Part, Picture, colour_range, figure
 from viz.html import escaped
 from viz.numbers import number
@@ -29,7 +30,7 @@ def cached_row_figure(row: CachedRow) -> Picture:
     first = max(len(row.keys) - MOST_KEYS, 0)
     names = [f"{place}: {escaped(label)}" for place, label in enumerate(row.keys)][first:]
     mask, cached, full = row.allowed[None, first:], row.cached[first:], row.full[first:]
-    lines = ["mask [1, K]", "cached row", "full run's last row"]
+    lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
     seen = np.full((3, len(names)), np.nan, np.float32)
     seen[0] = mask
     cells: Part = {"type": "heatmap", "x": names, "y": lines, "zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
@@ -39,7 +40,7 @@ def cached_row_figure(row: CachedRow) -> Picture:
         "name": "mask",
         "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]],
         "hoverongaps": False,
-        "text": np.where(seen == 1, "may be seen", "blocked"),
+        "text": np.where(seen == 1, say("may be seen"), say("blocked")),
         "hovertemplate": "<b>%{x}</b> %{text}<extra></extra>",
     }
     weights = cells | {
@@ -76,8 +77,8 @@ def cost_figure(costs: Costs) -> Picture:
     """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
     counted = list(range(1, len(costs.counted_full) + 1))
     series = (
-        ("without a cache", NOW, costs.counted_full, costs.full),
-        ("with the cache", STANDARD, costs.counted_cached, costs.cached),
+        (say("without a cache"), NOW, costs.counted_full, costs.full),
+        (say("with the cache"), STANDARD, costs.counted_cached, costs.cached),
     )
     curves: list[Part] = []
     for name, colour, adds, seconds in series:
@@ -85,17 +86,17 @@ def cost_figure(costs: Costs) -> Picture:
         line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
         points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "mode": "markers", "xaxis": "x2",
                   "yaxis": "y2", "showlegend": False, "marker": {"color": colour, "size": 6}}  # fmt: skip
-        curves.append(common | line | {"hovertemplate": "%{y:,.1f} million"})
-        curves.append(common | points | {"hovertemplate": "%{y:.2f} ms"})
-    title = {"text": "tokens of the text after the step", "standoff": 6}
-    measured = "milliseconds, measured" + ("" if costs.clear else " (too noisy to tell)")
+        curves.append(common | line | {"hovertemplate": "%{y:,.1f} " + say("million")})
+        curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})
+    title = {"text": say("tokens of the text after the step"), "standoff": 6}
+    measured = say("milliseconds, measured") if costs.clear else say("milliseconds, measured (too noisy to tell)")
     layout = {
         "height": 340,
         "margin": {"l": 8, "r": 8, "t": 40, "b": 8},
         "hovermode": "x unified",
         "xaxis": {"domain": [0, 0.6], "title": title},
         "xaxis2": {"domain": [0.7, 1], "title": title, "anchor": "y2"},
-        "yaxis": {"title": {"text": "million multiply-adds, counted"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": say("million multiply-adds, counted")}, "rangemode": "tozero"},
         "yaxis2": {"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
         "legend": {"orientation": "h", "y": 1.14, "x": 0},
     }
@@ -106,24 +107,28 @@ def cost_sentence(costs: Costs) -> str:
     """How both grow, in numbers."""
     last = len(costs.counted_full)
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
-    words = (
-        f"The step to token {last:,} takes {_millions(full)} multiply-adds (a multiplication and an addition each) "
-        f"without a cache and {_millions(cached)} with it: {full / cached:,.1f} times as many. From the first step to "
-        f"this one the step without a cache grew {full / costs.counted_full[0]:,.1f}-fold, the cached one "
-        f"{cached / costs.counted_cached[0]:,.2f}-fold."
-    )
+    words = say(
+        "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache "
+        "and {cached} with it: {times:,.1f} times as many. From the first step to this one the step without a cache "
+        "grew {full_growth:,.1f}-fold, the cached one {cached_growth:,.2f}-fold.",
+        last=last, full=_millions(full), cached=_millions(cached), times=full / cached,
+        full_growth=full / costs.counted_full[0], cached_growth=cached / costs.counted_cached[0],
+    )  # fmt: skip
     if not costs.lengths:
         return words
     if not costs.clear:
-        return words + (
-            " The times measured here are too noisy to tell: tries of one and the same step differ by as much as the "
+        noisy = say(
+            "The times measured here are too noisy to tell: tries of one and the same step differ by as much as the "
             "steps do. The counts are the same on every machine."
         )
-    least, most = min(costs.cached) * 1e3, max(costs.cached) * 1e3
-    return words + (
-        f" Measured here, from {costs.lengths[0]:,} to {costs.lengths[-1]:,} tokens a step without a cache goes from "
-        f"{costs.full[0] * 1e3:.1f} to {costs.full[-1] * 1e3:.1f} ms; a cached one takes {least:.1f} to {most:.1f} ms."
-    )
+        return together([words, noisy])
+    measured = say(
+        "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} "
+        "ms; a cached one takes {least:.1f} to {most:.1f} ms.",
+        first=costs.lengths[0], last=costs.lengths[-1], begin=costs.full[0] * 1e3, end=costs.full[-1] * 1e3,
+        least=min(costs.cached) * 1e3, most=max(costs.cached) * 1e3,
+    )  # fmt: skip
+    return together([words, measured])
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> Picture:
@@ -134,7 +139,7 @@ def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) ->
         "x": names,
         "y": rows.astype(np.float32),
         "marker": {"color": STANDARD if causal else NOW, "line": {"width": 0}},
-        "hovertemplate": "old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}<extra></extra>",
+        "hovertemplate": say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}") + "<extra></extra>",
         "name": "change",
     }
     largest = float(rows.max(initial=0.0))
@@ -142,7 +147,7 @@ def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) ->
         "height": 260,
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "xaxis": _keys(labels, names),
-        "yaxis": {"title": {"text": "largest change of a weight"}, "range": [0, max(largest * 1.1, 0.01)]},
+        "yaxis": {"title": {"text": say("largest change of a weight")}, "range": [0, max(largest * 1.1, 0.01)]},
     }
     return figure([bars], layout)
 
@@ -174,4 +179,6 @@ def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[fl
 
 
 def _millions(count: int) -> str:
-    return f"{count / 1e6:,.1f} million" if count < 1e9 else f"{count / 1e9:,.2f} billion"
+    if count < 1e9:
+        return say("{count:,.1f} million", count=count / 1e6)
+    return say("{count:,.2f} billion", count=count / 1e9)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from model.language import N_, say, say_all, say_count, together
 from viz.numbers import chance as chance_words
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
@@ -57,31 +58,68 @@ class Scene:
 
 def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
     """What of a sampling changes the model's probabilities, in words."""
-    on = {"temperature": (temperature, 1), "top-k": (top_k, 0), "top-p": (top_p, 1)}
-    return tuple(f"{name} {value:g}" for name, (value, off) in on.items() if value != off)
+    on = (
+        (N_("temperature {value:g}"), temperature, 1),
+        (N_("top-k {value:g}"), top_k, 0),
+        (N_("top-p {value:g}"), top_p, 1),
+    )
+    return tuple(say(words, value=value) for words, value, off in on if value != off)
 
 
 def sentence(scene: Scene) -> Markup:
     """What to notice."""
-    which = "The newest row" if scene.place is None else "The row before that choice"
+    return Markup(together([_row(scene), _next(scene) if scene.place is None else _written(scene)]))
+
+
+def _row(scene: Scene) -> Markup:
     (at, label), (seen_at, seen) = scene.query, scene.key
-    row = Markup("{} of {}, “{}” at position {}, puts {} of its attention on “{}” (position {}).").format(
-        which, scene.name, label, at, percent(scene.weight), seen, seen_at
-    )
-    if scene.place is not None:
-        who = "you took" if scene.by_hand else "it was followed by"
-        there = Markup(" There {} <b>“{}”</b>: {}. Take another, and the text is cut there and goes on with it.")
-        return row + there.format(who, scene.chosen.label, _chances(scene))
-    how = "temperature 0 takes the likeliest" if scene.temperature == 0 else f"seed {scene.seed} draws"
-    whole = "the rows of all {:,} heads here and all that is computed between them"
-    next_token = Markup(" The next token comes from {}, not from this row alone: {} <b>“{}”</b>, {}.")
-    return row + next_token.format(whole.format(scene.heads), how, scene.chosen.label, _chances(scene))
+    if scene.place is None:
+        words = say(
+            "The newest row of {head}, “{label}” at position {at}, puts {share} of its attention on “{seen}” (position "
+            "{seen_at})."
+        )
+    else:
+        words = say(
+            "The row before that choice of {head}, “{label}” at position {at}, puts {share} of its attention on "
+            "“{seen}” (position {seen_at})."
+        )
+    share = percent(scene.weight)
+    return Markup(words).format(head=scene.name, label=label, at=at, share=share, seen=seen, seen_at=seen_at)
+
+
+def _written(scene: Scene) -> Markup:
+    if scene.by_hand:
+        words = say(
+            "There you took <b>“{token}”</b>: {chances}. Take another, and the text is cut there and goes on with it."
+        )
+    else:
+        words = say(
+            "There it was followed by <b>“{token}”</b>: {chances}. Take another, and the text is cut there and goes on "
+            "with it."
+        )
+    return Markup(words).format(token=scene.chosen.label, chances=_chances(scene))
+
+
+def _next(scene: Scene) -> Markup:
+    if scene.temperature == 0:
+        words = say(
+            "The next token comes from the rows of all {heads:,} heads here and all that is computed between them, not "
+            "from this row alone: temperature 0 takes the likeliest <b>“{token}”</b>, {chances}."
+        )
+    else:
+        words = say(
+            "The next token comes from the rows of all {heads:,} heads here and all that is computed between them, not "
+            "from this row alone: seed {seed} draws <b>“{token}”</b>, {chances}."
+        )
+    return Markup(words).format(heads=scene.heads, seed=scene.seed, token=scene.chosen.label, chances=_chances(scene))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:
     """The text so far; what was written stands out, position `newest` is framed; chances are in the tooltips."""
     pieces = Markup("").join(_token(place, token, place == newest) for place, token in enumerate(tokens))
-    box = Markup('<div class="writing-box"><p class="writing">{}</p></div>')  # which keeps its end in view
+    box = Markup(
+        '<div class="writing-box"><p class="writing" translate="no">{}</p></div>'
+    )  # which keeps its end in view
     return box.format(pieces)
 
 
@@ -91,24 +129,19 @@ def chance_html(chance: Chance, *, drawn: bool) -> Markup:
         Markup('<span class="bar" style="width:{:.1f}%;background:{}"></span>').format(share * 100, colour)
         for share, colour in ((chance.before, STANDARD), (chance.after, NOW))
     )
+    before, after = chance_words(chance.before), percent(chance.after) if chance.after > 0 else say("out")
+    title = say("{before} by the model, drawn with {after}", before=before, after=percent(chance.after))
     return Markup(
-        '<div class="chance{}{}" title="{before} by the model, drawn with {}"><span class="share">{before}</span>'
-        '<span class="share">{}</span><span class="bars">{}</span></div>'
-    ).format(
-        "" if chance.after > 0 else " gone",
-        " drawn" if drawn else "",
-        percent(chance.after),
-        percent(chance.after) if chance.after > 0 else "out",
-        bars,
-        before=chance_words(chance.before),
-    )
+        '<div class="chance{}{}" title="{}"><span class="share">{}</span><span class="share">{}</span>'
+        '<span class="bars">{}</span></div>'
+    ).format("" if chance.after > 0 else " gone", " drawn" if drawn else "", title, before, after, bars)
 
 
 def chances_head(what: str) -> Markup:
     """The title of the candidates, over their columns; the colours are those of the bars."""
     swatches = Markup("").join(
         Markup('<span class="share"><span class="swatch" style="background:{}"></span>{}</span>').format(colour, name)
-        for name, colour in (("model", STANDARD), ("drawn", NOW))
+        for name, colour in ((say("model"), STANDARD), (say("drawn with"), NOW))
     )
     return Markup('<div class="chance head"><b>{}</b>{}<span class="bars"></span></div>').format(what, swatches)
 
@@ -116,26 +149,39 @@ def chances_head(what: str) -> Markup:
 def _chances(scene: Scene) -> str:
     """What the model gives the token, what the sampling makes of it, and what it leaves; silent where all stays."""
     before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
+    found = {"before": before, "after": after, "how": say_all(scene.settings)}
     if not scene.settings:
-        return f"{before} by the model"
-    how = " and ".join([", ".join(scene.settings[:-1]), scene.settings[-1]] if scene.settings[1:] else scene.settings)
-    now = " as set now" if scene.place is not None else ""
+        return say("{before} by the model", before=before)
     if scene.chosen.after == 0:
-        return f"{before} by the model, left out by {how}{now}"
-    made = f"{before} by the model" + (f", {after} with {how}{now}" if after != before or scene.place is None else "")
+        if scene.place is None:
+            return say("{before} by the model, left out by {how}").format(**found)
+        return say("{before} by the model, left out by {how} as set now").format(**found)
+    if scene.place is None:
+        made = say("{before} by the model, {after} with {how}").format(**found)
+    elif after != before:
+        made = say("{before} by the model, {after} with {how} as set now").format(**found)
+    else:
+        made = say("{before} by the model", before=before)
     if scene.left == scene.vocabulary:
         return made
-    return f"{made}; {scene.left:,} of {scene.vocabulary:,} tokens {'is' if scene.left == 1 else 'are'} left"
+    return say_count(
+        "{made}; {count} of {vocabulary:,} tokens is left",
+        "{made}; {count} of {vocabulary:,} tokens are left",
+        scene.left, made=made, vocabulary=scene.vocabulary,
+    )  # fmt: skip
 
 
 def _token(place: int, token: Token, newest: bool) -> Markup:
     """One token; a space before a word is a space, a line end is shown and ends the line."""
     label = token.label
     shown = " " + label[1:] if label.startswith("·") and len(label) > 1 else label
-    title = f"{place}: {label}"
-    kind = "prompt"
+    title, kind = f"{place}: {label}", "prompt"
     if token.probability is not None:
-        kind = "written by-hand" if token.by_hand else "written"
-        title += f", {chance_words(token.probability)} by the model" + ", taken by you" * token.by_hand
+        kind = "written by-hand" if token.by_hand else "written"  # not shown
+        found = {"token": title, "chance": chance_words(token.probability)}
+        if token.by_hand:
+            title = say("{token}, {chance} by the model, taken by you").format(**found)
+        else:
+            title = say("{token}, {chance} by the model").format(**found)
     piece = Markup('<span class="{}{}" title="{}">{}</span>').format(kind, " newest" * newest, title, shown)
     return piece + Markup("<br>") * label.count("⏎")

@@ -7,6 +7,8 @@ import plotly.graph_objects as go
 
 from model.heads.atlas_names import MEASURES, NAMES
 from model.heads.atlas_result import BINS, FARTHEST, Atlas
+from model.language import say
+from viz.head_atlas.words import called
 from viz.heatmap import figure
 from viz.palette import MARK, NOW, SEQUENTIAL
 
@@ -16,7 +18,6 @@ GREY = "#8a919c"
 DASHED = {"dash": "dot", "width": 1, "color": GREY}
 HEIGHT, LOW = 470, 210
 BIN_NAMES = [f"{low}" if low == high else f"{low}–{high}" if high < FARTHEST else f"{low}–" for low, high in BINS]
-EVEN = "a head that looks evenly at all it may see"
 
 
 def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
@@ -25,11 +26,8 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
     across, up = atlas.measure(x), atlas.measure(y)
     places = [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
     layers = [atlas.numbers[layer] for layer, _ in places]
-    named = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
-    words = [
-        f"<b>{atlas.name(place)}</b>{f', {name}' if name else ''}" for place, name in zip(places, named, strict=True)
-    ]
-    titles = MEASURES[x].title, MEASURES[y].title
+    words = [_hover(atlas, place) for place in places]
+    titles = say(MEASURES[x].title), say(MEASURES[y].title)
     points = {
         "type": "scatter",
         "mode": "markers",
@@ -46,7 +44,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
             "cmax": max(*atlas.numbers, 1),
             "colorscale": [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)],
             "line": {"width": 1, "color": GREY},
-            "colorbar": {"title": {"text": "layer"}, "thickness": 12, "tickformat": "d"},
+            "colorbar": {"title": {"text": say("layer")}, "thickness": 12, "tickformat": "d"},
         },
         "selected": {"marker": {"opacity": 1}},
         "unselected": {"marker": {"opacity": 1}},
@@ -59,7 +57,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
         "x": [float(across[place]) for place in beside],
         "y": [float(up[place]) for place in beside],
         "text": [atlas.name(place) for place in beside],
-        "textposition": "top center",
+        "textposition": "top center",  # not shown
         "textfont": {"size": 11},
         "hoverinfo": "skip",
         "name": "labels",
@@ -87,7 +85,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
 
 def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
     """The head's attention by how far back the key is, as bars; dashes for an even head's."""
-    names = distance_names(atlas)
+    names, evenly = distance_names(atlas), say("a head that looks evenly at all it may see")
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
     first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
     places = list(range(len(names) - first))
@@ -106,15 +104,16 @@ def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
         "x": places,
         "y": even[first:].astype(np.float32),
         "marker": {"symbol": "line-ew-open", "size": 18, "color": GREY, "line": {"width": 2}},
-        "hovertemplate": f"{EVEN}: %{{y:.1%}}<extra></extra>",
+        "hovertemplate": f"{evenly}: %{{y:.1%}}<extra></extra>",
         "name": "even",
     }
+    title = {"text": say("tokens back")}
     layout = {
         "height": LOW,
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "showlegend": False,
         "bargap": 0.25,
-        "xaxis": {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": {"text": "tokens back"}},
+        "xaxis": {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": title},
         "yaxis": {"tickformat": ".0%", "rangemode": "tozero"},
     }
     return figure([bars, dashes], layout)
@@ -123,7 +122,7 @@ def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
 def distance_names(atlas: Atlas) -> list[str]:
     """Of the bars, as far back as any row goes."""
     bins = [name for name, even in zip(BIN_NAMES, atlas.even_spread[:, 2:].T, strict=True) if np.nanmax(even) > 0]
-    return ["later", "itself", *bins]
+    return [say("later"), say("itself"), *bins]
 
 
 def _labelled(
@@ -140,12 +139,19 @@ def _labelled(
     return found
 
 
+def _hover(atlas: Atlas, place: tuple[int, ...]) -> str:
+    name, kind = f"<b>{atlas.name(place)}</b>", called(atlas, place)
+    return say("{head}, {called}", head=name, called=kind) if kind else name
+
+
 def _axis(name: str, values: np.ndarray) -> dict:
     measure = MEASURES[name]
-    unit = "" if measure.unit == "share" else f", {measure.unit}"
+    title = say(measure.title)
+    if measure.unit != "share":
+        title = say("{measure}, {unit}", measure=title, unit=say(measure.unit))
     most = np.nanmax(values) if not np.isnan(values).all() else 1.0
     end = 1.05 if measure.unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
-    return {"title": {"text": f"{measure.title}{unit}"}, "range": [-0.04 * end, end], "zeroline": False}
+    return {"title": {"text": title}, "range": [-0.04 * end, end], "zeroline": False}
 
 
 def _even_lines(atlas: Atlas, x: str, y: str) -> list[dict]:

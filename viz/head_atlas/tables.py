@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from model.heads.atlas_result import Decile, Example, TokenShare
+from model.language import say
 from viz.head_atlas.words import amount
 from viz.html import bar, join, table, tag
 from viz.numbers import percent
@@ -25,7 +26,7 @@ STYLE = """<style>
 def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
     """Tokens with a share each; what: the table's heading."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
-    head = [tag("th", what, colspan=3), tag("th", "times", class_="number")]
+    head = [tag("th", what, colspan=3), tag("th", say("times"), class_="number")]
     rows = [
         [
             tag("td", one.token, class_="token"),
@@ -40,7 +41,7 @@ def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
     """Heads in their order: a name, a weight, what it is called."""
-    head = [tag("th", "head"), tag("th", what, colspan=2), tag("th", "called")]
+    head = [tag("th", say("head")), tag("th", what, colspan=2), tag("th", say("called"))]
     rows = [
         [
             tag("td", name),
@@ -58,15 +59,19 @@ def deciles_html(deciles: Sequence[Decile], name: str) -> Markup:
     parts = [Markup(STYLE)]
     for decile in deciles:
         low, high = amount(name, decile.low), amount(name, decile.high)
-        between = low if low == high else f"{low} to {high}"
-        parts.append(tag("h6", f"{_tenth(decile.number)}: {between}, {decile.queries} of the sampled queries"))
+        between = low if low == high else say("{low} to {high}", low=low, high=high)
+        title = say(
+            "{tenth}: {between}, {count} of the sampled queries",
+            tenth=_tenth(decile.number), between=between, count=decile.queries,
+        )  # fmt: skip
+        parts.append(tag("h6", title))
         parts += [_example(one, name) for one in decile.examples]
     return tag("div", join(parts), class_="deciles")
 
 
 def _tenth(number: int) -> str:
-    names = {10: "Strongest tenth", 1: "Weakest tenth"}
-    return names.get(number, f"Tenth {number}")
+    names = {10: say("Strongest tenth"), 1: say("Weakest tenth")}
+    return names.get(number) or say("Tenth {number}", number=number)
 
 
 def _example(one: Example, name: str) -> Markup:
@@ -92,6 +97,6 @@ def _piece(one: Example, place: int, weights: dict[int, float]) -> Markup:
     written: dict[str, object] = {"class_": " ".join(classes)}
     if place in weights:
         written["style"] = f"background:rgba(192,80,77,{min(weights[place] ** 0.5, 1) * 0.75:.2f})"
-        written["title"] = f"weight {weights[place]:.3f}"
+        written["title"] = say("weight {weight:.3f}", weight=weights[place])
     lead = " " if text.startswith(" ") else ""
     return Markup(lead) + tag("span", text.removeprefix(" ") or " ", **written)

@@ -2,13 +2,14 @@
 
 from markupsafe import Markup
 
-from model.heads.atlas_names import MEASURES, NAMES
+from model.heads.atlas_names import MEASURES, NAMES, TOKENS
 from model.heads.atlas_result import LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
+from model.language import N_, say, say_all
 from viz.html import join, tag
 from viz.numbers import percent
 
 MOST_LISTED = 8  # heads of a kind
-NO_INDUCTION = " None is called induction on these texts; try Random, where all tokens come twice."
+NO_INDUCTION = N_("{heads} None is called induction on these texts; try Random, where all tokens come twice.")
 
 
 def amount(name: str, value: float) -> str:
@@ -16,7 +17,14 @@ def amount(name: str, value: float) -> str:
     unit = MEASURES[name].unit
     if unit == "share":
         return percent(value)
-    return "–" if value != value else f"{value:.1f} {unit}"
+    if value != value:
+        return "–"
+    return say("{value:.1f} tokens", value=value) if unit == TOKENS else say("{value:.1f} bits", value=value)
+
+
+def called(atlas: Atlas, place: tuple[int, ...]) -> str:
+    """What the head is called, all of it; "" for most heads."""
+    return say(", ").join(say(MEASURES[name].names) for name in atlas.named(*place))
 
 
 def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
@@ -35,52 +43,69 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
     total = atlas.layers * atlas.heads
     found = kinds(atlas)
     if not found:
-        words = f"None of these {total} heads puts half of its attention on one kind of token, by any of the measures."
+        words = say(
+            "None of these {total} heads puts half of its attention on one kind of token, by any of the measures.",
+            total=total,
+        )
         return tag("p", words, class_="sentence")
     parts = []
     for name, heads in found.items():
-        listed = ", ".join(atlas.name(place) for place in heads[:MOST_LISTED])
-        more = f" and {len(heads) - MOST_LISTED} more" if len(heads) > MOST_LISTED else ""
-        parts.append(tag("b", MEASURES[name].names) + f" {listed}{more}")
-    said = Markup("Of {} heads, these have a name: {}.").format(total, join(parts, "; "))
-    return tag("p", said + ("" if random or "induction" in found else NO_INDUCTION), class_="sentence")
+        listed = say(", ").join(atlas.name(place) for place in heads[:MOST_LISTED])
+        if len(heads) > MOST_LISTED:
+            listed = say("{listed} and {count} more", listed=listed, count=len(heads) - MOST_LISTED)
+        kind = tag("b", say(MEASURES[name].names))
+        parts.append(Markup(say("{kind} {heads}")).format(kind=kind, heads=listed))
+    said = Markup(say("Of {total} heads, these have a name: {kinds}.")).format(
+        total=total, kinds=join(parts, say("; "))
+    )
+    if not random and "induction" not in found:
+        said = Markup(say(NO_INDUCTION)).format(heads=said)
+    return tag("p", said, class_="sentence")
 
 
 def naming() -> str:
     """When a head is called something."""
-    return (
-        f"A head has a name where it puts at least {NAMED:.0%} of its attention on that kind of token, over the "
-        f"queries that have one, and at least {TIMES_EVEN:g} times what an even head would."
-    )
+    return say(
+        "A head has a name where it puts at least {share:.0%} of its attention on that kind of token, over the queries "
+        "that have one, and at least {times:g} times what an even head would.",
+        share=NAMED, times=TIMES_EVEN,
+    )  # fmt: skip
 
 
 def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
     """What the chosen head does, beside a head that looks evenly."""
-    called = atlas.named(layer, head)
+    names = atlas.named(layer, head)
     name = tag("b", atlas.name((layer, head)))
-    if called:
-        titles = " and ".join(MEASURES[one].names for one in called)
-        said = Markup("{} is called {}: {}.").format(
-            name, titles, join((_against(atlas, one, layer, head) for one in called), "; ")
+    if names:
+        said = Markup(say("{head} is called {names}: {measures}.")).format(
+            head=name,
+            names=say_all([say(MEASURES[one].names) for one in names]),
+            measures=say("; ").join(_against(atlas, one, layer, head) for one in names),
         )
         return tag("p", said, class_="sentence")
     shares = [one for one in NAMES if MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
     if not shares:
-        return tag("p", Markup("{} was measured nowhere in these texts.").format(name), class_="sentence")
+        return tag("p", Markup(say("{head} was measured nowhere in these texts.")).format(head=name), class_="sentence")
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
-    said = Markup("{} has no name here. Most of what is measured goes to: {}.").format(
-        name, _against(atlas, best, layer, head)
+    said = Markup(say("{head} has no name here. Most of what is measured goes to: {measure}.")).format(
+        head=name, measure=_against(atlas, best, layer, head)
     )
     return tag("p", said, class_="sentence")
 
 
-TOKENS = (
-    "Left: the tokens that get most of the head's attention, in shares of all of it. Right: the tokens as which it "
-    "looks most sharply: the largest weight on one token, the row's first left out, in the mean; tokens that came up "
-    f"{LEAST_SEEN} times at least."
-)
+def tokens() -> str:
+    """What the two tables of tokens are."""
+    return say(
+        "Left: the tokens that get most of the head's attention, in shares of all of it. Right: the tokens as which it "
+        "looks most sharply: the largest weight on one token, the row's first left out, in the mean; tokens that came "
+        "up {times} times at least.",
+        times=LEAST_SEEN,
+    )
 
 
 def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
     mean, even = atlas.measure(name)[layer, head], atlas.even[NAMES.index(name), layer]
-    return f"{MEASURES[name].title} {amount(name, float(mean))}, an even head {amount(name, float(even))}"
+    return say(
+        "{measure} {mean}, an even head {even}",
+        measure=say(MEASURES[name].title), mean=amount(name, float(mean)), even=amount(name, float(even)),
+    )  # fmt: skip

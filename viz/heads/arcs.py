@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from viz.components.words import words
 from viz.heads.cells import around, cells_packet
 from viz.palette import NOW
 from viz.view import HeadView
@@ -30,5 +31,6 @@ def arcs_packet(
         "length": length,
         "firstToken": first_token,
         "across": across,
+        "words": words("arcs"),
     }
     return cells_packet(views, header)

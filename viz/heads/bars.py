@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
+from model.language import say
 from viz.hatch import PERIOD
 from viz.heads.cells import weight_text
-from viz.heatmap import KEY_TITLE, Picture, axis_names, figure
-from viz.html import escaped, join, tag
+from viz.heatmap import KEY_TITLE, Picture, axis_names, figure, looks_at
+from viz.html import escaped, filled, join, tag
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 from viz.reasons import blocked_groups
@@ -21,7 +23,6 @@ LAYOUT: dict[str, Any] = {
     "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
     "bargap": 0.15,
     "legend": {"orientation": "h", "y": 1.12, "x": 0},
-    "yaxis": {"title": {"text": "weight"}, "rangemode": "tozero", "automargin": True},
 }
 
 
@@ -64,7 +65,9 @@ def bars_figure(row: Row, *, largest_first: bool) -> Picture:
     names = np.array(axis_names(row.view)["x"], object)
     places = row.largest() if largest_first else np.arange(len(names))
     series = (
-        [("now", row.view, NOW), ("standard", row.standard, STANDARD)] if row.standard else [("weight", row.view, NOW)]
+        [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
+        if row.standard
+        else [(say("weight"), row.view, NOW)]
     )
     traces: list[dict[str, Any]] = [
         {
@@ -73,7 +76,7 @@ def bars_figure(row: Row, *, largest_first: bool) -> Picture:
             "y": np.where(view.any_blocked()[0], np.nan, view.weights[0])[places].astype(np.float32),
             "name": name,
             "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": f"<b>{escaped(row.name)}</b> looks at <b>%{{x}}</b><br>weight %{{y:.4f}}"
+            "hovertemplate": f"{looks_at(escaped(row.name), '%{x}')}<br>{say('weight {weight}', weight='%{y:.4f}')}"
             + (f" ({name})" if row.standard else "")
             + "<extra></extra>",
         }
@@ -88,10 +91,12 @@ def bars_figure(row: Row, *, largest_first: bool) -> Picture:
         "ticktext": [escaped(row.view.keys[place][:12]) for place in places[::every]],
         "tickangle": -90,
         "automargin": True,
-        "title": {"text": KEY_TITLE},
+        "title": {"text": say(KEY_TITLE)},
         "range": [-0.6, max(len(places), 1) - 0.4],
     }
-    return figure(traces, LAYOUT | {"xaxis": axis, "barmode": "group", "showlegend": len(traces) > 1})
+    heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
+    layout = LAYOUT | {"xaxis": axis, "yaxis": heights, "barmode": "group", "showlegend": len(traces) > 1}
+    return figure(traces, layout)
 
 
 def _blocked(row: Row, names: np.ndarray, places: np.ndarray, words: str, cells: np.ndarray) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _blocked(row: Row, names: np.ndarray, places: np.ndarray, words: str, cells:
         "y": np.zeros(len(here), np.float32),
         "name": words,
         "marker": {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]},
-        "hovertemplate": f"<b>{escaped(row.name)}</b> looks at <b>%{{x}}</b><br>{words}<extra></extra>",
+        "hovertemplate": f"{looks_at(escaped(row.name), '%{x}')}<br>{words}<extra></extra>",
     }
 
 
@@ -113,38 +118,57 @@ def where_it_lies(row: Row) -> str:
     """HTML: on how few keys the query's weight lies, or where changed masks moved it."""
     who = tag("b", row.name)
     if row.standard is None:
-        words: list[str] = [_spread(row.now, row.view.any_blocked()[0])]
+        words = _spread(who, row.now, row.view.any_blocked()[0])
     else:
-        words = _moved(row, row.now.astype(np.float64), row.standard.weights[0].astype(np.float64))
-    return tag("p", join((who, *words)), class_="key")
+        words = _moved(who, row, row.now.astype(np.float64), row.standard.weights[0].astype(np.float64))
+    return tag("p", words, class_="key")
 
 
-def _moved(row: Row, now: np.ndarray, before: np.ndarray) -> list[str]:
+def _moved(who: Markup, row: Row, now: np.ndarray, before: np.ndarray) -> Markup:
     """What the changed masks did to the weights [K]."""
     assert row.standard is not None
-    if not now.any() or not before.any():
-        when = (
-            "now" if before.any() else "under the standard masks" if now.any() else "now and under the standard masks"
+    if not now.any() and not before.any():
+        return filled(
+            say("{query} looks at nothing now and under the standard masks: every key is blocked."), query=who
         )
-        return [f" looks at nothing {when}: every key is blocked."]
+    if not now.any():
+        return filled(say("{query} looks at nothing now: every key is blocked."), query=who)
+    if not before.any():
+        return filled(say("{query} looks at nothing under the standard masks: every key is blocked."), query=who)
     change = now - before
     moved = np.abs(change).sum() / 2
     if moved < 5e-5:
-        return [" looks where it did: the changed masks move less than 0.01 % of its weight."]
+        return filled(
+            say("{query} looks where it did: the changed masks move less than 0.01 % of its weight."), query=who
+        )
     opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
-    words = [f": {percent(moved)} of its weight lies elsewhere than under the standard masks"]
-    words += [f"; {percent(opened)} of it is on keys that those block. "] if opened > 0 else [". "]
-    gain, loss = int(change.argmax()), int(change.argmin())
+    if opened > 0:
+        said = say(
+            "{query}: {moved} of its weight lies elsewhere than under the standard masks; {opened} of it is on keys "
+            "that those block."
+        )
+    else:
+        said = say("{query}: {moved} of its weight lies elsewhere than under the standard masks.")
+    whole = filled(said, query=who, moved=percent(moved), opened=percent(opened))
+    return join((whole, _from_to(row, now, before)), " ")
 
-    def from_to(place: int) -> list[str]:
-        key = tag("b", f"{place}: {row.view.keys[place]}")
-        return [key, f" ({weight_text(before[place])} → {weight_text(now[place])})"]
 
-    if change[gain] > 0:
-        words += ["The most goes to ", *from_to(gain)]
-    if change[loss] < 0:
-        words += [", from " if change[gain] > 0 else "The most comes from ", *from_to(loss)]
-    return [*words, "."]
+def _from_to(row: Row, now: np.ndarray, before: np.ndarray) -> Markup:
+    """The keys that gained and that lost most; weights [K] that differ."""
+    gain, loss = int((now - before).argmax()), int((now - before).argmin())
+    gains, loses = now[gain] > before[gain], now[loss] < before[loss]
+    if gains and loses:
+        said = say("The most goes to {gain}, from {loss}.")
+    elif gains:
+        said = say("The most goes to {gain}.")
+    else:
+        said = say("The most comes from {loss}.")
+
+    def key(place: int) -> Markup:
+        name = tag("b", f"{place}: {row.view.keys[place]}")
+        return join((name, f" ({weight_text(before[place])} → {weight_text(now[place])})"))
+
+    return filled(said, gain=key(gain), loss=key(loss))
 
 
 def rest_words(row: Row, shown: int) -> str:
@@ -153,17 +177,21 @@ def rest_words(row: Row, shown: int) -> str:
     if len(order) <= shown:
         return ""
     rest = float(row.now[order[shown:]].sum())
-    return f"The other {len(order) - shown:,} keys together: {percent(rest)} of the weight."
+    return say(
+        "The other {count:,} keys together: {share} of the weight.", count=len(order) - shown, share=percent(rest)
+    )
 
 
-def _spread(now: np.ndarray, blocked: np.ndarray) -> str:
+def _spread(who: Markup, now: np.ndarray, blocked: np.ndarray) -> Markup:
     total = float(now.sum(dtype=np.float64))
     if total == 0:
-        return " looks at nothing: every key is blocked."
+        return filled(say("{query} looks at nothing: every key is blocked."), query=who)
+    free = int((~blocked).sum())
+    if free == 1:
+        return filled(say("{query} has all its weight on the one key that it may look at."), query=who)
     shares = np.cumsum(np.sort(now.astype(np.float64))[::-1]) / total
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
-    free = int((~blocked).sum())
-    keys = f"{free:,} keys that it may look at" if free > 1 else "the one key that it may look at"
-    if free == 1:
-        return f" has all its weight on {keys}."
-    return f": half of its weight lies on {half} of the {keys}, nine tenths on {most}."
+    said = say(
+        "{query}: half of its weight lies on {half} of the {keys:,} keys that it may look at, nine tenths on {most}."
+    )
+    return filled(said, query=who, half=half, keys=free, most=most)

@@ -6,9 +6,10 @@ import numpy as np
 from markupsafe import Markup
 
 from model.heads.parts import Carried, DirectEffect
+from model.language import say
 from viz.formats import signed
 from viz.heads.cells import weight_text
-from viz.html import bar, join, table, tag
+from viz.html import bar, filled, table, tag
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
@@ -18,20 +19,20 @@ APART = 0.05  # shares that differ by more are worth a sentence
 
 def carried_table(found: Carried, keys: Sequence[str]) -> str:
     """HTML: the keys of which most is carried, by any of the measures, and the rest together."""
-    columns = [("weight", found.weights), ("weight × |v|", found.moved)]
+    columns = [(say("weight"), found.weights), (say("weight × |v|"), found.moved)]
     if found.added is not None:
-        columns.append(("adds", found.added))
+        columns.append((say("adds"), found.added))
     shares = [_share(values) for _, values in columns]
     order = np.argsort(-np.max(shares, axis=0), kind="stable")
     order = order[np.max(shares, axis=0)[order] > 0]
-    head = [tag("th", "key"), tag("th", "|v|", class_="number")]
+    head = [tag("th", say("key")), tag("th", "|v|", class_="number")]
     head += [tag("th", name, class_="number", colspan=2) for name, _ in columns]
     rows = [head, *(_row(found, keys, place, columns, shares) for place in sorted(order[:MOST_KEYS]))]
     rest = order[MOST_KEYS:]
     if len(rest):
-        cells = [tag("td", f"the other {len(rest):,}"), tag("td")]
-        for (name, values), share in zip(columns, shares, strict=True):
-            cells += [_number(name, values[rest].sum()), _bar(share[rest].sum())]
+        cells = [tag("td", say("the other {count:,}", count=len(rest))), tag("td")]
+        for (_, values), share in zip(columns, shares, strict=True):
+            cells += [_amount(found, values, values[rest].sum()), _bar(share[rest].sum())]
         rows.append(cells)
     return table(rows)
 
@@ -40,34 +41,61 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     """HTML: the key whose share of the weight differs most from its share of what is carried."""
     who = tag("b", name)
     if not found.weights.any():
-        return tag("p", join((who, " looks at nothing and carries nothing: every key is blocked.")), class_="key")
+        said = say("{query} looks at nothing and carries nothing: every key is blocked.")
+        return tag("p", filled(said, query=who), class_="key")
     weights, moved = _share(found.weights), _share(found.moved)
     looked = np.flatnonzero(found.weights > 0)
     most = int(np.abs(weights - moved).argmax())
     if abs(weights[most] - moved[most]) < APART:
         sizes = found.value_norms[looked]
-        words = (
-            f": what is carried goes with the weights here, no key's share differs by {APART * 100:.0f} points. The "
-            f"values are between {sizes.min():.3g} and {sizes.max():.3g} long."
+        said = say(
+            "{query}: what is carried goes with the weights here, no key's share differs by {points:.0f} points. The "
+            "values are between {least:.3g} and {most:.3g} long."
         )
-        return tag("p", join((who, words)), class_="key")
+        words = filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max())
+        return tag("p", words, class_="key")
     rest = np.delete(found.weights, most).sum()
-    kind = "short" if moved[most] < weights[most] else "long"
-    parts = [
-        who, " gives ", tag("b", f"{most}: {keys[most]}"),
-        f" {percent(float(weights[most]))} of its weight and carries {percent(float(moved[most]))} of what it carries "
-        f"from there: its value is {kind}, {found.value_norms[most]:.3g} long",
-    ]  # fmt: skip
-    if rest > 0:
-        others = np.delete(found.moved, most).sum() / rest
-        parts.append(f", the others', taken by their weights, {others:.3g} in the mean")
-    return tag("p", join((*parts, ".")), class_="key")
+    said = _short(rest > 0) if moved[most] < weights[most] else _long(rest > 0)
+    words = filled(
+        said,
+        query=who,
+        key=tag("b", f"{most}: {keys[most]}"),
+        weight=percent(float(weights[most])),
+        carried=percent(float(moved[most])),
+        length=found.value_norms[most],
+        others=np.delete(found.moved, most).sum() / rest if rest > 0 else 0.0,
+    )
+    return tag("p", words, class_="key")
+
+
+def _short(others: bool) -> str:
+    if others:
+        return say(
+            "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value "
+            "is short, {length:.3g} long, the others', taken by their weights, {others:.3g} in the mean."
+        )
+    return say(
+        "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value is "
+        "short, {length:.3g} long."
+    )
+
+
+def _long(others: bool) -> str:
+    if others:
+        return say(
+            "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value "
+            "is long, {length:.3g} long, the others', taken by their weights, {others:.3g} in the mean."
+        )
+    return say(
+        "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value is "
+        "long, {length:.3g} long."
+    )
 
 
 def effect_table(found: DirectEffect) -> str:
     """HTML: the tokens that the head pushes up, and down."""
     longest = max((abs(value) for _, value in (*found.up, *found.down)), default=0.0) or 1.0
-    head = [tag("th", "pushes up", colspan=3), tag("th", "pushes down", colspan=3)]
+    head = [tag("th", say("pushes up"), colspan=3), tag("th", say("pushes down"), colspan=3)]
     rows = [
         [*_pushed(*up, longest, NOW), *_pushed(*down, longest, STANDARD)]
         for up, down in zip(found.up, found.down, strict=True)
@@ -84,8 +112,8 @@ def _row(
 ) -> list[Markup]:
     size = f"{found.value_norms[place]:.3f}"
     cells = [tag("td", f"{place}: {keys[place]}", class_="token"), tag("td", size, class_="number")]
-    for (name, values), share in zip(columns, shares, strict=True):
-        cells += [_number(name, values[place]), _bar(share[place])]
+    for (_, values), share in zip(columns, shares, strict=True):
+        cells += [_amount(found, values, values[place]), _bar(share[place])]
     return cells
 
 
@@ -98,8 +126,9 @@ def _pushed(label: str, value: float, longest: float, colour: str) -> list[Marku
     ]
 
 
-def _number(name: str, value: float) -> Markup:
-    return tag("td", weight_text(value) if name == "weight" else f"{value:.3f}", class_="number")
+def _amount(found: Carried, column: np.ndarray, value: float) -> Markup:
+    """A cell of a column: of the weights as every view writes them."""
+    return tag("td", weight_text(value) if column is found.weights else f"{value:.3f}", class_="number")
 
 
 def _bar(share: float) -> Markup:

@@ -8,6 +8,7 @@ import numpy as np
 from plotly.colors import sample_colorscale
 from plotly.colors import sequential as plotly_palettes
 
+from model.language import say
 from viz.head import head_range
 from viz.heatmap import Part, Picture, figure
 from viz.palette import SEQUENTIAL
@@ -54,18 +55,30 @@ class Colours:
     def words(self, top: float, *, sides: bool = False) -> str:
         """What the colours mean, in a sentence. sides: whether there are pictures on two sides."""
         digits = 3 if self.range == "percentile" else 2
-        parts = [f"Colours run from 0 to {top:.{digits}f}" + (", the same on both sides" if sides else "")]
+        most = f"{top:.{digits}f}"
+        if sides:
+            parts = [say("Colours run from 0 to {most}, the same on both sides", most=most)]
+        else:
+            parts = [say("Colours run from 0 to {most}", most=most)]
         if self.range == "percentile":
-            parts.append(f"above it, {100 - PERCENT} % of the weights, all look the same")
-        how = "the square root of the weight" if self.brightness == "root" else "the weight itself"
-        return "; ".join([*parts, f"brightness is {how}."])
+            parts.append(say("above it, {percent} % of the weights, all look the same", percent=100 - PERCENT))
+        if self.brightness == "root":
+            parts.append(say("brightness is the square root of the weight"))
+        else:
+            parts.append(say("brightness is the weight itself"))
+        clauses = say("; ").join(parts)
+        return say("{clauses}.", clauses=clauses)
 
     def given_to(self, picture: Picture, *views: HeadView) -> Picture:
         """viz.head's picture of these views, its heatmaps of weights in these colours."""
         if self == STANDARD_COLOURS:
             return picture  # as it was made
-        title = "weight" + (", linear" if self.brightness == "linear" else "")
-        title += f", {PERCENT}th percentile" if self.range == "percentile" else ""
+        parts = [say("weight")]
+        if self.brightness == "linear":
+            parts.append(say("linear"))
+        if self.range == "percentile":
+            parts.append(say("{percent}th percentile", percent=PERCENT))
+        title = say(", ").join(parts)
         plain, colours = picture.to_dict(), {"zmax": self.top(*views), "colorscale": self.scale()}
 
         def recoloured(trace: Part) -> Part:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from viz.components.words import words
 from viz.heads.cells import described
 from viz.packet import packed
 from viz.view import HeadView
@@ -54,6 +55,7 @@ def every_packet(
         "absent": absent,
         "length": len(about["queries"]),
         "across": across,
+        "words": words(*views),
     }
     numbers = np.stack([ten_thousandths(view.weights) for view in heads.values()]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from model.language import say
+from viz.components.words import words
 from viz.head import head_range
 from viz.heads.cells import cells_packet
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
@@ -51,7 +53,8 @@ def changed(now: HeadView, other: HeadView) -> HeadView:
     Raises ValueError for heads over other tokens.
     """
     if (now.queries, now.keys) != (other.queries, other.keys):
-        raise ValueError(f"expected two heads over the same tokens, got {_tokens(now)} and {_tokens(other)}")
+        tokens = {"now": _tokens(now), "other": _tokens(other)}
+        raise ValueError(say("expected two heads over the same tokens, got {now} and {other}", **tokens))
     both = now.any_blocked() & other.any_blocked()
     none = np.zeros_like(both)
     blocked = {
@@ -63,8 +66,13 @@ def changed(now: HeadView, other: HeadView) -> HeadView:
 
 def _header(what: str, query: int, palettes: list[bytes]) -> dict[str, Any]:
     """palettes: on a light and on a dark page."""
-    titles = [QUERY_TITLE, KEY_TITLE]
-    return {"what": what, "query": query, "palettes": [colours.hex() for colours in palettes], "titles": titles}
+    return {
+        "what": what,
+        "query": query,
+        "palettes": [colours.hex() for colours in palettes],
+        "titles": [say(QUERY_TITLE), say(KEY_TITLE)],
+        "words": words("heatmap"),
+    }
 
 
 def _tokens(view: HeadView) -> str:

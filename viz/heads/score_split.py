@@ -6,13 +6,19 @@ import numpy as np
 from markupsafe import Markup
 
 from model.heads.parts import ScoreSplit
+from model.language import N_, say, say_count
 from viz.formats import signed
 from viz.heatmap import Picture, figure
-from viz.html import bar, join, table, tag
+from viz.html import bar, filled, join, table, tag
+from viz.masks import mask_names
 from viz.palette import NOW, STANDARD, diverging
 
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
-STRIPS = (("query", 0.72, 1.0), ("key", 0.40, 0.68), ("product", 0.0, 0.28))  # and what part of the height each has
+STRIPS = (  # and what part of the height each has
+    (N_("query"), 0.72, 1.0),
+    (N_("key"), 0.40, 0.68),
+    (N_("product"), 0.0, 0.28),
+)
 
 
 def strips_figure(found: ScoreSplit, *, dark: bool) -> Picture:
@@ -21,44 +27,75 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> Picture:
     each = max(float(np.abs(found.by_dimension).max()), 1e-9)
     traces, layout = [], {"height": 190, "margin": {"l": 8, "r": 8, "t": 8, "b": 40}}
     rows = zip(STRIPS, (found.q, found.k, found.by_dimension), (reach, reach, each), strict=True)
-    for number, ((name, low, high), values, most) in enumerate(rows):
+    dimension = say("dimension {number}", number="%{x}")
+    for number, ((strip, low, high), values, most) in enumerate(rows):
+        name = say(strip)
         place = str(number + 1) if number else ""
         traces.append({
             "type": "heatmap", "z": values[None].astype(np.float32), "y": [name], "yaxis": "y" + place,
             "zmin": -most, "zmax": most, "colorscale": diverging(dark), "showscale": False,
-            "hovertemplate": "dimension %{x}<br>" + name + " %{z:.4f}<extra></extra>", "name": name,
+            "hovertemplate": f"{dimension}<br>{name} %{{z:.4f}}<extra></extra>", "name": name,
         })  # fmt: skip
         layout["yaxis" + place] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
-    layout["xaxis"] = {"title": {"text": "dimension of the head"}, "anchor": "y3", "showgrid": False, "zeroline": False}
+    layout["xaxis"] = {
+        "title": {"text": say("dimension of the head")},
+        "anchor": "y3",
+        "showgrid": False,
+        "zeroline": False,
+    }
     return figure(traces, layout)
 
 
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
     """HTML: the cell's numbers. score: what the softmax takes, with what the model adds to q·k or caps."""
-    parts = [
-        "The score of ",
-        tag("b", query),
-        " on ",
-        tag("b", key),
-        f" is {signed(found.score)}: q·k × {found.scale:.4g}",
-    ]
+    places = {
+        "query": tag("b", query),
+        "key": tag("b", key),
+        "score": signed(found.score),
+        "scale": found.scale,
+        "most": found.softcap,
+        "added": signed(found.added),
+        "sum": signed(score),
+    }
+    if blocked:
+        names = mask_names(blocked).capitalize()
+        so = say_count("{masks} blocks it: nothing comes of it.", "{masks} block it: nothing comes of it.",
+                       len(blocked), masks=names)  # fmt: skip
+    else:
+        so = say("Its weight is {weight}.", weight=weight)
+    return tag("p", join((filled(_score(found), **places), so), " "), class_="key")
+
+
+def _score(found: ScoreSplit) -> str:
+    """The score in a sentence, with what the model does to it before the softmax."""
+    if found.softcap is not None and found.added:
+        return say(
+            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model keeps it within ±{most:g}; the "
+            "model adds {added} for the two positions: {sum} goes into the softmax."
+        )
     if found.softcap is not None:
-        parts.append(f"; the model keeps it within ±{found.softcap:g}")
+        return say(
+            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model keeps it within ±{most:g}: {sum} "
+            "goes into the softmax."
+        )
     if found.added:
-        parts.append(f"; the model adds {signed(found.added)} for the two positions")
-    if found.softcap is not None or found.added:
-        parts.append(f": {signed(score)} goes into the softmax")
-    names = " and ".join(blocked)
-    verb = "blocks" if len(blocked) == 1 else "block"
-    parts.append(f". {names.capitalize()} {verb} it: nothing comes of it." if names else f". Its weight is {weight}.")
-    return tag("p", join(parts), class_="key")
+        return say(
+            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model adds {added} for the two "
+            "positions: {sum} goes into the softmax."
+        )
+    return say("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
 
 
 def largest_dimensions(found: ScoreSplit) -> str:
     """In a sentence: how few dimensions make the score."""
     order = np.argsort(-np.abs(found.by_dimension))[:3]
-    listed = ", ".join(f"{place} ({signed(found.by_dimension[place])})" for place in order)
-    return f"The {len(found.q)} products sum to {signed(found.score)}; the largest are those of dimensions {listed}."
+    listed = say(", ").join(f"{place} ({signed(found.by_dimension[place])})" for place in order)
+    return say(
+        "The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
+        count=len(found.q),
+        score=signed(found.score),
+        dimensions=listed,
+    )
 
 
 def pairs_table(found: ScoreSplit) -> str:
@@ -67,7 +104,13 @@ def pairs_table(found: ScoreSplit) -> str:
     assert found.terms is not None
     order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MOST_PAIRS]
     longest = max(float(np.abs(found.terms).max()), 1e-9)
-    rows = [[tag("th", "the query's"), tag("th", "the key's"), tag("th", "term", class_="number", colspan=2)]]
+    rows = [
+        [
+            tag("th", say("the query's")),
+            tag("th", say("the key's")),
+            tag("th", say("term"), class_="number", colspan=2),
+        ]
+    ]
     rest = found.score
     for place in order:
         q, k = divmod(int(place), len(found.sources))
@@ -76,10 +119,10 @@ def pairs_table(found: ScoreSplit) -> str:
         rows.append([tag("td", found.sources[q]), tag("td", found.sources[k]), *_term(term, longest)])
     left = found.terms.size - len(order)
     if left:
-        rows.append([tag("td", f"the other {left:,} pairs", colspan=2), *_term(rest, None)])
-    rows.append([tag("td", tag("b", "the score"), colspan=2), *_term(found.score, None)])
+        rows.append([tag("td", say("the other {count:,} pairs", count=left), colspan=2), *_term(rest, None)])
+    rows.append([tag("td", tag("b", say("the score")), colspan=2), *_term(found.score, None)])
     if found.added:
-        rows.append([tag("td", "the model's own, for the positions", colspan=2), *_term(found.added, None)])
+        rows.append([tag("td", say("the model's own, for the positions"), colspan=2), *_term(found.added, None)])
     return table(rows)
 
 
@@ -90,12 +133,13 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     each = found.terms.sum(1 if side == "query" else 0)
     order = np.argsort(-np.abs(each), kind="stable")[:MOST_SOURCES]
     longest = max(float(np.abs(each).max()), 1e-9)
-    rows = [[tag("th", f"what wrote the {side}"), tag("th", "gives", class_="number", colspan=2)]]
+    title = say("what wrote the query") if side == "query" else say("what wrote the key")
+    rows = [[tag("th", title), tag("th", say("gives"), class_="number", colspan=2)]]
     rows += [[tag("td", found.sources[place]), *_term(float(each[place]), longest)] for place in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
-        rows.append([tag("td", f"the other {len(each) - len(order)}"), *_term(rest, None)])
-    rows.append([tag("td", tag("b", "the score")), *_term(found.score, None)])
+        rows.append([tag("td", say("the other {count:,}", count=len(each) - len(order))), *_term(rest, None)])
+    rows.append([tag("td", tag("b", say("the score"))), *_term(found.score, None)])
     return table(rows)
 
 

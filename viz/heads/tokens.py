@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from model.language import say
+from viz.components.words import words
 from viz.heads.cells import around, cells_packet
 from viz.numbers import percent
 from viz.view import HeadView
@@ -32,17 +34,23 @@ def tokens_packet(
     one pointed at. across: the keys are another text.
     """
     header = {"name": name, "query": query, "length": length, "pins": list(pins), "towards": towards, "across": across}
-    return cells_packet([view], header)
+    return cells_packet([view], header | {"words": words("tokens")})
 
 
-def left_out(whole: HeadView, part: HeadView, query: int, what: str = "tokens") -> str:
+def left_out(whole: HeadView, part: HeadView, query: int) -> str:
     """In a sentence: what of the whole is not shown, and how much of the query's weight goes there; "" where nothing
     is."""
     rows, columns = part.weights.shape
     if (rows, columns) == whole.weights.shape:
         return ""
-    which = f"Shown are {what} {part.first_key}–{part.first_key + columns - 1} of {whole.weights.shape[1]:,}"
+    shown = {"first": part.first_key, "last": part.first_key + columns - 1, "count": whole.weights.shape[1]}
     if not part.first <= query < part.first + rows:
-        return f"{which}; the query, {query}, is not among them."
+        return say(
+            "Shown are tokens {first}–{last} of {count:,}; the query, {query}, is not among them.", query=query, **shown
+        )
     beyond = float(whole.weights[query].sum() - part.weights[query - part.first].sum(dtype=np.float64))
-    return f"{which}; {percent(max(beyond, 0.0))} of the query's weight lies outside."
+    return say(
+        "Shown are tokens {first}–{last} of {count:,}; {share} of the query's weight lies outside.",
+        share=percent(max(beyond, 0.0)),
+        **shown,
+    )

@@ -6,21 +6,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from model.language import N_, say
 from viz.html import join, table, tag
 from viz.numbers import chance
-from viz.palette import MARK, NOW, SEQUENTIAL, rgb
+from viz.palette import MARK, NOW, SEQUENTIAL, ink_on, rgb
 
 if TYPE_CHECKING:  # it imports torch
     from model.heads.logit_lens import LogitLens
 
-CANDIDATES = "numbers lens-candidates"  # classes
+CANDIDATES = "numbers lens-candidates"  # not shown: classes
 SHADES = 32
-DARK_INK, LIGHT_INK = "#101418", "#ffffff"
+ENDINGS = {1: N_("{rank:,}st"), 2: N_("{rank:,}nd"), 3: N_("{rank:,}rd")}
 
 
 def column_names(readings: int) -> list[str]:
     """What the readings are of: "embedding", "L0", "L1" …; the last is the model's own output."""
-    return ["embedding", *(f"L{layer}" for layer in range(readings - 1))]
+    return [say("embedding"), *(f"L{layer}" for layer in range(readings - 1))]
 
 
 def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "LogitLens | None" = None) -> Markup:
@@ -28,17 +29,20 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
     under the standard masks, whose other predictions are marked.
     """
     names = column_names(len(lens.ids))
-    last = tag("th", join((names[-1], tag("small", " the model"))), scope="col")
-    head = [tag("th", "token", scope="col"), *(tag("th", name, scope="col") for name in names[:-1]), last]
+    last = tag("th", join((names[-1], tag("small", " " + say("the model")))), scope="col")
+    head = [tag("th", say("token"), scope="col"), *(tag("th", name, scope="col") for name in names[:-1]), last]
     rows = []
     for place in range(lens.ids.shape[1]):
         position = lens.first + place
-        title = join((tag("small", position), " ", tag("span", pieces[position], class_="t")))
+        title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((tag("th", title, scope="row"), *cells)), **chosen))
     body = tag("table", join((tag("tr", join(head)), *rows)), class_="lens")
-    label = f"Logit lens: {lens.ids.shape[1]} tokens by {len(names)} readings, the likeliest next token in each cell."
+    label = say(
+        "Logit lens: {tokens} tokens by {readings} readings, the likeliest next token in each cell.",
+        tokens=lens.ids.shape[1], readings=len(names),
+    )  # fmt: skip
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
 
 
@@ -46,53 +50,59 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     """One token's likeliest candidate after each layer, and how the token fares that follows in the text; where none
     follows, the next candidates."""
     follows = int(lens.next_ids[place])
-    beside = "next" if follows < 0 else f"“{lens.labels[follows]}”, which follows"
+    beside = say("next") if follows < 0 else say("“{token}”, which follows", token=lens.labels[follows])
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
         first, *others = _candidates(lens, reading, place)
-        said = ", ".join(f"{label} {chance(share)}" for label, share in others[:2])
+        said = say(", ").join(f"{label} {chance(share)}" for label, share in others[:2])
         if follows >= 0:
             share, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-            said = f"{chance(share)}, {ordinal(rank)}"
+            said = say(", ").join((chance(share), ordinal(rank)))
         cells = [
             tag("td", name),
-            tag("td", first[0], class_="token"),
+            tag("td", first[0], class_="token", translate="no"),
             tag("td", chance(first[1]), class_="number"),
             tag("td", said, class_="wide"),
         ]
         rows.append(cells)
-    return table([[tag("th", "after"), tag("th", "likeliest", colspan=2), tag("th", beside)], *rows], CANDIDATES)
+    head = [tag("th", say("after")), tag("th", say("likeliest"), colspan=2), tag("th", beside)]
+    return table([head, *rows], CANDIDATES)
 
 
-def key(*, compared: bool) -> str:
-    """HTML: how to read the table."""
-    marks = ["Colour: the probability of the token in the cell, brightness its square root.",
-             '<span class="lens-mark follows"></span>the token that does follow in the text.']  # fmt: skip
+def key(*, compared: bool) -> Markup:
+    """How to read the table."""
+    mark = Markup('<span class="lens-mark {}"></span>{}')
+    marks = [
+        say("Colour: the probability of the token in the cell, brightness its square root."),
+        mark.format("follows", say("the token that does follow in the text.")),
+    ]
     if compared:
-        marks.append('<span class="lens-mark other"></span>another token than under the standard masks.')
-    return f'<p class="key">{" ".join(marks)}</p>'
+        marks.append(mark.format("other", say("another token than under the standard masks.")))
+    return tag("p", Markup(" ").join(marks), class_="key")
 
 
 def ordinal(rank: int) -> str:
     """1 -> "1st", 2 -> "2nd", 11 -> "11th", 1042 -> "1,042nd"."""
-    ending = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    return f"{rank:,}{ending}"
+    if rank % 100 not in (11, 12, 13) and rank % 10 in ENDINGS:
+        return say(ENDINGS[rank % 10], rank=rank)
+    return say("{rank:,}th", rank=rank)
 
 
 def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "LogitLens | None") -> Markup:
     found = _candidates(lens, reading, place)
     label, share = found[0]
     top, follows = int(lens.ids[reading, place, 0]), int(lens.next_ids[place])
-    said = f"{name}: " + ", ".join(f"{one} {chance(probability)}" for one, probability in found)
+    parts = [f"{name}: " + say(", ").join(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
         probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        said += f". “{lens.labels[follows]}”, which follows: {chance(probability)}, {ordinal(rank)}"
+        parts.append(say("“{token}”, which follows: {chance}, {rank}", token=lens.labels[follows],
+                         chance=chance(probability), rank=ordinal(rank)))  # fmt: skip
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):
         marks.append("other")
         was, probability = _candidates(standard, reading, place)[0]
-        said += f". Standard masks: {was} {chance(probability)}"
-    return tag("td", label, class_=" ".join([f"s{_shade(share)}", *marks]), title=said)
+        parts.append(say("Standard masks: {token} {chance}", token=was, chance=chance(probability)))
+    return tag("td", label, class_=" ".join([f"s{_shade(share)}", *marks]), title=say(". ").join(parts), translate="no")
 
 
 def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, float]]:
@@ -112,8 +122,8 @@ def _shades() -> str:
         low = min(int(at), len(SEQUENTIAL) - 2)
         ends = zip(rgb(SEQUENTIAL[low]), rgb(SEQUENTIAL[low + 1]), strict=True)
         red, green, blue = (round(one + (other - one) * (at - low)) for one, other in ends)
-        ink = DARK_INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else LIGHT_INK
-        rules.append(f"table.lens td.s{shade} {{ background: rgb({red},{green},{blue}); color: {ink}; }}")
+        look = f"{{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
+        rules.append(f"table.lens td.s{shade} {look}")  # not shown
     return "\n  ".join(rules)
 
 

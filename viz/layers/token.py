@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from model.language import N_, say
 from viz.heatmap import LONGEST_TICK, MOST_TICKS, Part, colour_bar, colour_range, figure, hatching, title
 from viz.html import escaped
 from viz.palette import SEQUENTIAL_SCALE, diverging
 from viz.view import MOST_CELLS
 
-TITLES = ("now", "standard masks", "now − standard")
+TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 ROW, MOST = 34, 480  # pixels of a layer, and of a picture
 TOP, BETWEEN, BOTTOM = 34, 40, 84
 
@@ -67,7 +68,7 @@ def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> g
         layout |= _axes(views[0], place, (max(top - tall / room, 0), top), last=number == count - 1)
         layout["images"] += hatching(blocked, dark=dark, place=place)
         if standard is not None:
-            layout["annotations"].append(title(f"<b>{TITLES[number]}</b>", 0, top))
+            layout["annotations"].append(title(f"<b>{say(TITLES[number])}</b>", 0, top))
     return figure(traces, layout)
 
 
@@ -76,7 +77,8 @@ def _trace(view: TokenView, z: np.ndarray, place: str, zmax: float, bar: Part, d
     colours: Part = {"zmin": 0, "zmax": zmax, "colorscale": SEQUENTIAL_SCALE}
     if change:
         colours = {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
-    shown = f"{'change' if change else view.unit} %{{z:{'+' if change else ''}.4f}}"
+    unit = say("change") if change else view.unit
+    value = f"{unit} %{{z:{'+' if change else ''}.4f}}"
     return colours | {
         "type": "heatmap",
         "z": z.astype(np.float32),
@@ -85,8 +87,8 @@ def _trace(view: TokenView, z: np.ndarray, place: str, zmax: float, bar: Part, d
         "xaxis": "x" + place,
         "yaxis": "y" + place,
         "hoverongaps": False,
-        "colorbar": colour_bar("change" if change else view.unit, **bar),
-        "hovertemplate": f"<b>%{{y}}</b> on <b>%{{x}}</b><br>{shown}<extra></extra>",
+        "colorbar": colour_bar(unit, **bar),
+        "hovertemplate": say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{value}<extra></extra>",
         "name": "difference" if change else "weights",
     }
 

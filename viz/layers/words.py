@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import escape
 
+from model.language import N_, say, together
 from viz.layers.lens import column_names
 from viz.layers.token import TokenView
 from viz.numbers import chance, percent
@@ -19,76 +20,95 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
     """HTML: what the model predicts after one token, since which layer, and what stood on top before."""
     names, tops = column_names(len(lens.ids)), lens.ids[:, place, 0]
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
-    parts = [f"After “{escape(piece)}” the model predicts “{escape(label)}” ({chance(share)})"]
     settled = lens.settled(place)
+    about = {"token": escape(piece), "label": escape(label), "chance": chance(share)}
+    if settled:
+        about |= {"layer": names[settled], "earlier": names[settled - 1],
+                  "before": escape(lens.labels[int(tops[settled - 1])])}  # fmt: skip
     if settled == 0:
-        parts.append(", which is on top from the embedding on.")
+        sentence = say(
+            "After “{token}” the model predicts “{label}” ({chance}), which is on top from the embedding on.", **about
+        )
     elif settled == len(names) - 1:
-        parts.append(
-            f": only its last layer puts it on top; after {names[-2]} it was “{escape(lens.labels[int(tops[-2])])}”."
-        )
+        sentence = say(
+            "After “{token}” the model predicts “{label}” ({chance}): only its last layer puts it on top; after "
+            "{earlier} it was “{before}”.", **about,
+        )  # fmt: skip
     else:
-        before = escape(lens.labels[int(tops[settled - 1])])
-        parts.append(f", on top from {names[settled]} on; after {names[settled - 1]} it was “{before}”.")
-    if standard is not None:
-        was = standard.labels[int(standard.ids[-1, place, 0])]
-        so = "the same" if was == label else f"“{escape(was)}”"
-        parts.append(
-            f" Under the standard masks it predicts {so} ({chance(float(standard.probabilities[-1, place, 0]))})."
-        )
-    return "".join(parts)
+        sentence = say(
+            "After “{token}” the model predicts “{label}” ({chance}), on top from {layer} on; after {earlier} it was "
+            "“{before}”.", **about,
+        )  # fmt: skip
+    return sentence if standard is None else together([sentence, _as_standard(standard, place, label)])
+
+
+def _as_standard(standard: "LogitLens", place: int, label: str) -> str:
+    was, share = standard.labels[int(standard.ids[-1, place, 0])], chance(float(standard.probabilities[-1, place, 0]))
+    if was == label:
+        return say("Under the standard masks it predicts the same ({chance}).", chance=share)
+    return say("Under the standard masks it predicts “{label}” ({chance}).", label=escape(was), chance=share)
 
 
 def token_sentence(view: TokenView, how: str, query: int, piece: str, standard: TokenView | None = None) -> str:
     """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.values.any():
-        return f"“{escape(piece)}” looks at nothing in any layer."
+        return say("“{token}” looks at nothing in any layer.", token=escape(piece))
     sentence = _seen(view, how, query, piece)
-    return sentence if standard is None else f"{sentence} {_moved(view, standard, query)}"
+    return sentence if standard is None else together([sentence, _moved(view, standard, query)])
 
 
 def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
-    token, last = f"“{escape(piece)}”", view.layers[-1]
+    token, last = escape(piece), view.layers[-1]
     if how in ("mean", "maximum"):
         layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-        whose = "the heads' mean attention" if how == "mean" else "one head's attention"
-        share = percent(float(view.values[layer, key]))
-        return f"The most of {whose} that {token} gives one token is in {view.layers[layer]}: {share} to " \
-               f"{_name(view, key, query)}."  # fmt: skip
+        most = N_("The most of one head's attention that “{token}” gives one token is in {layer}: {share} to {other}.")
+        if how == "mean":
+            most = N_("The most of the heads' mean attention that “{token}” gives one token is in {layer}: {share} to "
+                      "{other}.")  # fmt: skip
+        return say(most, token=token, layer=view.layers[layer], share=percent(float(view.values[layer, key])),
+                   other=_name(view, key, query))  # fmt: skip
     others = view.values[-1].copy()
     itself = float(others[query - view.first]) if 0 <= query - view.first < len(others) else np.nan
     if not np.isnan(itself):
         others[query - view.first] = 0
     best = int(others.argmax())
     if others[best] == 0:
-        return f"By the end of {last} nothing has come to {token} but its own state."
-    name, most = _name(view, best, query), float(others[best])
+        return say("By the end of {layer} nothing has come to “{token}” but its own state.", layer=last, token=token)
+    about = {"layer": last, "token": token, "other": _name(view, best, query)}
     if how == "rollout":
-        return f"By the end of {last}, {percent(itself)} of {token}'s rollout is from itself; the most from another " \
-               f"token is {percent(most)}, from {name}."  # fmt: skip
-    return f"By the end of {last}, the most that can flow to {token} from another token is {most:.2f}, from {name}."
+        return say(
+            "By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token is "
+            "{share}, from {other}.", itself=percent(itself), share=percent(float(others[best])), **about,
+        )  # fmt: skip
+    return say(
+        "By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from {other}.",
+        flow=float(others[best]), **about,
+    )  # fmt: skip
 
 
 def _moved(view: TokenView, standard: TokenView, query: int) -> str:
     change = np.abs(view.values - standard.values)
     layer, key = divmod(int(change.argmax()), change.shape[1])
     if change[layer, key] < NOTICED:
-        return f"Under the standard masks no value here differs by {NOTICED} or more."
-    was, now = float(standard.values[layer, key]), float(view.values[layer, key])
-    return f"The largest change from the standard masks is {view.layers[layer]} on {_name(view, key, query)}: " \
-           f"{was:.2f} → {now:.2f}."  # fmt: skip
+        return say("Under the standard masks no value here differs by {least} or more.", least=NOTICED)
+    return say(
+        "The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",
+        layer=view.layers[layer], other=_name(view, key, query), was=standard.values[layer, key],
+        now=view.values[layer, key],
+    )  # fmt: skip
 
 
 def _name(view: TokenView, key: int, query: int) -> str:
     if view.first + key == query:
-        return "itself"
+        return say("itself")
     return f"“{escape(view.keys[key])}” ({view.first + key})"
 
 
 def token_alt(view: TokenView, piece: str) -> str:
     """The picture for whoever cannot see it."""
     layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-    return (
-        f"{view.unit.capitalize()} of “{piece}”, {len(view.layers)} layers by {len(view.keys)} keys. The largest, "
-        f"{view.values.max():.2f}, is in {view.layers[layer]} on {view.first + key} ({view.keys[key]})."
-    )
+    return say(
+        "{unit} of “{token}”, {layers} layers by {keys} keys. The largest, {largest:.2f}, is in {layer} on {position} "
+        "({key}).", unit=view.unit.capitalize(), token=piece, layers=len(view.layers), keys=len(view.keys),
+        largest=view.values.max(), layer=view.layers[layer], position=view.first + key, key=view.keys[key],
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from model.lessons.words import Term, words
+from model.lessons.words import Term, glossary
 from viz.html import join, tag
 from viz.lessons.glossary import PICTURES
 
@@ -23,13 +23,13 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
-def prose(markdown: str, language: str, name: str) -> Markup:
-    """name: tells the words of this piece from those of others on the page."""
+def prose(markdown: str, name: str) -> Markup:
+    """Its words open in the reader's language. name: tells the words of this piece from those of others on the page."""
     tokens = _parser().parse(markdown)
     used: dict[str, Term] = {}
     for token in tokens:
         if token.children:
-            _link_words(token.children, language, name, used)
+            _link_words(token.children, name, used)
     text = Markup(_parser().renderer.render(tokens, _parser().options, {}))
     return tag("div", join([text, *(_card(word, term, name) for word, term in used.items())]), class_="prose")
 
@@ -40,21 +40,21 @@ def card(word: str, term: Term) -> Markup:
     return join([PICTURES[word](), tag("div", join([title, tag("p", term.meaning)]))])
 
 
-def _link_words(tokens: list[Token], language: str, name: str, used: dict[str, Term]) -> None:
+def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
     """Make the links to words buttons that open them; links to words that the glossary has not are text."""
-    glossary, closing = words(language).glossary, []
+    known, closing = glossary(), []
     for token in tokens:
         if token.type == "link_open":
             address = str(token.attrGet("href"))
             word = address.removeprefix(WORD) if address.startswith(WORD) else None
             closing.append(word)
-            if word in glossary:
-                used[str(word)] = glossary[str(word)]
+            if word in known:
+                used[str(word)] = known[str(word)]
                 token.type, token.content = "html_inline", BUTTON.format(f"{name}_{word}")
             elif word is not None:
                 token.type, token.content = "html_inline", ""
         elif token.type == "link_close" and (word := closing.pop()) is not None:
-            token.type, token.content = "html_inline", "</button>" if word in glossary else ""
+            token.type, token.content = "html_inline", "</button>" if word in known else ""
 
 
 def _card(word: str, term: Term, name: str) -> Markup:

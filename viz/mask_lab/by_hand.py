@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from model.language import say
 from viz.formats import fixed
 from viz.html import join, tag
 
@@ -36,10 +37,10 @@ def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str],
     return [
         ("1  q·k", columns, _cells(found.raw)),
         ("2  q·k / √2", columns, _cells(found.scaled)),
-        ("3  mask", columns, [[BLOCKED if np.isnan(one) else rounded(one) for one in row] for row in masked]),
-        ("4  e^score", [*columns, "sum"], both),
-        ("5  weight = e^score / sum", columns, _cells(found.weights)),
-        ("6  output = Σ weight · v", ["1", "2"], _cells(found.output)),
+        (say("3  mask"), columns, [[BLOCKED if np.isnan(one) else rounded(one) for one in row] for row in masked]),
+        (say("4  e^score"), [*columns, say("sum")], both),
+        (say("5  weight = e^score / sum"), columns, _cells(found.weights)),
+        (say("6  output = Σ weight · v"), ["1", "2"], _cells(found.output)),
     ]
 
 

@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 
+from model.language import N_, say
+from viz.components.words import words
 from viz.hatch import ink
 from viz.packet import packed
 from viz.palette import ALLOWED, OPENER_COLOURS
 from viz.room import MARGIN
 
-HINT = "Drag on the cells, or beside a row or below a column for all of it. Point at a cell to read why it is blocked."
-ALT = (
+HINT = N_(
+    "Drag on the cells, or beside a row or below a column for all of it. Point at a cell to read why it is blocked."
+)
+ALT = N_(
     "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move, with Shift they choose a "
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
-HINT_TO_READ = "Point at a cell, or move over the cells with the arrow keys, to read why it is blocked."
-ALT_TO_READ = "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move."
+HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
+ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +65,9 @@ def canvas_packet(
         "drawn": ink("drawn"),
         "allowed": ALLOWED,
         "room": MARGIN,
-        "hint": HINT if most else HINT_TO_READ,
-        "alt": (ALT if most else ALT_TO_READ).format(queries=rows[1] - rows[0], keys=columns[1] - columns[0]),
+        "hint": say(HINT) if most else say(HINT_TO_READ),
+        "alt": say(ALT if most else ALT_TO_READ, queries=rows[1] - rows[0], keys=columns[1] - columns[0]),
+        "words": words("mask"),
         "epoch": epoch,
         "number": number,
         "most": most,

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from model.language import N_, say, say_count
+from viz.html import table, tag
 from viz.numbers import Candidate, chance, loss_figure
 from viz.palette import MARK
 
@@ -16,8 +18,10 @@ if TYPE_CHECKING:  # for the names of the fields: pictures are made without torc
 
 MOST_LOOKS = 3  # of a path, spelled out in a sentence
 MOST_ANSWERS = 12  # rows of the table
-NATS = Markup('<abbr title="The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; '
-              '0.69: one in two; 2.3: one in ten.">nats</abbr>')  # fmt: skip
+NATS = N_(
+    "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
+    "in ten."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,48 +52,59 @@ def effect(found: Effect) -> Markup:
     """What to notice: answers given away, or else what losses change. Says nothing of what stays as it was."""
     parts = [_answers(found) if found.known else _losses(found), _prediction(found)]
     words = Markup(" ").join(part for part in parts if part)
-    return _sentence(words or Markup("No token's loss changes in this row, and no prediction."))
+    return _sentence(words or say("No token's loss changes in this row, and no prediction."))
 
 
 def standard_masks() -> Markup:
     """Instead of an effect, where nothing is changed."""
-    return _sentence("These are the masks that the model was trained with. Switch one on or off, or drag over the "
-                     "grid to block cells: the head beside it and the predictions follow.")  # fmt: skip
+    return _sentence(say("These are the masks that the model was trained with. Switch one on or off, or drag over the "
+                         "grid to block cells: the head beside it and the predictions follow."))  # fmt: skip
 
 
 def no_predictions() -> Markup:
     """Instead of an effect, for a model that predicts nothing."""
-    return _sentence("The head beside the grid is under these masks. This model predicts no next token to compare.")
+    words = say("The head beside the grid is under these masks. This model predicts no next token to compare.")
+    return _sentence(words)
 
 
 def answers_table(found: Effect) -> Markup:
     """The tokens that can know their own answer, those first whose loss fell most, and the way that it takes."""
     order = found.ranked()
-    rows = Markup().join(
-        Markup('<tr><td class="token">{}: {}</td><td>{}</td><td class="number">{:.2f}</td>'
-               '<td class="number">{:.2f}</td></tr>').format(
-            token, found.pieces[token], _way(found, token, found.ways[token]), found.standard[token], found.now[token]
-        )
+    titles = [
+        tag("th", say("token")),
+        tag("th", say("how it gets to the token before, which predicts it")),
+        tag("th", say("loss, standard"), class_="number"),
+        tag("th", say("loss, now"), class_="number"),
+    ]
+    rows = [
+        [
+            tag("td", f"{token}: {found.pieces[token]}", class_="token"),
+            tag("td", _way(found, token, found.ways[token])),
+            tag("td", f"{found.standard[token]:.2f}", class_="number"),
+            tag("td", f"{found.now[token]:.2f}", class_="number"),
+        ]
         for token in order[:MOST_ANSWERS]
-    )  # fmt: skip
+    ]
     left = len(order) - MOST_ANSWERS
-    more = Markup('<tr><td colspan="4">and {:,} more</td></tr>').format(left) if left > 0 else ""
-    return Markup(
-        '<table class="numbers answers"><tr><th>token</th><th>how it gets to the token before, which predicts it</th>'
-        '<th class="number">loss, standard</th><th class="number">loss, now</th></tr>{}{}</table>'
-    ).format(rows, more)
+    more = [[tag("td", say("and {count:,} more", count=left), colspan=4)]] if left > 0 else []
+    return table([titles, *rows, *more], "numbers answers")  # not shown
 
 
 def after_query(found: Effect, *, changed: bool) -> Markup:
     """What the table of next tokens is about, and what the token that really follows costs."""
-    words = Markup("What follows {}").format(_name(found, found.query))
-    token = found.query + 1
-    if token < len(found.now) and not np.isnan(found.now[token]):
-        was = Markup(", {:.2f} under the standard masks").format(found.standard[token]) if changed else ""
-        words += Markup(". Really it is {}: a loss of {:.2f} {}{}").format(
-            _name(found, token), found.now[token], NATS, was
-        )
-    return Markup('<p class="key">{}.</p>').format(words)
+    token, query = found.query + 1, _name(found, found.query)
+    if token >= len(found.now) or np.isnan(found.now[token]):
+        words = Markup(say("What follows {token}.")).format(token=query)
+    else:
+        told = (
+            say("What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the "
+                "standard masks.")
+            if changed
+            else say("What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}.")
+        )  # fmt: skip
+        words = Markup(told).format(token=query, next=_name(found, token), loss=found.now[token], nats=_nats(),
+                                    before=found.standard[token])  # fmt: skip
+    return Markup('<p class="key">{}</p>').format(words)
 
 
 def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
@@ -105,44 +120,78 @@ def _sentence(words: str) -> Markup:
     return Markup('<p class="sentence">{}</p>').format(words)
 
 
+def _nats() -> Markup:
+    return tag("abbr", say("nats"), title=say(NATS))
+
+
 def _answers(found: Effect) -> Markup:
     """Who can know its own answer now, by which way, and what came of it."""
     best, gain = found.ranked()[0], found.gain(found.ranked()[0])
-    one = len(found.known) == 1
-    who = "One token" if one else f"{len(found.known):,} tokens"
-    words = Markup("<b>{} can now be known before {} predicted</b> ({}). {} {}: {}.").format(
-        who, "it is" if one else "they are", _ranges(found.known),
-        _name(found, best), "gains most" if gain > 0 and not one else "gets out this way",
-        _way(found, best, found.ways[best]),
-    )  # fmt: skip
-    if gain <= 0:
-        return words + f" Yet {'its loss does not fall' if one else 'the loss of none of them falls'}."
-    words += Markup(" Its loss falls from {:.2f} to {:.2f} {}").format(found.standard[best], found.now[best], NATS)
-    rose = sum(found.gain(token) < 0 for token in found.known)
-    return words + (f"; {_others(rose, len(found.known))}." if rose else ".")
+    alone = len(found.known) == 1
+    known = say_count(
+        "<b>One token can now be known before it is predicted</b> ({positions}).",
+        "<b>{count} tokens can now be known before they are predicted</b> ({positions}).",
+        len(found.known),
+        positions=_ranges(found.known),
+    )
+    way = say("{token} gains most: {way}.") if gain > 0 and not alone else say("{token} gets out this way: {way}.")
+    told = [Markup(known), Markup(way).format(token=_name(found, best), way=_way(found, best, found.ways[best]))]
+    if gain > 0:
+        told.append(Markup(_fall(found, best)))
+    else:
+        told.append(escape(say("Yet its loss does not fall.") if alone else say("Yet the loss of none of them falls.")))
+    return Markup(" ").join(told)
 
 
-def _others(rose: int, known: int) -> str:
+def _fall(found: Effect, best: int) -> str:
+    """What came of the token that gains most, and of how many others that rose; of numbers and our own HTML."""
+    numbers = {"before": f"{found.standard[best]:.2f}", "after": f"{found.now[best]:.2f}", "nats": _nats()}
+    rose, known = sum(found.gain(token) < 0 for token in found.known), len(found.known)
+    if not rose:
+        return say("Its loss falls from {before} to {after} {nats}.", **numbers)
     if known == 2:
-        return "that of the other rises"
-    return f"{'one' if rose == 1 else f'{rose:,}'} of the others {'rises' if rose == 1 else 'rise'}"
+        return say("Its loss falls from {before} to {after} {nats}; that of the other rises.", **numbers)
+    return say_count(
+        "Its loss falls from {before} to {after} {nats}; one of the others rises.",
+        "Its loss falls from {before} to {after} {nats}; {count} of the others rise.",
+        rose,
+        **numbers,
+    )
 
 
 def _way(found: Effect, token: int, path: Sequence["Look"]) -> Markup:
     """How a token gets to the one that predicts it: the looks in the order of the layers."""
-    told: list[Markup] = []
-    for look in path[::-1]:
-        who, whom = _name(found, look.query), "it" if look.key == token else _name(found, look.key)
-        predicting = ", which predicts it," if look is path[0] else ""
-        layer = "" if told else "layer "
-        told.append(Markup("in {}L{} {}{} may look at {}").format(layer, look.layer, who, predicting, whom))
-    if len(told) > MOST_LOOKS:
-        told = [
-            told[0],
-            Markup("{:,} more looks lead to {}").format(len(told) - 2, _name(found, path[0].key)),
-            told[-1],
-        ]
-    return Markup(", ").join(told)
+    order = path[::-1]
+    if len(order) <= MOST_LOOKS:
+        told = [_look(found, token, path, look) for look in order]
+    else:
+        rest = Markup(say("{count:,} more looks lead to {token}")).format(
+            count=len(order) - 2, token=_name(found, path[0].key)
+        )
+        told = [_look(found, token, path, order[0]), rest, _look(found, token, path, order[-1])]
+    words = told[0]
+    for look in told[1:]:
+        words = Markup(say("{looks}, {look}")).format(looks=words, look=look)
+    return words
+
+
+def _look(found: Effect, token: int, path: Sequence["Look"], look: "Look") -> Markup:
+    """One look of the way: the first tells that L4 is a layer, the last that its query predicts the token."""
+    of_itself, predicting = look.key == token, look is path[0]
+    if predicting:
+        words = (
+            say("in {layer} {query}, which predicts it, may look at it")
+            if of_itself
+            else say("in {layer} {query}, which predicts it, may look at {key}")
+        )
+    else:
+        words = say("in {layer} {query} may look at it") if of_itself else say("in {layer} {query} may look at {key}")
+    layer = f"L{look.layer}"
+    return Markup(words).format(
+        layer=say("layer {layer}", layer=layer) if look is path[-1] else layer,
+        query=_name(found, look.query),
+        key=_name(found, look.key),
+    )
 
 
 def _losses(found: Effect) -> Markup:
@@ -152,31 +201,30 @@ def _losses(found: Effect) -> Markup:
     mean, before = f"{np.nanmean(found.now):.2f}", f"{np.nanmean(found.standard):.2f}"
     parts = []
     if mean != before:
-        parts.append(
-            Markup("The mean loss is {} {} per token, under the standard masks {}.").format(mean, NATS, before)
-        )
+        words = say("The mean loss is {mean} {nats} per token, under the standard masks {before}.")
+        parts.append(Markup(words).format(mean=mean, nats=_nats(), before=before))
     most = int(np.nanargmax(np.abs(found.now - found.standard)))
     if found.gain(most):
-        parts.append(
-            Markup("The largest change is that of {}, from {:.2f} to {:.2f} {}.").format(
-                _name(found, most), found.standard[most], found.now[most], NATS
-            )
-        )
+        words = say("The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.")
+        numbers = {"before": found.standard[most], "after": found.now[most], "nats": _nats()}
+        parts.append(Markup(words).format(token=_name(found, most), **numbers))
     return Markup(" ").join(parts)
 
 
 def _prediction(found: Effect) -> Markup:
     standard, now = found.predicted
-    after = _name(found, found.query)
-    if standard.label != now.label:
-        return Markup("After {} the likeliest next token was <b>{}</b> ({}) and is <b>{}</b> ({}).").format(
-            after, standard.label, chance(standard.probability), now.label, chance(now.probability)
-        )
-    before, after_all = chance(standard.probability), chance(now.probability)
-    if before == after_all:
+    before, after = chance(standard.probability), chance(now.probability)
+    if standard.label == now.label and before == after:
         return Markup()
-    return Markup("After {} the likeliest next token stays <b>{}</b>: {}, before {}.").format(
-        after, now.label, after_all, before
+    words = (
+        say("After {token} the likeliest next token stays <b>{now}</b>: {after}, before {before}.")
+        if standard.label == now.label
+        else say(
+            "After {token} the likeliest next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
+        )
+    )
+    return Markup(words).format(
+        token=_name(found, found.query), standard=standard.label, now=now.label, before=before, after=after
     )
 
 
@@ -192,5 +240,8 @@ def _ranges(numbers: Sequence[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    spelled = (f"{first} to {last}" if last > first + 1 else range(first, last + 1) for first, last in runs)
-    return ", ".join(one if isinstance(one, str) else ", ".join(map(str, one)) for one in spelled)
+    spelled = [
+        [say("{first} to {last}", first=first, last=last)] if last > first + 1 else map(str, range(first, last + 1))
+        for first, last in runs
+    ]
+    return say(", ").join(one for some in spelled for one in some)

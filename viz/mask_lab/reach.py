@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from markupsafe import escape
+from markupsafe import Markup, escape
 
+from model.language import say, say_count, together
 from viz import heatmap
 from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
+from viz.html import join, tag
 from viz.palette import table
 from viz.room import MARGIN, TWO
 from viz.view import HeadView, coarser, reduced
@@ -48,8 +50,9 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     right = axes(mask, "2", tokens=False)
     right["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
     right["yaxis2"]["matches"] = "y"
-    alone = f"layer {view.names[view.layer]} alone: what a token may look at"
-    stacked = f"stacked: after how many of {_layers(len(view.window))} it can know of it"
+    alone = say("layer {layer} alone: what a token may look at", layer=view.names[view.layer])
+    stacked = say_count("stacked: after how many of {count} layer it can know of it",
+                        "stacked: after how many of {count} layers it can know of it", len(view.window))  # fmt: skip
     layout = {
         "margin": MARGIN | {"autoexpand": False},
         "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
@@ -69,44 +72,45 @@ def reach_table(view: ReachView) -> str:
         else:
             rows.append([layer, layer])
         before = numbers
-    head = (
-        '<tr><th>after</th><th class="number">may look at in that layer</th>'
-        '<th class="number">can know of</th><th></th><th>farthest back</th></tr>'
-    )
+    head = tag("tr", join([
+        tag("th", say("after")), tag("th", say("may look at in that layer"), class_="number"),
+        tag("th", say("can know of"), class_="number"), tag("th"), tag("th", say("farthest back")),
+    ]))  # fmt: skip
     return f'<table class="numbers">{head}{"".join(_table_row(view, *row) for row in rows)}</table>'
 
 
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    who = f"<b>{escape(view.tokens[view.query])}</b> (position {view.query})"
+    words = Markup(say("In layer {layer}, <b>{token}</b> (position {position}) may look at {alone}; {stacked}")).format(
+        layer=view.names[view.layer], token=view.tokens[view.query], position=view.query, alone=_tokens(alone),
+        stacked=_stacked(view, alone, seen),
+    )  # fmt: skip
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
-    leak = f" {ahead} of them {'comes' if ahead == 1 else 'come'} later in the text." if ahead else ""
-    begin = f"In layer {view.names[view.layer]}, {who} may look at {_tokens(alone)}"
-    return f'<p class="sentence">{begin}; {_stacked(view, alone, seen)}{leak}</p>'
+    if ahead:
+        later = say_count("{count} of them comes later in the text.", "{count} of them come later in the text.", ahead)
+        words = Markup(together([words, escape(later)]))
+    return tag("p", words, class_="sentence")
 
 
 def _stacked(view: ReachView, alone: int, seen: int) -> str:
     """What all layers together add to the one that is shown."""
     layers = len(view.window)
-    all_of_them = f"after {'all ' if layers > 1 else ''}{_layers(layers)}"
+    told = {"after": say_count("after {count} layer", "after all {count} layers", layers), "known": _tokens(seen)}
     if alone == seen:  # what a query may look at is among what it can know of
-        return f"{all_of_them} it can know of no other: no path goes farther."
+        return say("{after} it can know of no other: no path goes farther.", **told)
     if seen == 1:
-        return f"{all_of_them} it can know of itself alone, for its own state is carried on."
+        return say("{after} it can know of itself alone, for its own state is carried on.", **told)
     settled = int((view.seen[:, view.query] < seen).sum()) + 1
     if settled < layers:
-        enough = "the first layer is" if settled == 1 else f"the first {settled} layers are"
-        return f"{all_of_them} it can know of {_tokens(seen)}; {enough} enough."
-    return f"{all_of_them} it can know of {_tokens(seen)}."
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
+        return say_count("{after} it can know of {known}; the first layer is enough.",
+                         "{after} it can know of {known}; the first {count} layers are enough.",
+                         settled, **told)  # fmt: skip
+    return say("{after} it can know of {known}.", **told)
 
 
 def _tokens(count: int) -> str:
-    return {0: "no token", 1: "1 token"}.get(count, f"{count:,} tokens")
+    return say_count("{count} token", "{count} tokens", count) if count else say("no token")
 
 
 def _table_row(view: ReachView, begin: int, end: int) -> str:
@@ -114,10 +118,13 @@ def _table_row(view: ReachView, begin: int, end: int) -> str:
     known = (reached > 0) & (reached <= begin + 1)
     back = view.query - int(np.flatnonzero(known).min())
     seen = int(view.seen[begin, view.query])
-    after = _layers(begin + 1) if begin == end else f"{begin + 1} to {_layers(end + 1)}"
-    where = " to ".join(dict.fromkeys((view.names[begin], view.names[end])))
+    last, names = say_count("{count} layer", "{count} layers", end + 1), (view.names[begin], view.names[end])
+    after = last if begin == end else say("{first} to {last}", first=begin + 1, last=last)
+    where = names[0] if names[0] == names[1] else say("{first} to {last}", first=names[0], last=names[1])
     bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
-    farthest = f"{back} back: {escape(view.tokens[view.query - back])}" if back > 0 else "–"
+    farthest = (
+        say("{count:,} back: {token}", count=back, token=escape(view.tokens[view.query - back])) if back > 0 else "–"
+    )
     return (
         f'<tr><td>{after} ({where})</td><td class="number">{int(view.window[begin, view.query]):,}</td>'
         f'<td class="number">{seen:,}</td><td class="track">{bar}</td><td class="token">{farthest}</td></tr>'
@@ -142,26 +149,29 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     most = int(numbers.max())
     every = -(-most // 12)  # so many numbers at the colour bar
     ticks = list(range(1, most + 1, every))
-    bar = colour_bar("layers", x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks)
-    first = "" if mask.step == 1 else "at the soonest "
+    bar = colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks)
+    after = say("after {count} layers") if mask.step == 1 else say("at the soonest after {count} layers")
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
         "colorscale": _discrete(most),
         "colorbar": bar,
-        "hovertemplate": f"<b>%{{y}}</b> can know of <b>%{{x}}</b><br>{first}after %{{z}} layers<extra></extra>",
+        "hovertemplate": _pair(say("{query} can know of {key}"), after.format(count="%{z}")),
         "name": "reach",
     }
-    words = "<b>%{y}</b> can never know of <b>%{x}</b><br>no path through the masks<extra></extra>"
+    words = _pair(say("{query} can never know of {key}"), say("no path through the masks"))
     never = _flat(numbers == 0, mask, NEVER[dark], "never", words, "2")
     return [reach, never] if (numbers == 0).any() else [reach]
 
 
 def _mask_traces(mask: HeadView) -> list[Part]:
-    free = _flat(
-        ~mask.any_blocked(), mask, _colours(1)[0], "may look", "<b>%{y}</b> may look at <b>%{x}</b><extra></extra>"
-    )
-    return [*blocked_traces(mask), free]
+    words = _pair(say("{query} may look at {key}"))
+    return [*blocked_traces(mask), _flat(~mask.any_blocked(), mask, _colours(1)[0], "may look", words)]  # not shown
+
+
+def _pair(words: str, *more: str) -> str:
+    """A line of the cell pointed at, and others, as plotly has them."""
+    return "<br>".join([words.format(query="<b>%{y}</b>", key="<b>%{x}</b>"), *more]) + "<extra></extra>"
 
 
 def _flat(shown: np.ndarray, mask: HeadView, colour: str, name: str, words: str, place: str = "") -> Part:

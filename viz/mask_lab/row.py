@@ -4,17 +4,20 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from model.heads.row_steps import RowSteps
+from model.language import say, together
 from viz.formats import fixed, power_of_ten
-from viz.html import escaped
+from viz.html import escaped, swatch, tag
+from viz.masks import mask_name
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 from viz.signs import shortened
 
 MOST_KEYS = 48  # rows of the table
 MOST_VALUES = 12  # keys whose values are drawn
 VALUE_HEIGHT = 42  # pixels
+BAR = {"number": "%{x}", "value": "%{y:.4f}"}  # for plotly
 
 
 def steps_table(row: RowSteps) -> str:
@@ -26,12 +29,17 @@ def steps_table(row: RowSteps) -> str:
     rest = ""
     if left.size:
         blocked = int((~row.free[left]).sum())
-        words = f"the other {left.size:,} keys" + (f", {blocked:,} of them blocked" if blocked else "")
+        words = (
+            say("the other {count:,} keys, {blocked:,} of them blocked", count=left.size, blocked=blocked)
+            if blocked
+            else say("the other {count:,} keys", count=left.size)
+        )
         rest = _sum_row(words, span, row.exp[left].sum(), row.weights[left].sum())
     sink = row.sink_exp / row.total if row.total else 0.0
     if row.sink is not None:
-        rest += _sum_row(f"the head's sink, a score of {fixed(row.sink, 4)} that no key has", span, row.sink_exp, sink)
-    total = _sum_row("<b>sum</b>", span, row.total, row.weights.sum() + sink)
+        words = say("the head's sink, a score of {score} that no key has", score=fixed(row.sink, 4))
+        rest += _sum_row(words, span, row.sink_exp, sink)
+    total = _sum_row(tag("b", say("sum")), span, row.total, row.weights.sum() + sink)
     return f'<table class="numbers steps">{_table_head(row)}{body}{rest}{total}</table>'
 
 
@@ -41,7 +49,7 @@ def values_figure(row: RowSteps) -> go.Figure:
         (_label(place, row.keys[place], row.weights[place]), row.values[place], row.weights[place] * row.values[place])
         for place in drawn_values(row)
     ]
-    rows.append(("<b>sum of all keys</b>", row.output, row.output))
+    rows.append((tag("b", say("sum of all keys")), row.output, row.output))
     reach = max(float(np.abs([value for _, value, _ in rows]).max()), 1e-9) * 1.05
     height = VALUE_HEIGHT * len(rows) + 50
     margin = {"l": 8, "r": 8, "t": 4, "b": 46}
@@ -51,11 +59,11 @@ def values_figure(row: RowSteps) -> go.Figure:
         last = place == len(rows) - 1
         axis = str(place + 1) if place else ""
         if not last:
-            _add_bars(figure, value, axis, STANDARD, 0.4, f"{label}<br>number %{{x}}: value %{{y:.4f}}<extra></extra>")
-        what = "output" if last else "weight × value"
-        _add_bars(figure, added, axis, NOW, 1.0, f"{label}<br>number %{{x}}: {what} %{{y:.4f}}<extra></extra>")
+            _add_bars(figure, value, axis, STANDARD, 0.4, label, say("number {number}: value {value}", **BAR))
+        words = say("number {number}: output {value}") if last else say("number {number}: weight × value {value}")
+        _add_bars(figure, added, axis, NOW, 1.0, label, words.format(**BAR))
         figure.update_layout({"yaxis" + axis: _value_axis(label, reach, place, len(rows))})
-    title = {"text": f"the head's {row.values.shape[1]} numbers", "font": {"size": 11}}
+    title = {"text": say("the head's {count} numbers", count=row.values.shape[1]), "font": {"size": 11}}
     bottom = "y" + (str(len(rows)) if len(rows) > 1 else "")
     figure.update_xaxes(anchor=bottom, title=title, showgrid=False, zeroline=False)
     return figure
@@ -88,40 +96,48 @@ def _value_axis(label: str, reach: float, place: int, count: int) -> dict[str, A
 
 def steps_sentence(row: RowSteps) -> str:
     """HTML: what to notice in the row."""
-    who = f"<b>{escape(row.query)}</b> (position {row.position})"
+    who = _name(row.query, row.position)
     blocked = int((~row.free).sum())
     if blocked == len(row.raw):
-        words = f"Every key of {who} is blocked: it attends to nothing, its weights are all 0 and its output is 0."
-        words += " The sink takes everything." if row.sink is not None else ""
-        return f'<p class="sentence">{words}</p>'
+        words = [say("Every key of {query} is blocked: it attends to nothing, its weights are all 0 and its output is "
+                     "0.", query=who)]  # fmt: skip
+        words += [say("The sink takes everything.")] if row.sink is not None else []
+        return f'<p class="sentence">{together(words)}</p>'
     heavy = int(row.weights.argmax())
-    words = (
-        f"{who} looks most at <b>{escape(row.keys[heavy])}</b> (position {heavy}), with a weight of "
-        f"{row.weights[heavy]:.3f}: its score {fixed(row.score[heavy], 2)} is the largest that is left. "
-    )
-    wrote = (
-        f"The mask wrote −∞ into {blocked:,} of {len(row.raw):,} cells" if blocked else "The mask wrote nothing here"
-    )
+    looks = say("{query} looks most at {key}, with a weight of {weight:.3f}: its score {score} is the largest that is "
+                "left.", query=who, key=_name(row.keys[heavy], heavy), weight=row.weights[heavy],
+                score=fixed(row.score[heavy], 2))  # fmt: skip
+    return f'<p class="sentence">{looks} {_wrote_in_all(row, heavy, blocked)}</p>'
+
+
+def _wrote_in_all(row: RowSteps, heavy: int, blocked: int) -> str:
+    """What the mask did to the row, and who would lead without it. HTML."""
+    if not blocked:
+        return say("The mask wrote nothing here.")
+    cells = {"count": blocked, "total": len(row.raw)}
     hidden = np.where(row.free, -np.inf, row.score)
-    if blocked and hidden.max() > row.score[heavy]:
-        other = int(hidden.argmax())
-        wrote += (
-            f"; without it <b>{escape(row.keys[other])}</b> (position {other}) would lead "
-            f"with {fixed(row.score[other], 2)}"
-        )
-    return f'<p class="sentence">{words}{wrote}.</p>'
+    if hidden.max() <= row.score[heavy]:
+        return say("The mask wrote −∞ into {count:,} of {total:,} cells.", **cells)
+    other = int(hidden.argmax())
+    return say("The mask wrote −∞ into {count:,} of {total:,} cells; without it {key} would lead with {score}.",
+               **cells, key=_name(row.keys[other], other), score=fixed(row.score[other], 2))  # fmt: skip
+
+
+def _name(token: str, position: int) -> Markup:
+    return Markup(say("<b>{token}</b> (position {position})")).format(token=token, position=position)
 
 
 def _table_head(row: RowSteps) -> str:
     columns = ["q·k", f"× {row.arithmetic.scale:.6g}"]
     if row.arithmetic.softcap is not None:
-        columns.append(f"capped at ±{row.arithmetic.softcap:g}")
-    columns += ["bias", "score"] if row.bias is not None else []
+        columns.append(say("capped at ±{cap:g}", cap=row.arithmetic.softcap))
+    columns += [say("bias"), say("score")] if row.bias is not None else []
     top = "max" if np.isneginf(row.top) else fixed(row.top, 4)
     numbers = "".join(f'<th class="number">{column}</th>' for column in columns)
+    key, wrote, score, weight = say("key"), say("the mask wrote"), say("score"), say("weight")
     return (
-        f"<tr><th>key</th>{numbers}<th>the mask wrote</th>"
-        f'<th class="number">e<sup>score − {top}</sup></th><th class="number">weight</th><th></th></tr>'
+        f"<tr><th>{key}</th>{numbers}<th>{wrote}</th>"
+        f'<th class="number">e<sup>{score} − {top}</sup></th><th class="number">{weight}</th><th></th></tr>'
     )
 
 
@@ -143,9 +159,8 @@ def _key_row(row: RowSteps, place: int) -> str:
 def _wrote(row: RowSteps, place: int) -> str:
     names = [name for name, mask in row.blocked.items() if mask[place]]
     if not names:
-        return "unchanged"
-    swatches = [f'<span class="swatch" style="background:{MASK_COLOURS[name]}"></span>{name}' for name in names]
-    return "−∞ " + " ".join(swatches)
+        return say("unchanged")
+    return "−∞ " + " ".join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
 
 
 def _sum_row(words: str, span: int, exp: float, weight: float) -> str:
@@ -169,12 +184,14 @@ def _label(place: int, key: str, weight: float) -> str:
     return f"{place}: {escaped(shortened(key, 12))} · {share}"
 
 
-def _add_bars(figure: go.Figure, values: np.ndarray, axis: str, colour: str, opacity: float, words: str) -> None:
+def _add_bars(
+    figure: go.Figure, values: np.ndarray, axis: str, colour: str, opacity: float, label: str, words: str
+) -> None:
     figure.add_bar(
         x=np.arange(len(values)),
         y=np.asarray(values, np.float32),
         yaxis="y" + axis,
         marker={"color": colour, "line": {"width": 0}},
         opacity=opacity,
-        hovertemplate=words,
+        hovertemplate=f"{label}<br>{words}<extra></extra>",
     )

@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from model.heads.row_steps import Arithmetic
+from model.language import say
 from viz import heatmap
 from viz.heatmap import (
     KEY_TITLE,
@@ -66,10 +67,10 @@ def _scores(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
     raw = largest(view.raw, head.step, head.step)
     left = largest(np.where(view.head.any_blocked(), -np.inf, view.head.scaled), head.step, head.step)
     reach = _reach_of(head.scaled)
-    masked = _signed(np.where(head.any_blocked(), np.nan, left), names, MASKED, "masked score", reach, dark)
+    masked = _signed(np.where(head.any_blocked(), np.nan, left), names, MASKED, say("masked score"), reach, dark)
     return [
         _signed(raw, names, RAW, "q·k", _reach_of(raw), dark),
-        _signed(head.scaled, names, SCALED, "score", reach, dark),
+        _signed(head.scaled, names, SCALED, say("score"), reach, dark),
         *blocked_traces(head, MASKED),
         masked,
     ]
@@ -77,14 +78,14 @@ def _scores(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
 
 def _values(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
     """The values of the keys, and for every query their weighted sum, in one range of colours."""
-    numbers = [f"number {place}" for place in range(view.values.shape[1])]
+    numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
     names = axis_names(head)
     return [
         _signed(largest(z, head.step, 1), {"x": numbers, "y": rows}, place, what, reach, dark)
         for place, what, z, rows in (
-            (VALUES, "value", view.values, names["x"]),
-            (OUTPUT, "output", view.output, names["y"]),
+            (VALUES, say("value"), view.values, names["x"]),
+            (OUTPUT, say("output"), view.output, names["y"]),
         )
     ]
 
@@ -120,20 +121,20 @@ def _layout(head: HeadView) -> Part:
     labels = {"showticklabels": True, "tickfont": {"size": 9}, "automargin": True}
     for axis, name in (("yaxis", QUERY_TITLE), (f"yaxis{WEIGHTS}", QUERY_TITLE), (f"xaxis{WEIGHTS}", KEY_TITLE)):
         turned = {"tickangle": -90} if axis.startswith("x") else {}
-        layout[axis] |= labels | turned | {"title": {"text": name, "font": {"size": 11}}}
+        layout[axis] |= labels | turned | {"title": {"text": say(name), "font": {"size": 11}}}
     for place in (VALUES, OUTPUT):
-        layout[f"xaxis{place}"]["title"] = {"text": "the head's numbers", "font": {"size": 11}}
+        layout[f"xaxis{place}"]["title"] = {"text": say("the head's numbers"), "font": {"size": 11}}
     return layout
 
 
 def _titles(view: StepsView) -> list[Part]:
     titles = (
-        ("1 raw", "q·k"),
-        ("2 scaled", view.arithmetic.formula()),
-        ("3 masked", "−∞ where blocked"),
-        ("4 weights", f"softmax: {view.arithmetic.softmax()}"),
-        ("the keys' values", "v, a row for each key"),
-        ("5 output", "Σ weight × v"),
+        (say("1 raw"), "q·k"),
+        (say("2 scaled"), view.arithmetic.formula()),
+        (say("3 masked"), say("−∞ where blocked")),
+        (say("4 weights"), f"softmax: {view.arithmetic.softmax()}"),
+        (say("the keys' values"), say("v, a row for each key")),
+        (say("5 output"), say("Σ weight × v")),
     )
     corners = [(columns[0], rows[1] + 0.005) for columns, rows in map(_domain, PANELS)]
     return [

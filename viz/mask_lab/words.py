@@ -2,7 +2,10 @@
 
 import numpy as np
 
+from model.language import say, say_all, together
+from viz.html import swatch
 from viz.mask_lab.canvas import MaskView
+from viz.masks import mask_name
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 
 
@@ -10,18 +13,24 @@ def formula(view: MaskView) -> str:
     """How the masks that are on combine."""
     masks = " ∧ ".join(_name(name, MASK_COLOURS) for name in view.blockers)
     opened = [_name(name, OPENER_COLOURS) for name in view.openers]
-    whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or "everything", *opened])
+    whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or say("everything"), *opened])
     kinds = {stroke[0] for stroke in view.strokes}
     if "block" in kinds:
         whole = f"({whole})" if opened else whole
         whole += f" ∧ ¬{_name('drawn', MASK_COLOURS)}"
     if "open" in kinds:
-        whole = f"({whole}) ∨ {_name('drawn open', {'drawn open': MASK_COLOURS['drawn']})}"
-    words = "A cell is blocked if any mask blocks it"
-    words += f", unless {' or '.join(view.openers)} opens it again." if opened else "."
+        drawn_open = say("drawn open")
+        whole = f"({whole}) ∨ {swatch(MASK_COLOURS['drawn'])}{drawn_open}"
+    openings = say_all([mask_name(name) for name in view.openers], last="or")
+    words = [
+        say("A cell is blocked if any mask blocks it, unless {openings} opens it again.", openings=openings)
+        if opened
+        else say("A cell is blocked if any mask blocks it.")
+    ]
     if view.strokes:
-        words += f" {_name('drawn', MASK_COLOURS)} has the last word."
-    return f'<p class="formula"><b>allowed = {whole}</b> {words}</p>'
+        words.append(say("{drawn} has the last word.", drawn=_name("drawn", MASK_COLOURS)))
+    allowed = say("allowed")
+    return f'<p class="formula"><b>{allowed} = {whole}</b> {together(words)}</p>'
 
 
 def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
@@ -36,17 +45,21 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
         first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())
         taken |= mask
     first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
-    parts = [f"<b>{int(taken.sum()):,} of {taken.size:,} cells blocked</b>"]
-    if taken.any():
-        parts[0] += ": " + _list(first, MASK_COLOURS)
+    counted = {"count": int(taken.sum()), "total": taken.size}
+    parts = [
+        say("<b>{count:,} of {total:,} cells blocked</b>: {masks}.", **counted, masks=_list(first, MASK_COLOURS))
+        if taken.any()
+        else say("<b>{count:,} of {total:,} cells blocked</b>.", **counted)
+    ]
     if first != whole:
+        alone = _list(whole, MASK_COLOURS)
         parts.append(
-            f"a cell that several masks block counts for the first; each counted alone: {_list(whole, MASK_COLOURS)}"
+            say("A cell that several masks block counts for the first; each counted alone: {masks}.", masks=alone)
         )
     opened = {name: count for name, count in _opened(view, taken).items() if count}
     if opened:
-        parts.append(f"opened again: {_list(opened, OPENER_COLOURS)}")
-    return f'<p class="counts">{"; ".join(parts)}.</p>'
+        parts.append(say("Opened again: {openings}.", openings=_list(opened, OPENER_COLOURS)))
+    return f'<p class="counts">{together(parts)}</p>'
 
 
 def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
@@ -61,8 +74,9 @@ def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
 
 
 def _list(numbers: dict[str, int], colours: dict[str, str]) -> str:
-    return ", ".join(f"{count:,} {_name(name, colours)}" for name, count in numbers.items())
+    parts = [say("{count:,} {mask}", count=count, mask=_name(name, colours)) for name, count in numbers.items()]
+    return say(", ").join(parts)
 
 
 def _name(name: str, colours: dict[str, str]) -> str:
-    return f'<span class="swatch" style="background:{colours[name]}"></span>{name}'
+    return f"{swatch(colours[name])}{mask_name(name)}"

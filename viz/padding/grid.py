@@ -6,16 +6,18 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from model.language import N_, say, say_all, together
 from viz.formats import amount
 from viz.numbers import Candidate
 from viz.palette import MASK_COLOURS, NOW, rgb
 
 CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
 GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
+LOGITS, STATES = N_("logits"), N_("last states")  # what is compared: of a model without logits its last states
 MASKED = {
-    "off": "padding that the model reads like any token: no mask",
-    "keys": "padding that no token looks at",
-    "both": "padding that no token looks at and that looks at none",
+    "off": N_("padding that the model reads like any token: no mask"),
+    "keys": N_("padding that no token looks at"),
+    "both": N_("padding that no token looks at and that looks at none"),
 }
 
 
@@ -64,7 +66,7 @@ class PaddedText:
         return self.alone is not None and self.padded is not None and self.alone.label != self.padded.label
 
 
-def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = "logits") -> str:
+def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = LOGITS) -> str:
     """The batch under a padding mask "off", "keys" or "both"; differences of `what` up to `tolerance` count as none.
 
     Where it is wider than the screen it can be scrolled, and begins where its rows meet: at the side without padding.
@@ -73,23 +75,29 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = "
     most = max(text.largest for text in texts)
     rows = "".join(_row(text, mask, tolerance, most) for text in texts)
     side = " right" if any(not text.keep[0] for text in texts) else ""
-    label = escape(alt(texts, mask, tolerance))
+    label, cell = escape(alt(texts, mask, tolerance)), say("cell")
     return (
         f'{STYLE}{_upright(texts)}<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">'
-        f'<table class="padded"><tr><th scope="row">cell</th>{head}</tr>{rows}</table></div>'
+        f'<table class="padded"><tr><th scope="row">{cell}</th>{head}</tr>{rows}</table></div>'
         f"{_key(texts, mask, tolerance, what)}"
     )
 
 
 def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
     """The grid for whoever cannot see it."""
-    widths = " and ".join(f"{text.padding} of sentence {text.number}" for text in texts if text.padding) or "none"
+    padded = [text for text in texts if text.padding]
+    widths = say_all([say("{count} of sentence {number}", count=one.padding, number=one.number) for one in padded])
     changed = [text for text in texts if text.largest > tolerance]
-    where = ", ".join(f"sentence {text.number} by up to {amount(text.largest)}" for text in changed) or "none"
-    return (
-        f"The batch: {len(texts)} sentences by {len(texts[0].pieces)} cells. "
-        f"Cells of padding: {widths}: {MASKED[mask]}. Sentences that differ from themselves alone: {where}."
+    where = say(", ").join(
+        say("sentence {number} by up to {amount}", number=text.number, amount=amount(text.largest)) for text in changed
     )
+    none = say("none")
+    return say(
+        "The batch: {sentences} sentences by {cells} cells. Cells of padding: {widths}: {masked}. Sentences that "
+        "differ from themselves alone: {where}.",
+        sentences=len(texts), cells=len(texts[0].pieces), widths=widths or none, masked=say(MASKED[mask]),
+        where=where or none,
+    )  # fmt: skip
 
 
 def _upright(texts: Sequence[PaddedText]) -> str:
@@ -101,11 +109,12 @@ def _upright(texts: Sequence[PaddedText]) -> str:
 
 
 def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> str:
-    ours = " (ours)" if text.ours else ""
-    lines = f'<span class="t">sentence {text.number}{ours}</span>'
-    lines += '<span class="p">position id</span>' if text.positions else ""
+    ours, theirs = say("sentence {number} (ours)", number=text.number), say("sentence {number}", number=text.number)
+    position, difference = say("position id"), say("difference")
+    lines = f'<span class="t">{ours if text.ours else theirs}</span>'
+    lines += f'<span class="p">{position}</span>' if text.positions else ""
     cells = "".join(_cell(text, cell, mask, tolerance, most) for cell in range(len(text.pieces)))
-    return f'<tr><th scope="row">{lines}<span class="d">difference</span></th>{cells}</tr>'
+    return f'<tr><th scope="row">{lines}<span class="d">{difference}</span></th>{cells}</tr>'
 
 
 def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float) -> str:
@@ -113,15 +122,16 @@ def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float)
     position = f'<span class="p">{text.positions[cell]}</span>' if text.positions else ""
     token = f'<span class="t">{escape(text.pieces[cell])}</span>'
     if not real:
-        return f'<td class="pad {mask}" title="{MASKED[mask]}">{token}{position}<span class="d"></span></td>'
+        return f'<td class="pad {mask}" title="{say(MASKED[mask])}">{token}{position}<span class="d"></span></td>'
     read = " read" if cell == text.last and text.padded is not None else ""
     if apart <= tolerance:
         near = f'<span class="d" title="{amount(apart)}">=</span>'
         return f'<td class="same{read}">{token}{position}{near}</td>'
     share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
     shade = f"rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
+    away = say("{amount} away from the same token alone", amount=amount(apart))
     return (
-        f'<td class="apart{read}" style="background:{shade}" title="{amount(apart)} away from the same token alone">'
+        f'<td class="apart{read}" style="background:{shade}" title="{away}">'
         f'{token}{position}<span class="d">{amount(apart)}</span></td>'
     )
 
@@ -129,15 +139,21 @@ def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float)
 def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:
     parts = []
     if any(text.padding for text in texts):
-        parts.append(f'<span class="padded swatch {mask}"></span>{MASKED[mask]}.')
-    logits = ", its scores for every possible token," if what == "logits" else ""
-    parts.append(
-        f"Difference: how far the token's {what}{logits} are at most from those of the same sentence run alone; "
-        f"“=” is at most {amount(tolerance)}: rounding."
-    )
+        parts.append(f'<span class="padded swatch {mask}"></span>' + say("{name}.", name=say(MASKED[mask])))
+    most = amount(tolerance)
+    if what == LOGITS:
+        parts.append(say(
+            "Difference: how far the token's logits, its scores for every possible token, are at most from those of "
+            "the same sentence run alone; “=” is at most {most}: rounding.", most=most,
+        ))  # fmt: skip
+    else:
+        parts.append(say(
+            "Difference: how far the token's last states are at most from those of the same sentence run alone; “=” "
+            "is at most {most}: rounding.", most=most,
+        ))  # fmt: skip
     if texts[0].padded is not None:
-        parts.append("Underlined is each sentence's last token, where the next one is read.")
-    return f'<p class="key">{" ".join(parts)}</p>'
+        parts.append(say("Underlined is each sentence's last token, where the next one is read."))
+    return f'<p class="key">{together(parts)}</p>'
 
 
 def _stripes(angle: int, alpha: float) -> str:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from model.language import N_, say
 from viz.formats import amount
+from viz.html import tag
 from viz.numbers import Candidate, chance
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 
-MASKS = {"off": "no padding mask", "keys": "mask on keys", "both": "mask on keys and queries"}
+MASKS = {"off": N_("no padding mask"), "keys": N_("mask on keys"), "both": N_("mask on keys and queries")}
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ def texts_table(texts: Sequence[PaddedText], tolerance: float) -> str:
     """For each text its length, its largest difference, and its next token alone, in the batch and at position -1."""
     guesses = texts[0].alone is not None
     trap = guesses and any(text.last < len(text.keep) - 1 for text in texts)
-    titles = ["sentence", "tokens", "largest difference"]
-    titles += ["next token alone", "in the batch"] if guesses else []
-    titles += ["read at position −1"] if trap else []
+    titles = [say("sentence"), say("tokens"), say("largest difference")]
+    titles += [say("next token alone"), say("in the batch")] if guesses else []
+    titles += [say("read at position −1")] if trap else []
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     rows = "".join(f"<tr>{_cells(text, tolerance, trap)}</tr>" for text in texts)
     return f'{STYLE}<table class="numbers texts"><tr>{head}</tr>{rows}</table>'
@@ -49,14 +51,18 @@ def texts_table(texts: Sequence[PaddedText], tolerance: float) -> str:
 
 def way_label(way: Way, texts: int) -> str:
     """What came of a way, as the markdown of its button."""
-    others = f" · {way.others} of {texts} next tokens differ" if way.others else ""
-    return f"**{'✓ correct' if way.correct else '✗ wrong'}** {amount(way.apart)}{others}"
+    verdict = say("✓ correct") if way.correct else say("✗ wrong")
+    label = f"**{verdict}** {amount(way.apart)}"
+    if not way.others:
+        return label
+    return label + " · " + say("{others} of {texts} next tokens differ", others=way.others, texts=texts)
 
 
 def way_name(way: Way, cells: int) -> str:
     """ "Left padding, no padding mask, position ids 0…22"."""
-    mask = MASKS[way.mask] if way.mask == "off" else f"padding {MASKS[way.mask]}"
-    return f"{way.side.capitalize()} padding, {mask}, position ids {position_words(way.positions, cells)}"
+    side = say("Left padding") if way.side == "left" else say("Right padding")
+    ids = say("position ids {which}", which=position_words(way.positions, cells))
+    return say(", ").join([side, mask_words(way.mask), ids])
 
 
 def ways_style(ways: Sequence[Way]) -> str:
@@ -69,12 +75,26 @@ def ways_style(ways: Sequence[Way]) -> str:
 
 def position_words(positions: str, cells: int) -> str:
     """ "counted", "cells" or "own" as a reader says it, for rows of so many cells."""
-    return {"counted": "from the mask", "own": "worked out by the model"}.get(positions, f"0…{cells - 1}")
+    known = {"counted": say("from the mask"), "own": say("worked out by the model")}
+    return known.get(positions, f"0…{cells - 1}")
+
+
+def mask_words(mask: str) -> str:
+    """A padding mask by its key, as one says it among other things."""
+    if mask == "off":
+        return say(MASKS[mask])
+    return say("padding mask on keys") if mask == "keys" else say("padding mask on keys and queries")
+
+
+def side_label(side: str, positions: str, cells: int) -> str:
+    """ "left padding, ids 0…22", the name of a row of ways."""
+    ids = position_words(positions, cells)
+    return say("left padding, ids {ids}", ids=ids) if side == "left" else say("right padding, ids {ids}", ids=ids)
 
 
 def _cells(text: PaddedText, tolerance: float, trap: bool) -> str:
-    ours = " (ours)" if text.ours else ""
-    padding = f" + {text.padding} padding" if text.padding else ""
+    ours = " " + say("(ours)") if text.ours else ""
+    padding = " + " + say("{count} padding", count=text.padding) if text.padding else ""
     wrong = text.largest > tolerance
     cells = (
         f"<td>{text.number}{ours}</td><td>{text.tokens}{padding}</td>"
@@ -84,7 +104,11 @@ def _cells(text: PaddedText, tolerance: float, trap: bool) -> str:
         return cells
     cells += _candidate(text.alone, text.alone) + _candidate(text.padded, text.alone)
     if trap:
-        cells += _candidate(text.at_end, text.alone) if text.padding else '<td class="faint">the same cell</td>'
+        cells += (
+            _candidate(text.at_end, text.alone)
+            if text.padding
+            else str(tag("td", say("the same cell"), class_="faint"))
+        )
     return cells
 
 

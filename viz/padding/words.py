@@ -3,30 +3,42 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 
+from model.language import say, say_all, together
 from viz.formats import amount
 from viz.numbers import chance
 from viz.padding.grid import PaddedText
-from viz.padding.tables import MASKS, Way, position_words, way_name
+from viz.padding.tables import Way, position_words, way_name
 
 
 def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
-    """What to notice under the way shown, as HTML. what: "logits", or "last states" of a model without logits."""
+    """What to notice under the way shown, as HTML. what: LOGITS, or STATES of a model without logits."""
     cells = len(texts[0].keep)
     if not any(text.padding for text in texts):
-        return f"All sentences are {cells} tokens long: nothing is padded, and every choice is the same run."
-    title = f"<b>{escape(way_name(shown, cells))}: {'correct' if shown.correct else 'wrong'}.</b>"
+        return say("All sentences are {cells} tokens long: nothing is padded, and every choice is the same run.",
+                   cells=cells)  # fmt: skip
+    way = way_name(shown, cells)
     if shown.correct:
-        same = ", and the same likeliest next token" if shown.others == 0 else ""
-        apart = amount(shown.apart)
-        rounding = "without any difference" if shown.apart == 0 else f"largest difference {apart}: rounding"
-        return f"{title} Every sentence has the {what} that it has alone ({rounding}){same}."
+        rounding = (
+            say("without any difference")
+            if shown.apart == 0
+            else say("largest difference {amount}: rounding", amount=amount(shown.apart))
+        )
+        title, told = say("{way}: correct.", way=way), {"what": say(what), "rounding": rounding}
+        if shown.others == 0:
+            same = say("Every sentence has the {what} that it has alone ({rounding}), and the same likeliest next "
+                       "token.", **told)  # fmt: skip
+        else:
+            same = say("Every sentence has the {what} that it has alone ({rounding}).", **told)
+        return together([f"<b>{title}</b>", same])
     worst = max(texts, key=lambda text: text.largest)
-    return (
-        f"{title} Sentence {worst.number}'s {what} are up to {amount(worst.largest)} away from those of the same "
-        f"sentence alone{_consequence(texts, worst)}"
-    )
+    away = say(
+        "Sentence {number}'s {what} are up to {amount} away from those of the same sentence alone.",
+        number=worst.number, what=say(what), amount=amount(worst.largest),
+    )  # fmt: skip
+    title = say("{way}: wrong.", way=way)
+    return together([f"<b>{title}</b>", away, _consequence(texts, worst)]).rstrip()
 
 
 def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
@@ -38,38 +50,36 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int) -> list[tuple[str,
     """Why, one case after the other: a title and a text each."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
-    positions = OWN_POSITIONS if naive is None else _positions(naive, counted["left", "keys"], cells)
+    positions = _own_positions() if naive is None else _positions(naive, counted["left", "keys"], cells)
     return [_right(counted, causal), _left(counted, causal), positions, _queries(ways)]
-
-
-OWN_POSITIONS = (
-    "Position ids: this model's own",
-    "It works them out by itself and takes none, so only the masks are left to choose.",
-)
 
 
 def reading(texts: Sequence[PaddedText], side: str) -> str:
     """Where the next token is read, and what the last cell would say instead."""
     if side == "left":
-        return (
+        return say(
             "The next token is read at a sentence's last real token. With padding on the left all of those stand in "
             "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left "
             "when a model is to write on from them."
         )
-    begin = (
-        "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a padding "
-        "cell's row for every shorter sentence"
-    )
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
-            wrong, right = _quoted(text.at_end.label), _quoted(text.padded.label)
-            return f"{begin}: for sentence {text.number} it names {wrong} instead of {right}."
-    return f"{begin}, although here it names the same token."
+            return say(
+                "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
+                "padding cell's row for every shorter sentence: for sentence {number} it names “{wrong}” instead of "
+                "“{right}”.",
+                number=text.number, wrong=text.at_end.label, right=text.padded.label,
+            )  # fmt: skip
+    return say(
+        "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a padding "
+        "cell's row for every shorter sentence, although here it names the same token."
+    )
 
 
 def listed(cases: Sequence[tuple[str, str]]) -> str:
     """Titles and texts as HTML, side by side where there is room."""
-    items = "".join(f"<div><b>{escape(title)}.</b> {escape(text)}</div>" for title, text in cases)
+    titled = [(say("{name}.", name=title), text) for title, text in cases]
+    items = "".join(f"<div><b>{escape(title)}</b> {escape(text)}</div>" for title, text in titled)
     return f'{STYLE}<div class="reasons">{items}</div>'
 
 
@@ -86,36 +96,40 @@ def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
     changed = [text for text in (worst, *texts) if text.goes_on_otherwise()]
     if changed:
         text = changed[0]
-        who = "its" if text is worst else f"sentence {text.number}'s"
         assert text.padded is not None
         assert text.alone is not None
-        return (
-            f", and {who} likeliest next token is <b>{escape(_quoted(text.padded.label))}</b> "
-            f"({chance(text.padded.probability)}) instead of <b>{escape(_quoted(text.alone.label))}</b> "
-            f"({chance(text.alone.probability)})."
-        )
-    return "." if worst.alone is None else ". The likeliest next token of every sentence stays the same."
+        return Markup(say(
+            "Sentence {number}'s likeliest next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
+            "({expected_chance}).",
+            number=text.number, found=escape(text.padded.label), chance=chance(text.padded.probability),
+            expected=escape(text.alone.label), expected_chance=chance(text.alone.probability),
+        ))  # fmt: skip
+    return "" if worst.alone is None else say("The likeliest next token of every sentence stays the same.")
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
     """The correct way that is the fewest changes away, those of the side counting most."""
     better = [way for way in ways if way.correct]
     if not better:
-        return "No way to pad is correct here."
+        return say("No way to pad is correct here.")
     best = min(better, key=lambda way: len(_changes(shown, way, cells)) + 2 * (way.side != shown.side))
-    changes = " and ".join(_changes(shown, best, cells))
-    return f"With {changes} the largest difference is {amount(best.apart)}: correct."
+    changes = say_all(_changes(shown, best, cells))
+    return say("With {changes} the largest difference is {amount}: correct.",
+               changes=changes, amount=amount(best.apart))  # fmt: skip
 
 
 def _changes(one: Way, other: Way, cells: int) -> list[str]:
     """What is to be chosen to come from one way to the other."""
     changes = []
     if one.side != other.side:
-        changes.append(f"padding on the {other.side}")
+        changes.append(say("padding on the left") if other.side == "left" else say("padding on the right"))
     if one.mask != other.mask:
-        changes.append("no padding mask" if other.mask == "off" else f"the padding {MASKS[other.mask]}")
+        changes.append({
+            "off": say("no padding mask"), "keys": say("the padding mask on keys"),
+            "both": say("the padding mask on keys and queries"),
+        }[other.mask])  # fmt: skip
     if one.positions != other.positions:
-        changes.append(f"position ids {position_words(other.positions, cells)}")
+        changes.append(say("position ids {which}", which=position_words(other.positions, cells)))
     return changes
 
 
@@ -123,8 +137,8 @@ def _could_do_without(ways: Sequence[Way], shown: Way, cells: int) -> str:
     """For a correct way: what happens without its mask, and with the other position ids."""
     by_choice = {(way.side, way.mask, way.positions): way for way in ways}
     simpler = {  # in one respect
-        "without the padding mask": replace(shown, mask="off"),
-        f"with position ids 0…{cells - 1}": replace(shown, positions="cells"),
+        say("without the padding mask"): replace(shown, mask="off"),
+        say("with position ids 0…{last}", last=cells - 1): replace(shown, positions="cells"),
     }
     found = {
         words: by_choice[way.side, way.mask, way.positions]
@@ -134,57 +148,70 @@ def _could_do_without(ways: Sequence[Way], shown: Way, cells: int) -> str:
     needed = [(words, amount(way.apart)) for words, way in found.items() if not way.correct]
     spare = [words for words, way in found.items() if way.correct]
     parts = []
-    if needed:
-        (first, difference), *others = needed
-        more = "".join(f", {words} {other}" for words, other in others)
-        parts.append(f"{first.capitalize()} the largest difference would be {difference}{more}.")
+    for words, apart in needed:
+        said = say("{change} the largest difference would be {amount}.", change=words, amount=apart)
+        parts.append(said[:1].upper() + said[1:])
     if spare:
-        parts.append(f"It is as correct {' or '.join(spare)}.")
+        parts.append(say("It is as correct {changes}.", changes=say_all(spare, last="or")))
     if not found:
-        parts.append("It needs neither a padding mask nor position ids.")
-    return " ".join(parts)
+        parts.append(say("It needs neither a padding mask nor position ids."))
+    return together(parts)
 
 
 def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["right", "off"], found["right", "keys"]
-    numbers = _differences(("without a padding mask", without), ("with one", masked))
+    numbers = _without_and_with(without, masked)
     if causal and without.correct:
-        return "Right padding needs no padding mask", (
+        why = say(
             "It stands behind the sentence, and the causal mask already hides from every token whatever comes later. "
-            f"Position ids count from cell 0 either way. {numbers}"
+            "Position ids count from cell 0 either way."
         )
+        return say("Right padding needs no padding mask"), together([why, numbers])
     if not without.correct and not causal:
-        return "Right padding needs the padding mask", (
-            f"Without the causal mask every token looks at the whole row, the padding behind it included. {numbers}"
-        )
-    return "Right padding", f"It stands behind the sentence. {numbers}"
+        why = say("Without the causal mask every token looks at the whole row, the padding behind it included.")
+        return say("Right padding needs the padding mask"), together([why, numbers])
+    return say("Right padding"), together([say("It stands behind the sentence."), numbers])
 
 
 def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["left", "off"], found["left", "keys"]
-    numbers = _differences(("without a padding mask", without), ("with one", masked))
+    numbers = _without_and_with(without, masked)
     if without.correct:
-        return "Left padding", f"It stands before the sentence. {numbers}"
-    where = "where the causal mask lets every token look" if causal else "where every token looks"
-    return "Left padding needs the padding mask", f"It stands before the sentence, {where}. {numbers}"
+        return say("Left padding"), together([say("It stands before the sentence."), numbers])
+    where = (
+        say("It stands before the sentence, where the causal mask lets every token look.")
+        if causal
+        else say("It stands before the sentence, where every token looks.")
+    )
+    return say("Left padding needs the padding mask"), together([where, numbers])
 
 
-def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
-    numbers = _differences((f"with ids 0…{cells - 1}", naive), ("from the mask", counted))
-    if not naive.correct:
-        return "Left padding needs position ids too", (
-            "Counted from cell 0, a sentence begins at a later position than it has alone, and this model tells "
-            f"positions apart by their number, as one with learned positions does. {numbers}"
-        )
-    return "Left padding works with any position ids here", (
-        f"Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the "
-        f"distance between tokens matters, as one with rotary or relative positions does. {numbers}"
+def _own_positions() -> tuple[str, str]:
+    return (
+        say("Position ids: this model's own"),
+        say("It works them out by itself and takes none, so only the masks are left to choose."),
     )
 
 
-def _differences(*ways: tuple[str, Way]) -> str:
-    """The ways' largest differences, after their names."""
-    return f"Largest difference {'; '.join(f'{words}: {amount(way.apart)}' for words, way in ways)}."
+def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
+    numbers = say("Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.",
+                  last=cells - 1, naive=amount(naive.apart), counted=amount(counted.apart))  # fmt: skip
+    if not naive.correct:
+        why = say(
+            "Counted from cell 0, a sentence begins at a later position than it has alone, and this model tells "
+            "positions apart by their number, as one with learned positions does."
+        )
+        return say("Left padding needs position ids too"), together([why, numbers])
+    why = say(
+        "Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the "
+        "distance between tokens matters, as one with rotary or relative positions does."
+    )
+    return say("Left padding works with any position ids here"), together([why, numbers])
+
+
+def _without_and_with(without: Way, masked: Way) -> str:
+    return say("Largest difference without a padding mask: {without}; with one: {masked}.",
+               without=amount(without.apart), masked=amount(masked.apart))  # fmt: skip
 
 
 def _queries(ways: Sequence[Way]) -> tuple[str, str]:
@@ -192,13 +219,13 @@ def _queries(ways: Sequence[Way]) -> tuple[str, str]:
     keys = {(way.side, way.positions): way.apart for way in ways if way.mask == "keys"}
     both = {(way.side, way.positions): way.apart for way in ways if way.mask == "both"}
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
-    numbers = f"are at most {amount(most)} apart" if most else "hold the same numbers"
-    return "Masking queries too changes no sentence", (
+    why = say(
         "It also keeps padding from looking at anything. No real token looks at padding under either mask, so nothing "
-        "that padding looks at gets into a sentence. "
-        f"The table's last two columns {numbers}."
+        "that padding looks at gets into a sentence."
     )
-
-
-def _quoted(label: str) -> str:
-    return f"“{label}”"
+    numbers = (
+        say("The table's last two columns are at most {amount} apart.", amount=amount(most))
+        if most
+        else say("The table's last two columns hold the same numbers.")
+    )
+    return say("Masking queries too changes no sentence"), together([why, numbers])

@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from model.language import say
 from viz.hatch import data_uri
 from viz.pixels.pictures import GREYS, PIXELS, SIDE
 
@@ -40,9 +41,10 @@ def gallery(cards: Sequence[Card], columns: int = 10) -> Markup:
 
 def _figure(card: Card) -> Markup:
     verdict = "" if card.good is None else "yes" if card.good else "no"
-    return Markup(
-        '<figure class="{0}"><img src="{1}" alt="A written digit: {2}"><figcaption>{2}</figcaption></figure>'
-    ).format(verdict, data_uri(picture_png(card.levels, card.given)), card.caption)
+    alt = say("A written digit: {caption}", caption=card.caption)
+    return Markup('<figure class="{}"><img src="{}" alt="{}"><figcaption>{}</figcaption></figure>').format(
+        verdict, data_uri(picture_png(card.levels, card.given)), alt, card.caption
+    )
 
 
 def picture_png(levels: np.ndarray, given: int = 0, scale: int = 10) -> bytes:

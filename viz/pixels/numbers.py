@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from model.language import say
 from viz.heatmap import Picture, colour_bar, finished
 from viz.numbers import chance
 from viz.palette import NOW, STANDARD, sequential
@@ -17,10 +18,12 @@ def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, 
 
     what: the table's title, which names the pixel.
     """
-    lists = [("now", now, NOW), ("standard", standard, STANDARD)] if changed else [("expected", standard, STANDARD)]
+    both = [(say("now"), now, NOW), (say("standard"), standard, STANDARD)]
+    lists = both if changed else [(say("expected"), standard, STANDARD)]
     head = Markup().join(Markup('<th colspan="2">{}</th>').format(name) for name, _, _ in lists)
     swatch = Markup('<span class="swatch" style="background:{};border:1px solid #888"></span>')
-    names = [Markup("<b>{} ← true</b>").format(level) if level == true else str(level) for level in range(LEVELS)]
+    marked = Markup("<b>{}</b>").format(say("{level} ← true", level=true))
+    names = [marked if level == true else str(level) for level in range(LEVELS)]
     rows = Markup().join(
         Markup('<tr><td class="token">{}{}</td>{}</tr>').format(
             swatch.format(GREYS[level]),
@@ -34,7 +37,7 @@ def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, 
 
 def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Markup:
     """(what, now, standard) a row; the standard column only where something is changed."""
-    heads = ("now", "standard") if changed else ("",)
+    heads = (say("now"), say("standard")) if changed else ("",)
     title = Markup().join(Markup('<th class="number">{}</th>').format(head) for head in heads)
     body = Markup().join(
         Markup("<tr><td>{}</td>{}</tr>").format(
@@ -42,7 +45,8 @@ def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Marku
         )
         for what, *values in rows
     )
-    return Markup('<table class="numbers shares"><tr><th>measured</th>{}</tr>{}</table>').format(title, body)
+    table = Markup('<table class="numbers shares"><tr><th>{}</th>{}</tr>{}</table>')
+    return table.format(say("measured"), title, body)
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> Picture:
@@ -50,8 +54,9 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
 
     levels: of each pixel.
     """
-    shown = [("now", now), ("standard masks", standard)] if changed else [("", standard)]
+    shown = [(say("now"), now), (say("standard masks"), standard)] if changed else [("", standard)]
     most = max(float(values.max()) for _, values in shown)
+    hover = say("<b>r%{y} c%{x}</b>: level %{customdata}<br>loss %{z:.2f} nats")
     figure = go.Figure(layout={"height": 250, "margin": {"l": 8, "r": 8, "t": 28, "b": 8}})
     for place, (name, values) in enumerate(shown):
         axis = "" if place == 0 else "2"
@@ -64,11 +69,11 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
             zmax=most,
             colorscale=sequential(),
             showscale=place == 0,
-            colorbar=colour_bar("loss, nats"),
-            name=name or "standard",
+            colorbar=colour_bar(say("loss, nats")),
+            name=name or say("standard"),
             xgap=1,
             ygap=1,
-            hovertemplate="<b>r%{y} c%{x}</b>: level %{customdata}<br>loss %{z:.2f} nats<extra></extra>",
+            hovertemplate=hover + "<extra></extra>",
         )
         span = [0, 1] if not changed else [[0, 0.48], [0.52, 1]][place]
         bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
@@ -88,12 +93,15 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
 
 def class_table(chances: np.ndarray, told: int) -> Markup:
     """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
-    names = [Markup("<b>{} ← told</b>").format(one) if one == told else str(one) for one in range(len(chances))]
+    marked = Markup("<b>{}</b>").format(say("{digit} ← told", digit=told))
+    names = [marked if one == told else str(one) for one in range(len(chances))]
     rows = Markup().join(
         Markup('<tr><td class="token">{}</td>{}</tr>').format(name, _bar(float(share), STANDARD))
         for name, share in zip(names, chances, strict=True)
     )
-    head = Markup('<tr><th>class</th><th colspan="2">likely, given what is drawn</th></tr>')
+    head = Markup('<tr><th>{}</th><th colspan="2">{}</th></tr>').format(
+        say("class"), say("likely, given what is drawn")
+    )
     return Markup('<table class="numbers classes">{}{}</table>').format(head, rows)
 
 

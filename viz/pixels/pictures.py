@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from model.language import say, say_count, together
+from viz.components.words import words
 from viz.hatch import ink
 from viz.heatmap import colour_range
 from viz.numbers import percent
 from viz.packet import packed
-from viz.palette import MASK_COLOURS, table
+from viz.palette import MASK_COLOURS, ink_on, rgb, table
 
 SIDE, LEVELS = 8, 8
 PIXELS = SIDE * SIDE
@@ -26,7 +28,7 @@ COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(table(256)
 class PixelView:
     """What one query looks at on a picture, in every head.
 
-    levels: uint8 [64], of which all are shown. class_name: what the class token says, "class 3".
+    levels: uint8 [64], of which all are shown. class_name: what the class token says.
     weights: float32 [L,H,65], 0 to 1, blocked cells 0. blocked: bool [65], True = the causal mask blocks the cell.
     pixel: the one picked, 0 to 63. query: the cell that looks, 0 to 64.
     """
@@ -39,8 +41,13 @@ class PixelView:
     query: int
 
 
+def class_name(digit: int) -> str:
+    """What a class token says: "class 3"."""
+    return say("class {digit}", digit=digit)
+
+
 def name_of(cell: int, class_name: str) -> str:
-    """A cell's name: "class 3", or its row and column from 0, "r2 c5"."""
+    """A cell's name: the class token's, or its row and column from 0, "r2 c5"."""
     return class_name if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
 
 
@@ -50,18 +57,21 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
     heard: whether somebody hears which pixel is picked; else it is there to be looked at.
     """
     weights = view.weights[layer, head]
-    whole = ", ".join(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
-    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
-    looks = f"{looker} (framed) looks" if looker == picked else f"{looker} (dashed) looks, and writes {picked} (framed)"
+    looker = name_of(view.query, view.class_name)
+    alt = [
+        say("The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} looks from {looker}: "
+            "most at {cells}.", name=view.class_name, layer=layer, head=head, looker=looker,
+            cells=_strongest_said(view, weights)),
+        say_count("{count} cell is blocked by causal.", "{count} cells are blocked by causal.",
+                  int(view.blocked.sum())),
+        say("Arrow keys move, Enter picks a pixel.") if heard else say("Arrow keys move."),
+    ]  # fmt: skip
     about = {
         "mode": "pick" if heard else "look",
         "chosen": view.pixel,
         "names": [_about(view, weights, pixel) for pixel in range(PIXELS)],
-        "hint": f"{looks}. Class token: {percent(float(weights[0]))} of the attention. "
-        + ("Click a pixel, or arrow keys and Enter." if heard else "Point at a pixel, or use the arrow keys."),
-        "alt": f"The picture of {view.class_name}, 8 by 8 pixels, and where layer {layer}, head {head} looks from "
-        f"{looker}: most at {whole}. {int(view.blocked.sum())} cells are blocked by causal. "
-        "Arrow keys move" + (", Enter picks a pixel." if heard else "."),
+        "hint": together(_hint(view, float(weights[0]), heard=heard)),
+        "alt": together(alt),
     }
     return packed(_header(view, [weights], zmax) | about)
 
@@ -71,23 +81,28 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     layers, heads = view.weights.shape[:2]
     shown = [(one, other) for one in range(layers) for other in range(heads)]
     names = [
-        f"Layer {one}, head {other}: most at "
-        + ", ".join(
-            f"{name_of(cell, view.class_name)} {percent(view.weights[one, other, cell])}"
-            for cell in strongest(view.weights[one, other])
-        )
+        say("Layer {layer}, head {head}: most at {cells}", layer=one, head=other,
+            cells=_strongest_said(view, view.weights[one, other]))
         for one, other in shown
-    ]
+    ]  # fmt: skip
     about = {
         "mode": "heads",
         "rows": layers,
         "columns": heads,
         "chosen": layer * heads + head,
         "names": names,
-        "hint": "Every head, in the colours of the large one; the strip on top is the class token. "
-        "Click one to see it large.",
-        "alt": f"Where each of {layers} times {heads} heads looks from {name_of(view.query, view.class_name)}. "
-        f"{names[layer * heads + head]}. Arrow keys move, Enter chooses a head.",
+        "hint": say(
+            "Every head, in the colours of the large one; the strip on top is the class token. "
+            "Click one to see it large."
+        ),
+        "alt": say(
+            "Where each of {layers} times {heads} heads looks from {looker}. {chosen}. Arrow keys move, Enter chooses "
+            "a head.",
+            layers=layers,
+            heads=heads,
+            looker=name_of(view.query, view.class_name),
+            chosen=names[layer * heads + head],
+        ),
     }
     return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
 
@@ -113,10 +128,16 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
         "given": given,
         "epoch": epoch,
         "number": number,
+        "words": words("pixels"),
         "names": [],
-        "hint": "Drag to draw with the chosen grey; a click on a pixel that has it takes it away. "
-        "Keys: arrows, 0 to 7, Enter. The model writes what is hatched.",
-        "alt": f"A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.",
+        "hint": say(
+            "Drag to draw with the chosen grey; a click on a pixel that has it takes it away. "
+            "Keys: arrows, 0 to 7, Enter. The model writes what is hatched."
+        ),
+        "alt": say(
+            "A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.",
+            given=given,
+        ),
     }
     return packed(about)
 
@@ -147,9 +168,9 @@ def scale_html(zmax: float) -> str:
     )
     causal = f'<span class="swatch" style="background:{MASK_COLOURS["causal"]}"></span>'
     parts = (
-        f'weight 0 <span style="{bar}"></span> {zmax:.2f}',
-        "■ ink, larger = darker",
-        f"{causal}hatched: blocked by causal",
+        say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}',
+        say("■ ink, larger = darker"),
+        causal + say("hatched: blocked by causal"),
     )
     spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
     return f'<p class="key">{spans}</p>'
@@ -170,21 +191,42 @@ def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict
         "given": PIXELS,
         "epoch": 0,
         "number": 0,
+        "words": words("pixels"),
     }
 
 
 def _picture(weights: np.ndarray, blocked: np.ndarray, zmax: float) -> dict[str, Any]:
     colours = colours_of(weights, zmax)
-    red, green, blue = (int(colours[0][place : place + 2], 16) for place in (1, 3, 5))
-    bright = 0.299 * red + 0.587 * green + 0.114 * blue > 140
     return {
         "colours": [None if shut else colour for colour, shut in zip(colours, blocked, strict=True)],
-        "classInk": "#111111" if bright else "#ffffff",
+        "classInk": ink_on(*rgb(colours[0])),
     }
 
 
 def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
     cell = pixel + 1
-    what = "blocked by causal" if view.blocked[cell] else f"weight {weights[cell]:.4f}"
-    looker, looked = name_of(view.query, view.class_name), name_of(cell, view.class_name)
-    return f"{looker} looks at {looked} (level {view.levels[pixel]}): {what}"
+    about = {
+        "looker": name_of(view.query, view.class_name),
+        "looked": name_of(cell, view.class_name),
+        "level": view.levels[pixel],
+    }
+    if view.blocked[cell]:
+        return say("{looker} looks at {looked} (level {level}): blocked by causal", **about)
+    return say("{looker} looks at {looked} (level {level}): weight {weight:.4f}", **about, weight=weights[cell])
+
+
+def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
+    """Sentences. on_class: the class token's share of the attention."""
+    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
+    return [
+        say("{looker} (framed) looks.", looker=looker)
+        if looker == picked
+        else say("{looker} (dashed) looks, and writes {picked} (framed).", looker=looker, picked=picked),
+        say("Class token: {share} of the attention.", share=percent(on_class)),
+        say("Click a pixel, or arrow keys and Enter.") if heard else say("Point at a pixel, or use the arrow keys."),
+    ]
+
+
+def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
+    cells = (f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
+    return say(", ").join(cells)

@@ -11,12 +11,13 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from model.language import say
 from viz.heatmap import Picture, finished
 from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
 WITH, WITHOUT = STANDARD, NOW
-BELOW = {"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0}  # a legend where plotly's buttons do not cover it
+BELOW = {"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0}  # a legend where plotly's buttons do not cover it
 ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 MARGIN = {"l": 8, "r": 24, "t": 8, "b": 8}
 
@@ -45,23 +46,23 @@ def _curves(lines: Sequence[Line], unit: str, height: int, steps: int | None) ->
             x=np.asarray(line.x, np.float32),
             y=np.asarray(line.y, np.float32),
             name=line.name,
-            mode="lines",
+            mode="lines" if np.isfinite(line.y).sum() > 1 else "markers",  # one point is no line
             opacity=0.45 if line.faint else 1,
             line={"color": colour(line.trained), "width": 1.8, "dash": "dot" if line.dotted else "solid"},
             hovertemplate="%{y:.3f} " + unit,
         )
-    figure.update_xaxes(title={"text": "training step"}, rangemode="tozero")
+    figure.update_xaxes(title={"text": say("training step")}, rangemode="tozero")
     if steps:
         figure.update_xaxes(range=[0, steps])
-    figure.update_yaxes(title={"text": f"loss, {unit}"}, rangemode="tozero")
+    figure.update_yaxes(title={"text": say("loss, {unit}", unit=unit)}, rangemode="tozero")
     figure.update_layout(legend=BELOW, showlegend=True)
     return figure
 
 
 def token_losses(lines: Sequence[Line], pieces: Sequence[str]) -> Picture:
     """The loss of every token under each combination; pieces [T], a label for each."""
-    figure = _curves(lines, "nats", 300, None)
-    figure.update_xaxes(title=None, **token_axis(pieces))
+    figure = _curves(lines, say("nats"), 300, None)
+    figure.update_xaxes(title=None, **token_axis(pieces, 24))  # half the page wide
     figure.update_layout(legend=ABOVE)
     return finished(figure)
 
@@ -77,21 +78,21 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
             y=values.astype(np.float32),
             customdata=names,
             marker={"color": [WITHOUT if number < place else "#8a919c" for number in range(len(values))]},
-            hovertemplate="%{customdata}<br>largest change %{y:.3g}<extra></extra>",
+            hovertemplate="%{customdata}<br>" + say("largest change") + " %{y:.3g}<extra></extra>",
             row=row,
             col=1,
         )
         figure.add_vline(x=place, line={"dash": "dot", "width": 1.5, "color": "#8a919c"}, row=row, col=1)
     figure.update_yaxes(range=[0, most * 1.06])
-    figure.update_xaxes(token_axis(pieces), row=len(moved), col=1)
+    figure.update_xaxes(token_axis(pieces, 48), row=len(moved), col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13})
     figure.update_layout(height=330, margin=MARGIN | {"t": 28}, showlegend=False, bargap=0.15)
     return finished(figure)
 
 
-def token_axis(pieces: Sequence[str]) -> dict:
-    """Numeric places with tokens for labels, so that a repeated token stands in each of its places."""
-    every = math.ceil(len(pieces) / 48)
+def token_axis(pieces: Sequence[str], most: int) -> dict:
+    """Numeric places with tokens for labels, so that a repeated token stands in each of its places. most: labels."""
+    every = math.ceil(len(pieces) / most)
     return {
         "tickmode": "array",
         "tickvals": list(range(0, len(pieces), every)),

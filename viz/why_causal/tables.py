@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from model.language import N_, say
 from viz.numbers import percent
 from viz.why_causal.charts import colour
 
@@ -25,6 +26,14 @@ table.copies th { font-weight: 500; opacity: .75; padding: 0 .3rem; text-align: 
 table.copies td { padding: .22rem .45rem; border-radius: 3px; text-align: right; }
 table.copies td.chosen { outline: 2px solid currentColor; }
 </style>""")
+
+
+HOW = {  # of a combination, by whether it was trained and is run with the mask
+    (True, True): N_("trained <b>with</b> the mask, run <b>with</b>"),
+    (True, False): N_("trained <b>with</b> the mask, run <b>without</b>"),
+    (False, True): N_("trained <b>without</b> the mask, run <b>with</b>"),
+    (False, False): N_("trained <b>without</b> the mask, run <b>without</b>"),
+}
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,9 @@ def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool)
         )
         for layer, row in enumerate(scores)
     )
-    note = Markup("<caption>blocked: exactly 0 in every head</caption>") if blocked else ""
-    return Markup('{}<table class="copies">{}<tr><th scope="col">layer</th>{}</tr>{}</table>').format(
-        STYLE, note, heads, rows
+    note = Markup("<caption>{}</caption>").format(say("blocked: exactly 0 in every head")) if blocked else ""
+    return Markup('{}<table class="copies">{}<tr><th scope="col">{}</th>{}</tr>{}</table>').format(
+        STYLE, note, say("layer"), heads, rows
     )
 
 
@@ -68,7 +77,7 @@ def nats(loss: float) -> str:
     """15.402 -> "15.40"; 0.0312 -> "0.031"; 0.0004 and less -> "under 0.001"."""
     if loss >= 0.1:
         return f"{loss:.2f}"
-    return f"{loss:.3f}" if loss >= 0.001 else "under 0.001"
+    return f"{loss:.3f}" if loss >= 0.001 else say("under 0.001")
 
 
 def _copy(score: float, chosen: bool) -> Markup:
@@ -79,22 +88,24 @@ def _copy(score: float, chosen: bool) -> Markup:
 
 
 def _card(card: Card) -> Markup:
+    numbers = (
+        Markup(say("<b>{loss}</b> nats a token")).format(loss=nats(card.loss)),
+        Markup(say("<b>{share}</b> guessed right")).format(share=percent(card.accuracy)),
+        Markup(say("<b>{different}</b> different tokens of the {tokens} it writes")).format(
+            different=card.different, tokens=card.tokens
+        ),
+    )
     return Markup(
-        '<div class="one" style="border-left-color:{}">'
-        '<p class="what">trained <b>{}</b> the mask, run <b>{}</b></p>'
-        '<div class="numbers"><span class="number"><b>{}</b> nats a token</span>'
-        '<span class="number"><b>{}</b> guessed right</span>'
-        '<span class="number"><b>{}</b> different tokens of the {} it writes</span></div>'
-        '<p class="written"><span class="given">{}</span>{}</p></div>'
+        '<div class="one" style="border-left-color:{}"><p class="what">{}</p><div class="numbers">{}</div>'
+        '<p class="written" translate="no"><span class="given">{}</span>{}</p></div>'
     ).format(
-        colour(card.trained), _word(card.trained), _word(card.run), nats(card.loss), percent(card.accuracy),
-        card.different, card.tokens, _shown(card.given), _shown(card.written),
-    )  # fmt: skip
+        colour(card.trained),
+        Markup(say(HOW[card.trained, card.run])),
+        Markup().join(Markup('<span class="number">{}</span>').format(one) for one in numbers),
+        _shown(card.given),
+        _shown(card.written),
+    )
 
 
 def _shown(text: str) -> str:
     return text.replace("\n", "⏎")
-
-
-def _word(causal: bool) -> str:
-    return "with" if causal else "without"

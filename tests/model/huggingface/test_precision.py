@@ -11,11 +11,12 @@ import torch
 from transformers import PreTrainedModel
 
 from model.huggingface import adapter, checkpoint_files, precision
+from model.language import spoken
 from model.masks import MaskSpec
 from model.settings import Settings
 from tests.model.huggingface import families
 from tests.near import largest_difference
-from ui.explain import model_found
+from ui.model_found import model_found
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball"]
 ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits
@@ -70,17 +71,22 @@ def test_a_lifted_mask_shows_in_bfloat16_too(tmp_path: Path) -> None:
     assert float(model.run(batch).weights(1, 2).triu(1).sum()) == 0
 
 
-@pytest.mark.parametrize(("kept", "words", "times"), [
-    (True, "held and computed in bfloat16, shown in float32", 1),
-    (False, "stored in bfloat16 and computed in float32, twice the memory", 2),
+@pytest.mark.parametrize(("kept", "words", "in_chinese", "times"), [
+    (True, "held and computed in bfloat16, shown in float32", "以 bfloat16 存放和计算，以 float32 显示", 1),
+    (False, "stored in bfloat16 and computed in float32, twice the memory",
+     "以 bfloat16 存储、以 float32 计算，占用两倍内存", 2),
 ])  # fmt: skip
 def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
-    kept: bool, words: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: bool, words: str, in_chinese: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precision, "computes_bfloat16", lambda: kept)
     saved("llama", tmp_path)
     size = (tmp_path / "model.safetensors").stat().st_size
-    assert words in model_found(adapter.load(str(tmp_path), settings=Settings()))
+    model = adapter.load(str(tmp_path), settings=Settings())
+    assert words in model_found(model)
+    with spoken("zh"):
+        assert model.describe().precision == in_chinese
+    assert model.describe().precision == words
     counted: list[float] = []
     monkeypatch.setattr(checkpoint_files, "check_loaded_size", lambda _, bytes_, __: counted.append(bytes_))
     checkpoint_files.check_limits("x", tmp_path, Settings())

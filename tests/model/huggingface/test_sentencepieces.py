@@ -185,9 +185,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a page": (lambda folder: (folder / "target.spm").write_text("<html>"), r"target\.spm is no sentencepiece file"),
     "no target": (
         lambda folder: (folder / "target.spm").unlink(),
-        r"has no target\.spm, and Marian's tokenizer is source\.spm, target\.spm, vocab\.json together\. Fetch",
+        r"lacks target\.spm, and Marian's tokenizer is source\.spm, target\.spm, vocab\.json together\. Fetch",
     ),
-    "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), r"has no vocab\.json, and Marian's tokenizer"),
+    "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), r"lacks vocab\.json, and Marian's tokenizer"),
     "vocabulary damaged": (lambda folder: (folder / "vocab.json").write_text("{"), r"vocab\.json cannot be read"),
     "no unknown": (vocabulary(**{"<unk>": None}), r"vocab\.json has no <unk>"),
     "ids of another kind": (vocabulary(the="7"), r"vocab\.json gives 'the' the id '7'"),
@@ -236,7 +236,7 @@ def test_a_marian_repository_is_downloaded_once_with_all_that_it_needs(
 
 def test_a_repository_with_half_of_marians_files_is_refused_before_anything_is_downloaded(fake: ListingHub) -> None:
     fake.repos = {REPO: {name: content for name, content in fake.repos[REPO].items() if name != "target.spm"}}
-    with pytest.raises(CheckpointError, match=rf"{REPO} has no target\.spm"):
+    with pytest.raises(CheckpointError, match=rf"{REPO} lacks target\.spm"):
         catalog.load(REPO, settings=SETTINGS)
     assert not any("safetensors" in request for request in fake.requests)
 

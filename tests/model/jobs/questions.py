@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from model.base import Model
+from model.language import say
 from model.trace import Trace
 
 
@@ -96,3 +97,12 @@ def circumstances(report: Callable[[int], None]) -> tuple[int, str]:
 def refuse_later(report: Callable[[int], None], number: int) -> None:
     report(number)
     raise ValueError(f"expected something else, got {number}")
+
+
+def refuse_said() -> None:
+    """In whatever language it is asked in."""
+    raise ValueError(say("expected a text, got none"))
+
+
+def refuse_said_later(report: Callable[[int], None]) -> None:
+    refuse_said()

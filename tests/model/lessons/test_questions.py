@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from model.base import Model
-from model.lessons.questions import KINDS, Answer, Asked, answer
+from model.lessons.questions import HABITS, KINDS, Answer, Asked, answer
 from model.masks import MaskSpec
 
 ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
@@ -30,27 +30,27 @@ def ask(
 
 
 def right(found: Answer) -> list[object]:
-    """What is said of the right choices: a name, or what stands in its one place."""
+    """What is said of the right choices: a sentence, or what stands in its one place."""
     choices = [found.choices[place] for place in sorted(found.right)]
-    return [next(iter(choice.values.values()), choice.name) for choice in choices]
+    return [next(iter(choice.values.values()), choice.sentence) for choice in choices]
 
 
 @pytest.mark.parametrize(
-    ("text", "masks", "move"), [(ONCE, FREE, "loss_rises"), (CAT, FREE, "loss_falls"), (ONCE, None, "loss_stays")]
+    ("text", "masks", "move"), [(ONCE, FREE, "rises"), (CAT, FREE, "falls"), (ONCE, None, "stays")]
 )
 def test_the_loss_falls_rises_and_stays(story: Model, text: str, masks: MaskSpec | None, move: str) -> None:
     found = ask(story, "loss", text, masks)
-    assert right(found) == [move]
+    assert right(found) == [f"It {move}."]
     before, after = found.why.values["before"], found.why.values["after"]
-    assert {"loss_rises": after > before + 0.05, "loss_falls": after < before - 0.05}.get(move, after == before)
-    assert found.why.name == f"{move}_why"
+    assert {"rises": after > before + 0.05, "falls": after < before - 0.05}.get(move, after == before)
+    assert found.why.sentence.startswith(f"The mean loss {move}")
 
 
 def test_the_model_with_the_lower_loss(story: Model) -> None:
     """The story model without its mask, beside itself: it reads one text better, the other worse."""
     names = [ask(story, "lower", text, FREE).right for text in (CAT, ONCE)]
     assert names == [frozenset([0]), frozenset([1])]
-    assert right(ask(story, "lower", ONCE)) == ["lower_neither"]
+    assert right(ask(story, "lower", ONCE)) == ["Neither, they are alike."]
 
 
 @pytest.mark.parametrize(("head", "query", "position"), [((0, 3), 4, 3), ((4, 0), 12, 4), ((5, 2), 12, 0)])
@@ -88,7 +88,7 @@ def test_a_row_changes_only_where_a_lifted_mask_reaches_it(
 ) -> None:
     query = 4 if pad == "right" else 8
     found = ask(story, "row", TWO, masks, query=query, pad=pad, head=(0, 3))
-    assert right(found) == ["row_changes" if changes else "row_stays"]
+    assert right(found) == ["Some of them change." if changes else "None of them changes."]
     assert (found.why.values["most"] > 1e-5) == changes
 
 
@@ -96,7 +96,7 @@ def test_a_row_changes_only_where_a_lifted_mask_reaches_it(
     ("head", "habit"), [((5, 2), "first"), ((0, 3), "previous"), ((4, 1), "itself"), ((4, 0), "induction")]
 )
 def test_the_habit_is_the_largest_of_the_measured_shares(story: Model, head: tuple[int, int], habit: str) -> None:
-    assert right(ask(story, "habit", PETER, head=head)) == [f"habit_{habit}"]
+    assert right(ask(story, "habit", PETER, head=head)) == [HABITS[habit][0]]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ python -m pytest tests/model/lessons/test_reading.py
 """
 
 import pytest
+import yaml
 
+from model.language import LANGUAGES
 from model.lessons.reading import MOST_BYTES, read
-from model.lessons.shelf import FOLDER, LANGUAGES, shelf
+from model.lessons.shelf import FOLDER, shelf
 from model.masks import MaskSpec
 
 LESSON = """---
@@ -88,10 +90,17 @@ def test_a_mistake_is_said_with_its_line_and_with_what_was_expected(
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"---\n---\n", b"---\n" + b"[" * 15_000 + b"\n---\n## A\n"])
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"---\n---\n", b"---\n" + b"[" * 7_900 + b"\n---\n## A\n"])
 def test_what_is_no_lesson_is_refused_with_a_line(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"^line [12]: "):
         read(data)
+
+
+def test_what_is_nested_deep_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parser would take seconds for each of thirty blocks, and other readers' pages wait for it."""
+    monkeypatch.setattr(yaml, "compose", None)
+    with pytest.raises(ValueError, match="line 4: expected at most 8 lists in each other, got 'more'"):
+        read("---\ntitle: a\nminutes: {a: [{b: [\n{c: [{d: [{\n---\n## A\n")
 
 
 def test_a_lesson_of_more_than_a_megabyte_is_not_looked_at() -> None:

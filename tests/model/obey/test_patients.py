@@ -60,5 +60,5 @@ def test_all_of_the_clinics_bugs_are_patients() -> None:
 
 
 def test_each_says_what_it_is() -> None:
-    assert all(patient.words and patient.title for patient in ALL.values())
-    assert len({patient.title for patient in ALL.values()}) == len(ALL)
+    assert all(patient.said and patient.title for patient in ALL.values())
+    assert len({patient.name for patient in ALL.values()}) == len(ALL)

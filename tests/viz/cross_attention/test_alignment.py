@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from model.cross_attention.answers import read_iso
+from viz.cross_attention import breaks
 from viz.cross_attention.alignment import (
     FAINTEST,
     LINES_A_STEP,
@@ -19,7 +20,8 @@ from viz.cross_attention.alignment import (
     alignment_figure,
     written_strip,
 )
-from viz.cross_attention.words import Answer, Breaks, breaks_table, breaks_words, judgement, step_words, verdict
+from viz.cross_attention.breaks import Shares
+from viz.cross_attention.words import Answer, judgement, step_words, verdict
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
@@ -177,15 +179,17 @@ class TestWords:
         lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
         assert lifted.endswith("Without the padding mask, writing by itself, it writes &lt;2020, "
                                "which is wrong, and no day of the calendar.")  # fmt: skip
-        assert self.answer(lifted="without both", now="2021-03-03").endswith("it writes the same.")
+        assert self.answer(lifted="without both masks", now="2021-03-03").endswith("it writes the same.")
 
     def test_beside_lifted_masks_it_says_which_masks_its_probabilities_are_under(self) -> None:
-        assert self.answer(lifted="without both").startswith("Under the standard masks the model writes 2021-03-03")
+        assert self.answer(lifted="without both masks").startswith(
+            "Under the standard masks the model writes 2021-03-03"
+        )
 
     def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
-        said = self.answer(lifted="without both", now="2020-03-03", now_day=date(2020, 3, 3))
+        said = self.answer(lifted="without both masks", now="2020-03-03", now_day=date(2020, 3, 3))
         assert said.endswith("it writes 2020-03-03, which is wrong.")
-        assert judgement((date(2021, 3, 3),), "2020-03-03", date(2020, 3, 3)) == "wrong"
+        assert judgement((date(2021, 3, 3),), "2020-03-03", date(2020, 3, 3)) == "which is wrong"
 
     def test_a_step(self) -> None:
         said = re.sub("<.*?>", "", step_words(alignment()))
@@ -198,10 +202,10 @@ class TestWords:
 
     def test_the_table_of_what_breaks_frames_the_masks_on_screen(self) -> None:
         rows = [
-            Breaks("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
-            Breaks("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
+            Shares("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
+            Shares("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
         ]
-        table = breaks_table(rows, "without both", 80)
+        table = breaks.table(rows, "without both", 80)
         assert "80 held-out dates" in table
         framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
         assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
@@ -210,10 +214,10 @@ class TestWords:
 
     def test_the_words_on_what_breaks_are_the_tables_numbers(self) -> None:
         rows = [
-            Breaks("m", "w", "right", exact, characters, 0.5)
+            Shares("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
-        assert re.findall(r"[\d.]+ %", breaks_words(*rows)) == [
+        assert re.findall(r"[\d.]+ %", breaks.words(*rows)) == [
             "30.0 %",
             "100 %",
             "60.0 %",
@@ -223,6 +227,6 @@ class TestWords:
         ]
 
     def test_two_shares_that_are_written_alike_are_no_change(self) -> None:
-        rows = [Breaks("m", "w", "right", 0.41, 0.9, 0.5)] * 3
-        assert breaks_words(*rows).count("as with the standard masks") == 3
-        assert "instead of" not in breaks_words(*rows)
+        rows = [Shares("m", "w", "right", 0.41, 0.9, 0.5)] * 3
+        assert breaks.words(*rows).count("as with the standard masks") == 3
+        assert "instead of" not in breaks.words(*rows)

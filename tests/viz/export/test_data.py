@@ -110,7 +110,7 @@ def renamed(**about: object) -> bytes:
         (renamed(model="x" * 301), "model"),
         (renamed(format=2), "format"),
         (renamed(text_sha256="no hash"), "text_sha256"),
-        (renamed(), "no heads and no layers and no scores"),
+        (renamed(), "no heads, layers or scores"),
         (changed(weights=np.zeros((3, 7, 5), np.float32)), "expected weights \\[N, 7, 7\\]"),
         (changed(weights=np.full((3, 7, 7), 1.5, np.float32)), "from 0 to 1"),
         (changed(weights=np.full((3, 7, 7), np.nan, np.float32)), "from 0 to 1"),

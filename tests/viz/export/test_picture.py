@@ -15,9 +15,11 @@ import pytest
 from PIL import Image
 from pypdf import PdfReader
 
+from model.heads.parts import Carried
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
 from viz.export.bars import bars_picture
+from viz.export.carried import carried_picture
 from viz.export.every import every_picture
 from viz.export.fonts import drawable
 from viz.export.lines import lines_picture
@@ -29,6 +31,13 @@ from viz.heads.colours import Colours
 from viz.view import HeadView, cropped
 
 PAPER = Paper("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; lifted: padding.")
+CARRIED = Carried(
+    weights=np.array([0.5, 0.25, 0.25, 0, 0, 0, 0]),
+    value_norms=np.array([1, 4, 12, 1, 1, 1, 1]),
+    moved=np.array([0.5, 1, 3, 0, 0, 0, 0]),
+    added=np.array([3, 1, 0, 0, 0, 0, 0]),
+    output=3.0,
+)
 LABELS = ["<b>", "$x$", "·the", "⏎", "&amp;", "⟨E4⟩", '"quoted"']
 
 
@@ -61,6 +70,7 @@ def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[
         "arcs": (lines_picture, ([view, standard], ["L3 H1", "L3 H0"]), [*view.queries, *view.keys, "L3 H1", "L3 H0"]),
         "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the token that looks"]),
         "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
+        "carried": (carried_picture, (cropped(view, (4, 5), (0, 7)), CARRIED), [*view.keys, "weight × |v|", "adds"]),
     }
 
 
@@ -151,6 +161,15 @@ def test_the_colours_are_those_that_the_reader_chose() -> None:
     assert first_cell(Colours(range="one")) == pytest.approx([33, 145, 140], abs=2)  # viridis at √0.25
     assert first_cell(Colours(range="one", brightness="linear")) == pytest.approx([59, 82, 139], abs=3)
     assert first_cell(Colours("inferno", "largest")) == pytest.approx([252, 255, 164], abs=2)
+
+
+def test_what_is_carried_is_in_shares_of_all_keys() -> None:
+    part = cropped(labelled(causal=causal(7)), (4, 5), (1, 4))  # without the first key
+    (panel, *_) = carried_picture(PAPER, part, CARRIED).figure.axes
+    heights = [bar.get_height() for bar in panel.patches]
+    assert heights == pytest.approx([0.25, 0.25, 0, 1 / 4.5, 3 / 4.5, 0, 0.25, 0, 0])
+    (panel, *_) = carried_picture(PAPER, part, replace(CARRIED, added=None)).figure.axes
+    assert len(panel.patches) == 6
 
 
 def test_a_row_with_nothing_to_attend_to_says_so() -> None:

@@ -141,7 +141,7 @@ def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
     assert table.iloc[0, 1] == "causal"
     assert table.iloc[0, 0] == "padding"
     every = view_of((3, 3), causal=causal(3), padding=padded(3, 2, "right"), sliding=causal(3))
-    assert numbers_table(every).iloc[0, 2] == "causal and padding and sliding"
+    assert numbers_table(every).iloc[0, 2] == "causal, padding and sliding"
     assert list(table.columns) == [f"{place}: k{place}" for place in range(5)]
 
 

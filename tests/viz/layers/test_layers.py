@@ -12,7 +12,7 @@ import pytest
 
 from model.heads.logit_lens import LogitLens
 from viz.layers import words
-from viz.layers.lens import candidates_table, lens_table, ordinal
+from viz.layers.lens import candidates_table, key, lens_table, ordinal
 from viz.layers.token import TokenView, token_figure
 
 LABELS = {3: "cat", 5: "<b>", 7: "dog"}
@@ -32,7 +32,7 @@ def plain(html: str) -> str:
 class TestLens:
     def test_each_cell_has_the_likeliest_and_says_the_rest(self) -> None:
         table = lens_table(LENS, PIECES, 4)
-        cells = re.findall(r'<td class="(s\d+[^"]*)" title="([^"]*)">([^<]*)</td>', table)
+        cells = re.findall(r'<td class="(s\d+[^"]*)" title="([^"]*)" translate="no">([^<]*)</td>', table)
         assert [content for *_, content in cells] == ["cat", "&lt;b&gt;", "dog", "dog", "cat", "cat"]
         assert cells[1][1] == "L0: &lt;b&gt; 25.0 %, cat 20.0 %. “dog”, which follows: 20.0 %, 3rd"
         assert cells[0][1].endswith("1.0 %, 22nd")
@@ -151,3 +151,9 @@ class TestToken:
         )
         near = replace(VIEW, values=VALUES + np.float32(0.01))
         assert words.token_sentence(VIEW, "mean", 1, "q", near).endswith("no value here differs by 0.05 or more.")
+
+
+def test_how_to_read_the_table_is_html_below_it() -> None:
+    page = lens_table(LENS, PIECES, 4) + key(compared=True)
+    assert '<p class="key">' in page
+    assert page.count('<span class="lens-mark') == 2

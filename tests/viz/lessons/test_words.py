@@ -4,32 +4,32 @@ python -m pytest tests/viz/lessons/test_words.py
 """
 
 import re
-from string import Formatter
 
 import pytest
 
+from model.language import LANGUAGES, N_, spoken
 from model.lessons.lesson import Lesson
 from model.lessons.questions import KINDS
 from model.lessons.said import Said
-from model.lessons.shelf import FOLDER, LANGUAGES, shelf
-from model.lessons.words import words
-from viz.lessons import words as spoken
+from model.lessons.shelf import FOLDER, shelf
+from model.lessons.words import glossary
+from ui.lessons.first import ASKS as FIRST
+from ui.lessons.screen import ASKS
 from viz.lessons.glossary import PICTURES
 from viz.lessons.prose import prose
+from viz.lessons.words import plain
 from viz.numbers import one_in
 
 
-def places(sentence: str) -> set[tuple[str | None, str | None]]:
-    return {(name, form) for _, name, form, _ in Formatter().parse(sentence) if name}
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_has_the_same_sentences_with_the_same_places_and_the_same_words(language: str) -> None:
-    first, other = words(LANGUAGES[0]), words(language)
-    assert list(other.sentences) == list(first.sentences)
-    assert {name for name in first.sentences if places(first.sentences[name]) != places(other.sentences[name])} == set()
-    assert list(other.glossary) == list(first.glossary) == list(PICTURES)
-    assert {f"ask_{kind}" for kind in KINDS} <= set(other.sentences)
+def test_every_language_has_the_same_words_each_with_its_picture(language: str) -> None:
+    with spoken(language):
+        assert list(glossary()) == list(PICTURES)
+
+
+def test_every_kind_of_question_is_asked_in_words() -> None:
+    assert set(ASKS) == set(KINDS)
+    assert set(FIRST) <= set(KINDS)
 
 
 def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
@@ -45,20 +45,23 @@ def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
 def test_every_word_that_a_lesson_links_is_in_the_glossary(language: str) -> None:
     linked = [word for path in FOLDER.glob("*.md") for word in re.findall(r"\(word:(.*?)\)", path.read_text("utf-8"))]
     assert len(set(linked)) > 5
-    assert set(linked) <= set(words(language).glossary)
+    with spoken(language):
+        assert set(linked) <= set(glossary())
 
 
 def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside() -> None:
-    why = Said(
-        "looks_why", {"query": Said("token", {"position": 4, "token": "cat"}), "key": Said("mask_none"), "share": 0.25}
-    )
+    cat = Said(N_("“{token}” at {position}"), {"position": 4, "token": "cat {x}"})
+    sentence = N_("Of all that {query} may look at, it gives the most to {key}: {share:chance} of its attention.")
+    why = Said(sentence, {"query": cat, "key": Said(N_("no mask")), "share": 0.25})
     assert (
-        spoken.plain("en", why)
-        == "Of all that “cat” at 4 may look at, it gives the most to no mask: 25.0 % of its attention."
+        plain(why) == "Of all that “cat {x}” at 4 may look at, it gives the most to no mask: 25.0 % of its attention."
     )
-    masks = Said("list", {"parts": (Said("mask_causal"), Said("mask_sliding", {"size": 3}))})
-    assert spoken.plain("zh", masks) == "因果掩码 + 宽 3 的滑动窗口"
-    assert spoken.plain("en", Said("model_a/{b}")) == "a/{b}"
+    masks = Said("{masks}", {"masks": (Said(N_("causal mask")), Said(N_("window of {size}"), {"size": 3}))})
+    assert plain(masks) == "causal mask + window of 3"
+    with spoken("zh"):
+        assert plain(why) == "在能看到的词元中，“cat {x}”（位置 4）给没有掩码的注意力最多，占 25.0 %。"
+        assert plain(masks) == "因果掩码 + 宽 3 的滑动窗口"
+    assert plain(Said("{name}", {"name": "a/{b}"})) == "a/{b}"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +82,7 @@ def test_a_loss_as_odds(nats: float, said: str) -> None:
 
 
 def test_prose_is_never_markup_of_its_writer_s() -> None:
-    html = prose(
-        '<img src=x onerror=a()> ![p](http://x/y) [j](javascript:a()) [k](word:key) [n](word:"no) `<b>`', "en", "p"
-    )
+    html = prose('<img src=x onerror=a()> ![p](http://x/y) [j](javascript:a()) [k](word:key) [n](word:"no) `<b>`', "p")
     assert "<img src=x" not in html
     assert re.findall(r"<img ", html.partition('class="card"')[0]) == []
     assert "href" not in html.replace('href="http://x/y"', "")

@@ -77,7 +77,7 @@ class TestWords:
         causal, padding = blocked["causal"].sum(), blocked["padding"].sum()
         assert said.startswith(f"{union} of 49 cells blocked: {causal} causal, {union - causal} padding")
         assert f"each counted alone: {causal} causal, {padding} padding" in said
-        assert f"opened again: {(CAUSAL & SINKS).sum()} sinks" in said
+        assert f"Opened again: {(CAUSAL & SINKS).sum()} sinks" in said
 
     def test_one_mask_alone_needs_no_second_count(self) -> None:
         alone = view(blockers={"causal": CAUSAL}, openers={}, strokes=[])

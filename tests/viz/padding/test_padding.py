@@ -147,7 +147,10 @@ class TestWords:
     def test_a_correct_way_says_what_it_needs(self) -> None:
         ways = all_ways()
         said = words.advice(ways, one(ways, "left", "keys", "counted"), 3)
-        assert said == "Without the padding mask the largest difference would be 15, with position ids 0…2 8.0."
+        assert said == (
+            "Without the padding mask the largest difference would be 15. "
+            "With position ids 0…2 the largest difference would be 8.0."
+        )
         right = words.advice(ways, one(ways, "right", "keys", "counted"), 3)
         assert right == "It is as correct without the padding mask or with position ids 0…2."
         nothing = words.advice(ways, one(ways, "right", "off", "cells"), 3)

@@ -33,6 +33,12 @@ def test_a_training_without_a_step_is_an_empty_curve_and_no_error() -> None:
     assert len(trace.y) == 0
 
 
+def test_the_one_loss_of_a_text_of_one_token_is_a_point_for_no_line_joins_it() -> None:
+    (one,) = token_losses([Line("1", range(2), [np.nan, 3.0], True)], PIECES[:2]).data
+    (more,) = token_losses([Line("1", range(3), [np.nan, 3.0, 2.0], True)], PIECES[:3]).data
+    assert (one.mode, more.mode) == ("markers", "lines")
+
+
 def test_repeated_and_odd_tokens_have_their_own_places() -> None:
     figure = token_losses([Line("1", range(5), [np.nan, 1, 2, 3, 4], True)], PIECES)
     assert list(figure.layout.xaxis.tickvals) == [0, 1, 2, 3, 4]

@@ -1,0 +1,201 @@
+"""Every sentence that a reader may meet is in every language's catalogue, whole, with the same places.
+
+    python -m pytest tests/test_language.py
+    make words        # brings locale/ up to date with the source; then translate what is empty
+
+What is shown is found in the source twice: what is marked for the catalogues, and what looks like words and is not.
+tests/pages/test_chinese.py reads the pages themselves.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+import pytest
+from babel.messages.catalog import Catalog
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po
+from markupsafe import Markup
+
+from model.language import DOMAIN, ENGLISH, LANGUAGES, N_, known_by, language, say, say_all, say_count, spoken, together
+
+ROOT = Path(__file__).parents[1]
+OTHERS = [name for name in LANGUAGES if name != ENGLISH]
+ROOMS = ("model", "viz", "ui", "pages")
+KEYWORDS = {"say": (1,), "say_count": (1, 2), "N_": (1,)}
+WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? [A-Za-z]{2,}")
+CODE = re.compile(r"[<>{}=_\\$]|^\s*[.#@\[]|var\(|https?:|px|\bdef\b|\bimport\b")  # HTML, CSS, JavaScript, formulas
+FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page brings it about
+    "model/attention.py", "model/blocks.py", "model/decoder.py", "model/kv_cache.py", "model/masks.py",
+    "model/optimization.py", "model/positions.py", "model/sampling.py", "model/seq2seq.py", "model/trace.py",
+    "model/transformer.py",
+}  # fmt: skip
+NOT_SHOWN = (  # a command's own output; logs; metrics, health; code to take away; what dates in English are made of
+    "model/training/", "model/heads/atlas.py", "model/heads/atlas_ray.py", "model/mask_lab/mask_code.py",
+    "ui/log.py", "ui/health.py", "model/jobs/health.py", "model/jobs/observed.py",
+    "model/cross_attention/days.py", "model/cross_attention/no_dates.py", "model/cross_attention/surroundings.py",
+)  # fmt: skip
+
+
+def catalogue(name: str) -> Catalog:
+    with (ROOT / "locale" / name / "LC_MESSAGES" / f"{DOMAIN}.po").open("rb") as file:
+        return read_po(file, locale=name)
+
+
+def marked() -> set[str | tuple[str, ...]]:
+    found: set[str | tuple[str, ...]] = set()
+    for top in (*ROOMS, "."):
+        methods = [("*.py", "python")] if top == "." else [("**.py", "python")]
+        walk = {"directory_filter": lambda _: False} if top == "." else {}
+        for _, _, message, _, _ in extract_from_dir(str(ROOT / top), methods, keywords=KEYWORDS, **walk):
+            found.add(message)
+    return found
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_marked_sentence_is_translated_and_nothing_else(name: str) -> None:
+    found = {message.id: message for message in catalogue(name) if message.id}
+    sentences = marked()
+    assert len(sentences) > 1000
+    assert not [one for one in sentences if one not in found], "run `make words`, then translate"
+    assert not [one for one in found if one not in sentences], "run `make words`"
+    empty = [one for one, message in found.items() if not all(_several(message.string))]
+    assert not empty
+    assert not [one for one, message in found.items() if message.fuzzy]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_translation_has_the_places_of_its_sentence(name: str) -> None:
+    wrong = [
+        (message.id, translated)
+        for message in catalogue(name)
+        if message.id
+        for translated in _several(message.string)
+        if places(translated) != set().union(*map(places, _several(message.id)))
+    ]
+    assert not wrong
+
+
+def places(sentence: str) -> set[str]:
+    return {f"{name}:{form}" for _, name, form, _ in Formatter().parse(sentence) if name is not None}
+
+
+def _several(one: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    return (one,) if isinstance(one, str) else tuple(one)
+
+
+def test_no_words_for_a_reader_stand_unmarked_in_the_source() -> None:
+    files = [ROOT / "app.py", *(file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py")))]
+    found = []
+    for file in files:
+        name = str(file.relative_to(ROOT))
+        if name not in FOR_PROGRAMMERS and not name.startswith(NOT_SHOWN):
+            found += [f"{name}:{line} {words!r}" for line, words in unmarked(file.read_text(encoding="utf-8"))]
+    assert not found, f"{len(found)} of them"
+
+
+def unmarked(source: str) -> Iterator[tuple[int, str]]:
+    """The line and the words of every string that reads like English and is not marked, nor for programmers alone.
+
+    Docstrings, what an assert says, and what follows `# not shown` on its line are for programmers; names given to
+    set_up are keys.
+    """
+    tree, lines = ast.parse(source), source.splitlines()
+    apart: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr):
+                apart.add(first.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KEYWORDS:
+            apart.update(one for argument in node.args[:2] for one in ast.walk(argument))
+        elif isinstance(node, ast.Assert | ast.AnnAssign) and (node.msg if isinstance(node, ast.Assert) else None):
+            apart.update(ast.walk(node.msg))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "page.set_up":  # a key of ui.page.PAGES
+            apart.update(node.args)
+        elif isinstance(node, ast.Subscript):  # Literal["…"], a key
+            apart.update(ast.walk(node.slice))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in apart:
+            continue
+        said = any("# not shown" in line for line in lines[node.lineno - 1 : node.end_lineno])
+        if WORDS.search(node.value) and not CODE.search(node.value) and not said:
+            yield node.lineno, node.value
+
+
+def test_words_are_found_where_they_are_unmarked_and_nowhere_else() -> None:
+    source = '''"""Two words."""
+st.caption("how it goes")
+st.caption(f"of {n} tokens seen")
+say("how it goes")
+NAME = N_("how it goes")
+style = "p { margin: 0 auto }"
+raise ValueError("never to be seen")  # not shown
+'''
+    assert list(unmarked(source)) == [(2, "how it goes"), (3, " tokens seen")]
+
+
+def test_a_sentence_is_said_in_the_language_of_whoever_it_is_said_to() -> None:
+    assert language() == ENGLISH
+    assert say("Explore") == "Explore"
+    with spoken("zh"):
+        assert language() == "zh"
+        assert say("Explore") == "探索"
+        assert say("There is no such sentence {here}", here="{x}") == "There is no such sentence {x}"
+    assert say("Explore") == "Explore"
+
+
+def test_a_page_that_knows_its_reader_is_asked_and_what_is_set_goes_first() -> None:
+    knows = ["zh"]
+    known_by(lambda: knows[0] if knows else None)
+    assert language() == "zh"
+    with spoken("en"):
+        assert language() == "en"
+    knows.clear()
+    assert language() == ENGLISH
+
+
+def test_numbers_and_lists_follow_the_language() -> None:
+    assert [say_count(N_("{count} token"), N_("{count} tokens"), n) for n in (1, 2300)] == ["1 token", "2,300 tokens"]
+    assert say_all(["a"]) == "a"
+    assert say_all(["a", "b", "c"]) == "a, b and c"
+    assert say_all(["a", "b"], last="or") == "a or b"
+    with spoken("zh"):
+        assert say_all(["a", "b", "c"]) == "a、b 和 c"
+        assert say_all(["因果", "填充"]) == "因果和填充"
+
+
+def test_a_space_stands_in_chinese_between_a_letter_and_a_character_whatever_fills_the_place() -> None:
+    with spoken("zh"):
+        assert say("Stop") + say("{name}.", name="GPT-2") == "停止GPT-2。"  # only places are looked at
+        assert say("{head} or {tail}", head="L0 H3", tail="填充") == "L0 H3 或填充"
+        assert say("{head} or {tail}", head="<b>键</b>", tail="“值”") == "<b>键</b> 或 “值”"
+        assert say("{low} to {high}", low="2", high="  3") == "2 到 3"
+        assert say("{loss:.2f} nats", loss=1.005) == f"{1.005:.2f} 奈特"
+        assert say("{path!r} is no folder on this machine. Check the path.", path="键").startswith("'键' 不是")
+    assert say("{head} or {tail}", head="键", tail="值") == "键 or 值"
+
+
+def test_sentences_in_a_row_have_a_space_between_them_and_none_after_a_chinese_full_stop() -> None:
+    assert together([]) == ""
+    assert together(["One."]) == "One."
+    assert together(iter(["One.", "Two?", "", "Three."])) == "One. Two?  Three."
+    assert together(["一。", "<b>二！</b>", "Three.", "四：", "五。"]) == "一。<b>二！</b>Three. 四：五。"
+    assert together(["<b>一。</b>", Markup("<i>&lt;</i>")]) == "<b>一。</b><i>&lt;</i>"
+    assert together(["A line from “你好。”", "Two."]) == "A line from “你好。” Two."
+
+
+def test_what_is_said_is_a_literal_that_the_catalogue_s_tool_finds() -> None:
+    """It sees no call inside an f-string, and glues the branches of a condition together."""
+    sentences = {one for message in marked() for one in _several(message)}
+    lost = []
+    for file in [ROOT / "app.py", *(file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py")))]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KEYWORDS:
+                for argument in node.args[: max(KEYWORDS[node.func.id])]:
+                    literals = [one.value for one in ast.walk(argument) if isinstance(one, ast.Constant)]
+                    lost += [f"{file.relative_to(ROOT)}:{node.lineno} {one!r}" for one in literals
+                             if isinstance(one, str) and one not in sentences]  # fmt: skip
+    assert not lost

@@ -1,0 +1,87 @@
+"""Pictures for print in Chinese, on machines with and without a font for it.
+
+python -m pytest tests/viz/export/test_fonts.py
+"""
+
+import io
+import warnings
+
+import pytest
+from matplotlib.text import Text
+from pypdf import PdfReader
+
+from model.language import language, spoken
+from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, texts
+from tests.viz.views import causal
+from viz.export import fonts
+from viz.export.lit import lit_picture
+from viz.export.paper import Paper, Sheet
+from viz.view import HeadView, cropped
+
+HAN = "Some Han font"
+
+
+def with_fonts(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """A machine that has DejaVu, which knows nothing of Chinese, and these, which know all of it."""
+    monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x2E80)
+    monkeypatch.setattr(fonts, "_covering", lambda character: next(iter(names), None))
+
+
+def row() -> HeadView:
+    return cropped(labelled(causal=causal(7)), (4, 5), (0, 7))
+
+
+def test_words_are_in_the_readers_language_where_a_font_here_has_its_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_fonts(monkeypatch)
+    with spoken("zh"):
+        assert [fonts.language_of(kind) for kind in ("svg", "png", "pdf")] == ["zh", "en", "en"]
+    assert fonts.language_of("pdf") == "en"
+    with_fonts(monkeypatch, HAN)
+    with spoken("zh"):
+        assert [fonts.language_of(kind) for kind in ("svg", "png", "pdf")] == ["zh", "zh", "zh"]
+    assert fonts.language_of("pdf") == "en"
+
+
+def test_a_font_that_lacks_letters_of_chinese_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_fonts(monkeypatch, HAN)
+    monkeypatch.setattr(fonts, "_covering", lambda character: None if character == "词" else HAN)  # a Japanese one
+    assert not fonts.writes("zh")
+
+
+@pytest.mark.filterwarnings("ignore")  # there is no such font
+def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_fonts(monkeypatch, HAN)
+    with spoken("zh"):
+        sheet = lit_picture(Paper("故事 · L3 H1", "第 3 层。", "pdf"), row(), True)
+    sheet.file()
+    families = {words.get_text(): words.get_fontfamily() for words in sheet.figure.findobj(Text) if words.get_text()}
+    for said in ("故事 · L3 H1", "第 3 层。", "正在看的词元", "被屏蔽"):
+        assert families[said] == [fonts.FONT, HAN]
+    assert families[LABELS[2] + "k"] == [fonts.FONT]
+
+
+def test_without_a_font_a_pdf_is_english_without_a_warning_and_an_svg_is_chinese(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_fonts(monkeypatch)
+
+    def drawn(paper: Paper) -> Sheet:
+        with spoken(fonts.language_of(paper.kind)):
+            return lit_picture(paper, row(), True)
+
+    with spoken("zh"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pdf = PdfReader(io.BytesIO(file_of("pdf", drawn))).pages[0].extract_text()
+    assert "the token that looks" in pdf
+    assert "⟨U+" not in pdf
+    with spoken("zh"):
+        assert "正在看的词元" in texts(file_of("svg", drawn))
+    assert language() == "en"
+
+
+def test_lines_are_as_wide_as_they_may_be() -> None:
+    assert fonts.wrapped("one two three four", 9) == ["one two", "three", "four"]
+    assert fonts.wrapped("a-word-longer-than-that b", 9) == ["a-word-longer-than-that", "b"]
+    assert fonts.wrapped(PAPER.caption, 1000) == [PAPER.caption]
+    assert fonts.wrapped("注意力头 L3，看着前一个。词元", 9) == ["注意力头", "L3，看着", "前一个。", "词元"]
+    assert fonts.wrapped("看见（掩码）了", 7) == ["看见", "（掩", "码）了"]

@@ -1,0 +1,87 @@
+"""Beside the picture of a bug: the law that it breaks, what mends it and what it does here; below it all other laws."""
+
+import streamlit as st
+
+from model.bug_clinic.bug import Bug
+from model.bug_clinic.examination import Examination
+from model.bug_clinic.laws import LAWS
+from model.language import say, say_count
+from ui.bug_clinic import words
+from ui.drawn import drawn
+from ui.markdown import escaped
+from ui.run_view import RunView
+from viz.bug_clinic import Finding, LawRow, law_table, law_told
+from viz.html import tag
+
+STYLE = """
+<style>
+  .st-key-told { gap: .5rem; }
+  .st-key-told :is(p, li) { font-size: .875rem; line-height: 1.4; margin-bottom: .2rem; }
+  .st-key-told pre { padding: .45rem .7rem; }
+  .st-key-told code { font-size: .78rem; line-height: 1.35; }
+</style>
+"""  # so that law, mend and effect are in sight without scrolling
+
+
+def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> None:
+    """The law, the mend and the effect, each under its name."""
+    st.html(STYLE)
+    with st.container(key="told"):
+        st.html(drawn(law_told, _row(bug.law, found), title=_law_title(bug, found)))
+        _title(say("What mends it"))
+        st.code(words.code(bug), language="diff", wrap_lines=True)
+        _title(say("What it does here"))
+        if found.error:
+            crash = say("Crashes: “{error}”. The heatmap is the right version's.", error=escaped(found.error))
+            st.error(crash, icon=":material/error:")
+        elif not found.is_seen():
+            st.caption(say("The heatmap is the same with the bug and without."))
+        st.markdown("\n".join(f"- {effect}" for effect in words.effects(now, bug, found, layer, head)))
+
+
+def show_laws(bug: Bug, found: Examination, layer: int) -> None:
+    """The other laws that are broken; folded, those that hold and those that could not be measured."""
+    others = [(key, found.verdicts[key][0]) for key in LAWS if key != bug.law]
+    broken = [_row(key, found) for key, verdict in others if verdict.broken]
+    whole = [_row(key, found) for key, verdict in others if not verdict.broken]
+    if broken:
+        _title(say_count("{count} more law is broken", "{count} more laws are broken", len(broken)))
+        st.html(drawn(law_table, broken))
+    if whole:
+        with st.expander(_folded(bug, found), key="laws_that_hold"):
+            st.html(drawn(law_table, whole))
+    st.caption(
+        say(
+            "Measured on this row, all heads of layer {layer} together: by how much each law is broken at the worst. "
+            "The word in brackets says what the number is a number of; – is a law that could not be measured here.",
+            layer=layer,
+        )
+    )
+
+
+def _title(title: str) -> None:
+    st.html(tag("p", tag("b", title), class_="key"))
+
+
+def _row(key: str, found: Examination) -> LawRow:
+    law = LAWS[key]
+    wrong, right = (Finding(one.amount, one.broken, say(law.of), one.error) for one in found.verdicts[key])
+    return LawRow(say(law.words), wrong, right, say(law.needs))
+
+
+def _law_title(bug: Bug, found: Examination) -> str:
+    if found.broken(bug.law):
+        return say("The law that is broken")
+    measured = found.verdicts[bug.law][0].amount
+    return say("A law that it breaks elsewhere, not here") if measured == measured else say("A law that it breaks")
+
+
+def _folded(bug: Bug, found: Examination) -> str:
+    """How many laws are in the fold, by what was found of them: the law that is told above is not."""
+    amounts = [verdict.amount for key, (verdict, _) in found.verdicts.items() if key != bug.law and not verdict.broken]
+    unknown = sum(amount != amount for amount in amounts)
+    held = say_count("{count} law holds", "{count} laws hold", len(amounts) - unknown)
+    if not unknown:
+        return held
+    unmeasured = say("{count} not measured here", count=unknown)
+    return unmeasured if unknown == len(amounts) else f"{held} · {unmeasured}"

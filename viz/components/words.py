@@ -1,0 +1,116 @@
+"""What the browser parts say: a view's packet brings it in the reader's language, packet.js fills the places."""
+
+from model.language import N_, say
+from viz.masks import NAMES
+
+_SHARED = {"comma": N_(", "), "and": N_("{head} and {tail}")}
+_CELLS = _SHARED | {
+    "weight": N_("weight {weight}"),
+    "cell": N_("{query} looks at {key} · {cell}"),
+    "looks": N_("{token} looks at {tokens}."),
+    "looked": N_("{token} is looked at by {tokens}."),
+    "looks_blocked": N_("{token} looks at {tokens}; {count} blocked."),
+    "looked_blocked": N_("{token} is looked at by {tokens}; {count} blocked."),
+    "looks_nowhere": N_("{token} looks at nothing: every cell is blocked."),
+    "looked_nowhere": N_("{token} is looked at by nothing: every cell is blocked."),
+    "more": N_("{tokens} and {count} more"),
+}
+WORDS = {
+    "heatmap": _CELLS
+    | {
+        "bar_weight": N_("weight"),
+        "bar_change": N_("change"),
+        "change": N_("change {change}"),
+        "scored": N_("{cell} · scaled score {score}"),
+        "alt": N_("{name}: {queries} queries in rows, {keys} keys in columns."),
+        "hint": N_("Point at a cell, or move over the cells with the arrow keys."),
+    },
+    "tokens": _CELLS
+    | {
+        "queries": N_("The text that looks"),
+        "keys": N_("The text looked at"),
+        "text": N_("The text, token by token. Arrow keys move the query, Enter pins it."),
+        "ways": N_("Light the tokens that the query"),
+        "at": N_("looks at"),
+        "by": N_("is looked at by"),
+        "values": N_("Values"),
+        "usage": N_("Point: light. Click: query. Shift-click or Enter: pin."),
+        "pinned": N_("Pinned: {token}"),
+        "pin": N_("Pin {token}"),
+        "unpin": N_("Unpin {token}"),
+    },
+    "arcs": _CELLS
+    | {
+        "alt": N_(
+            "Who looks at whom: tokens that look on the left, tokens looked at on the right. Up and down arrow keys "
+            "move the query."
+        ),
+        "least": N_("The smallest weight drawn"),
+        "from": N_("Weights from"),
+        "hide": N_("Hide the first token"),
+        "blocked": N_("{key} · {cell} for {query}"),
+        "lines": N_("{count} lines."),
+        "lines_strongest": N_("{count} lines, the strongest of {all}."),
+        "lines_hidden": N_(
+            "{count} lines, without the first token; the other weights stay as they are, nothing is renormalised."
+        ),
+        "lines_both": N_(
+            "{count} lines, the strongest of {all}, without the first token; the other weights stay as they are, "
+            "nothing is renormalised."
+        ),
+    },
+    "overview": _SHARED
+    | {
+        "name": N_("Attention of every head"),
+        "dim": N_("Dim by"),
+        "nothing": N_("nothing"),
+        "sort": N_("strongest first"),
+        "head": N_("Layer {layer}, head {head}"),
+        "large": N_("Layer {layer}, head {head} (shown large)"),
+        "measured": N_("{head}: {measures}"),
+        "legend": N_("{letters}: {share} of the head's attention or more, on this row."),
+        "alt": N_(
+            "Attention of every head: {layers} layers in rows, {heads} heads in columns. Arrow keys move, Enter "
+            "chooses a head."
+        ),
+    },
+    "mask": _SHARED
+    | {
+        "name": N_("The composed mask"),
+        "tools": N_("What a stroke does"),
+        "draw": N_("Draw"),
+        "press": N_(
+            "A swipe scrolls the page. Press Draw to draw on the cells; touch a cell to read why it is blocked."
+        ),
+        "block": N_("Block"),
+        "open": N_("Open"),
+        "erase": N_("Erase"),
+        "undo": N_("Undo"),
+        "clear": N_("Clear"),
+        "cell": N_("{query} looks at {key}: {why}"),
+        "allowed": N_("allowed"),
+        "blocked": N_("blocked by {masks}"),
+        "drawn_open": N_("drawn open"),
+        "drawn_open_over": N_("drawn open, {masks} would block it"),
+        "opened": N_("allowed: {masks} would block it, {openers} open it again"),
+        "padding": N_("{why}; padding cannot be drawn on"),
+    },
+    "pixels": {
+        "name": N_("A picture of 8 by 8 pixels"),
+        "level": N_("{pixel}: level {level}"),
+        "written": N_("{pixel}: the model writes this one"),
+        "greys": N_("Grey level to draw with"),
+        "grey": N_("level {level}"),
+        "paper": N_("level {level}, paper"),
+        "clear": N_("Clear"),
+    },
+}
+
+
+def words(*views: str) -> dict[str, str]:
+    """Of views out of WORDS, in the reader's language, by their names there; and of every mask, by "mask_" and its
+    own, where one of the views names masks by themselves."""
+    found = {name: sentence for view in views for name, sentence in WORDS[view].items()}
+    if "mask" in views:
+        found |= {f"mask_{name}": title for name, title in NAMES.items()}
+    return {name: say(sentence) for name, sentence in found.items()}
