@@ -112,8 +112,9 @@ class Tokens(Head):
 
     def canvas(self) -> Canvas:
         """The text, and its bytes."""
-        view, length = self._drawn(), len(self.view.queries)
-        packet = tokens_packet(view, name=self.name, query=self.query, length=length, across=self.across)
+        view = self._drawn()
+        among = view.first, view.first + len(view.queries)
+        packet = tokens_packet(view, name=self.name, query=self.query, among=among, across=self.across)
         return Canvas("tokens", packet)
 
 
@@ -166,8 +167,9 @@ class Arcs(Live):
         """The lines, and their bytes."""
         whole = (0, len(self.views[0].queries))
         parts = [arcs.shown(view, whole, self.query) for view in self.views]
+        among = parts[0].first, parts[0].first + len(parts[0].queries)
         packet = arcs.arcs_packet(
-            parts, self.names, query=self.query, length=whole[1], first_token=self.first_token, across=self.across
+            parts, self.names, query=self.query, among=among, first_token=self.first_token, across=self.across
         )
         return Canvas("arcs", packet)
 

@@ -4,7 +4,7 @@ import streamlit as st
 
 from model.language import say, together
 from ui import head as head_picture
-from ui import page
+from ui import page, query_keys
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen
 from viz.heads.bars import MOST_SORTED, Row, bars_figure, rest_words, row_of, where_it_lies
@@ -21,6 +21,7 @@ def show(chosen: Chosen) -> None:
     with st.container(key="bars_of_query"):
         st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
     head_picture.listen("head_bars", "bars_of_query")
+    query_keys.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and rest_words(row, MOST_SORTED):
         st.caption(rest_words(row, MOST_SORTED))
 

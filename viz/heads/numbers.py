@@ -1,5 +1,7 @@
 """A head's weights as a table: the same four digits as everywhere, a mask's name where it blocks."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -22,6 +24,14 @@ def numbers_table(view: HeadView) -> pd.DataFrame:
     cells = np.array([[weight_text(weight) for weight in row] for row in view.weights], object)
     for names, blocked in blocking(view):
         cells[blocked] = mask_names(names)
-    queries = [f"{view.first + place}: {label}" for place, label in enumerate(view.queries)]
-    keys = [f"{view.first_key + place}: {label}" for place, label in enumerate(view.keys)]
-    return pd.DataFrame(cells, pd.Index(queries, name=say("query \\ key")), keys)
+    queries = pd.Index(_names(view.queries, view.first), name=say("query \\ key"))
+    return pd.DataFrame(cells, queries, key_names(view))
+
+
+def key_names(view: HeadView) -> list[str]:
+    """The names of its columns."""
+    return _names(view.keys, view.first_key)
+
+
+def _names(labels: Sequence[str], first: int) -> list[str]:
+    return [f"{first + place}: {label}" for place, label in enumerate(labels)]

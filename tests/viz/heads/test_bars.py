@@ -148,7 +148,7 @@ def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
 def test_arcs_have_the_chosen_head_first_and_a_colour_each() -> None:
     views = [view_of((5, 5), seed, causal=causal(5)) for seed in range(3)]
     header, weights, reasons = read(
-        arcs_packet(views, ["L1 H2", "L1 H0", "L1 H4"], query=3, length=5, first_token=1), 3
+        arcs_packet(views, ["L1 H2", "L1 H0", "L1 H4"], query=3, among=(0, 5), first_token=1), 3
     )
     assert (header["name"], header["colours"]) == ("L1 H2", list(COLOURS[:3]))
     assert len(set(COLOURS)) == len(COLOURS)

@@ -28,7 +28,7 @@ def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.
 
 
 def packet_of(view: Any, **given: Any) -> bytes:
-    return tokens_packet(view, **({"name": "L1 H2", "query": 3, "length": len(view.queries)} | given))
+    return tokens_packet(view, **({"name": "L1 H2", "query": 3, "among": (0, len(view.queries))} | given))
 
 
 class TestPacket:
@@ -55,9 +55,9 @@ class TestPacket:
 
     def test_its_header_says_where_the_reader_is(self) -> None:
         view = cropped(view_of((11, 11), causal=causal(11)), (4, 9), (4, 9))
-        header, _, _ = read(packet_of(view, query=6, pins=[5, 2], towards="by", length=11))
-        wanted = {"first": 4, "firstKey": 4, "query": 6, "pins": [5, 2], "towards": "by", "length": 11, "across": False}
-        assert wanted.items() <= header.items()
+        header, _, _ = read(packet_of(view, query=6, pins=[5, 2], towards="by", among=(2, 11)))
+        wanted = {"first": 4, "firstKey": 4, "query": 6, "pins": [5, 2], "towards": "by", "among": [2, 11]}
+        assert (wanted | {"across": False}).items() <= header.items()
         assert (header["queries"], header["keys"]) == (view.queries, view.keys)
 
     def test_it_stays_small_on_the_longest_part_that_is_shown(self) -> None:
