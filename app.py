@@ -7,12 +7,12 @@ from ui import page
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
 from model.language import say
-from ui import controls, explain, glossary, link, overview, query, run_view
+from ui import ask_first, controls, explain, glossary, link, overview, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
 from ui.heads import views as head_views
-from ui.lessons import first, start
+from ui.lessons import start
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure
 from viz.loss_words import misled
@@ -41,7 +41,7 @@ title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.si
 
 if scope == "model":
     with asked_place, guarded(say("Running both …")):
-        spec = first.masks_to_show(model, batch, spec, row, attention, layer, head)
+        spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
 
 changed = spec != model.standard
 with sentence_place, guarded(say("Running {model} …", model=explain.title_of(model))):
@@ -110,5 +110,5 @@ else:
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(drawn(leak_table, one, every, name, changed=changed))
 with st.sidebar:
-    first.switch()
+    ask_first.switch()
 controls.share(link.View, model, masks=None)

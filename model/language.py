@@ -24,18 +24,18 @@ HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
-_askers: list[Callable[[], str | None]] = []  # of whoever knows the reader: the page
+_ask: Callable[[], str | None] | None = None  # of whoever knows the reader: the page
 
 
 def language() -> str:
     """The reader's language, of LANGUAGES: the one set by `spoken` here, else what the page knows, else English."""
-    return _language.get() or next((found for ask in _askers if (found := ask())), ENGLISH)
+    return _language.get() or (_ask() if _ask else None) or ENGLISH
 
 
 def known_by(ask: Callable[[], str | None]) -> None:
     """Call once in a process: ask() is the language of the reader whose page is being made, None outside of a page."""
-    if ask not in _askers:
-        _askers.append(ask)
+    global _ask
+    _ask = ask
 
 
 def speak(name: str) -> None:

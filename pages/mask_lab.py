@@ -8,11 +8,10 @@ from ui import page
 page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.masks import NATIVE
-from ui import controls, explain, link, notes, query, run_view
+from ui import ask_first, controls, explain, link, notes, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
-from ui.lessons import first
 from ui.mask_lab import canvas, compose, effect, sections
 from viz.mask_lab.words import counts, formula
 from viz.view import cropped
@@ -33,7 +32,7 @@ spec = compose.scoped(compose.choose(model), held, layer, head)
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
 with guarded(say("Running both …")):
-    spec = first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
+    spec = ask_first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
@@ -59,6 +58,6 @@ st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))
 
 with st.sidebar:
-    first.switch()
+    ask_first.switch()
 sections.show_section(now, standard, layer, head, chosen)
 controls.share(link.View, model, masks=compose.for_link(spec), **dict.fromkeys(NATIVE))

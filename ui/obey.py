@@ -12,7 +12,7 @@ from model import catalog
 from model.base import Model, files_key
 from model.bug_clinic.bugs import BUGS
 from model.jobs.background import Background
-from model.language import N_, language, say, say_count, together
+from model.language import N_, say, say_count, together
 from model.obey.check import Progress, check
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
@@ -134,7 +134,7 @@ def of_model(name: str, reading: Reading, number_type: str) -> Report:
         )  # fmt: skip
 
     def make(show: Progress) -> Report:
-        given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS, language())
+        given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (LOADING, 0.0))))
 

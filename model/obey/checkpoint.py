@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from model.huggingface import own_network
-from model.language import spoken
 from model.obey.check import check
 from model.obey.findings import Report
 from model.settings import Settings
@@ -20,25 +19,8 @@ def check_checkpoint(
     pieces: tuple[str, ...],
     number_type: str,
     seconds: float,
-    language: str,
 ) -> Report:
-    """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise.
-
-    language: what its findings are said in; this is a process of its own, which knows no reader.
-    """
-    with spoken(language):
-        return _checked(report, name, folder, ids, pieces, number_type, seconds)
-
-
-def _checked(
-    report: Callable[[tuple[str, float]], None],
-    name: str,
-    folder: Path,
-    ids: tuple[int, ...],
-    pieces: tuple[str, ...],
-    number_type: str,
-    seconds: float,
-) -> Report:
+    """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise."""
     network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
     title = f"{Path(name).name} ({type(network).__name__})"
 

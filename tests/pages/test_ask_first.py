@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.pages.explore import Explore, same
-from ui.lessons.first import TURNS
+from ui.ask_first import TURNS
 from ui.lessons.start import THINGS
 
 

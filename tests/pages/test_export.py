@@ -17,7 +17,8 @@ from model import catalog
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
 from ui.export import pictures
-from viz.export import data, fonts
+from viz import fonts
+from viz.export import data
 from viz.export.paper import Paper
 
 TEXT = "Once upon a time, the cat sat on a mat"

@@ -10,20 +10,20 @@ from model.heads.carried import carried
 from model.language import N_, language, say, spoken
 from ui import query, results
 from ui.drawn import drawn
-from ui.export.later import later
 from ui.export.subject import Subject
 from ui.guard import guarded
 from ui.heads.arcs import choose_heads
 from ui.heads.views import colours
+from ui.later import later
 from viz.export import words
 from viz.export.bars import bars_picture
 from viz.export.carried import carried_picture
 from viz.export.every import every_picture
-from viz.export.fonts import drawable, language_of, writes
 from viz.export.lines import LEAST, lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import DOTS, KINDS, Paper, Sheet
 from viz.export.picture import MOST_SIDE, head_picture
+from viz.fonts import drawable, language_of, writes
 from viz.heads import arcs, tokens
 from viz.heads.bars import Row
 from viz.heads.tokens import left_out

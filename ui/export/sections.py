@@ -6,8 +6,8 @@ import streamlit as st
 
 from model.language import N_, say
 from ui import link, page
-from ui.export.later import later
 from ui.export.subject import Subject
+from ui.later import later
 from ui.markdown import escaped
 from viz.export import data
 from viz.export.data import Export

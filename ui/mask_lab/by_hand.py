@@ -1,6 +1,6 @@
 """The section of the Mask Lab with a head small enough for paper: its numbers edited, every stage, a worksheet."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from model.language import ENGLISH, language, say, spoken
 from model.mask_lab.by_hand import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand
 from ui import results
 from ui.guard import guarded
+from ui.later import later
 from viz.mask_lab.by_hand import stages_html
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
@@ -26,12 +27,13 @@ def show() -> None:
     with guarded():
         found = results.ask(by_hand, *given, masked=masked)
     st.html(stages_html(found, TOKENS))
-    printed = printed_in()
     labels = {"hand_sheet": say("Worksheet"), "hand_answers": say("Worksheet with its answers")}
+    printed = printed_in()
+    with spoken(printed):
+        files = {name: later(partial(sheet, found, given, answers=name == "hand_answers")) for name in labels}
     with st.container(horizontal=True):
         for name, label in labels.items():
-            file = sheet(found, given, printed, answers=name == "hand_answers")
-            st.download_button(label, file, f"{name}.pdf", "application/pdf", key=name, icon=":material/print:",
+            st.download_button(label, files[name], f"{name}.pdf", "application/pdf", key=name, icon=":material/print:",
                                on_click="ignore")  # fmt: skip
     if printed != language():
         st.caption(say("The worksheets are in English: no font with Chinese letters is installed on this server."))
@@ -41,22 +43,17 @@ def printed_in() -> str:
     """The worksheets' language: the reader's, where a font that is installed has its letters; else English."""
     if language() == ENGLISH:
         return ENGLISH
-    from viz.mask_lab.worksheet import font_with  # matplotlib takes a second, and is asked for seldom
+    from viz.fonts import language_of  # matplotlib takes a second, and is asked for seldom
 
-    return language() if font_with(_task(masked=True)) else ENGLISH
+    return language_of("pdf")
 
 
-def sheet(found: ByHand, given: tuple[np.ndarray, ...], name: str, *, answers: bool) -> Callable[[], bytes]:
-    """Makes the PDF in the language of that name, when it is asked for: then there is no page that knows the reader."""
+def sheet(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> bytes:
+    """The PDF."""
+    from viz.mask_lab.worksheet import worksheet
 
-    def make() -> bytes:
-        from viz.mask_lab.worksheet import worksheet
-
-        with spoken(name):
-            title, task = say("Attention by hand"), _task(masked=not found.allowed.all())
-            return worksheet(found, given, TOKENS, title=title, task=task, answers=answers)
-
-    return make
+    title, task = say("Attention by hand"), _task(masked=not found.allowed.all())
+    return worksheet(found, given, TOKENS, title=title, task=task, answers=answers)
 
 
 def _task(*, masked: bool) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.language import say
-from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, blocked_by
+from viz.fonts import width
 from viz.heads.bars import Row
 from viz.heatmap import KEY_TITLE
 from viz.palette import MASK_COLOURS, NOW, STANDARD

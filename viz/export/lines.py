@@ -9,8 +9,8 @@ from matplotlib.patches import Patch
 from matplotlib.path import Path
 
 from model.language import say
-from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet
+from viz.fonts import width
 from viz.heads.arcs import COLOURS
 from viz.view import HeadView
 

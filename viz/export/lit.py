@@ -6,8 +6,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch, Rectangle
 
 from model.language import say
-from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet
+from viz.fonts import width
 from viz.palette import MARK, NOW
 from viz.view import HeadView
 

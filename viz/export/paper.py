@@ -21,7 +21,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from model.language import say
-from viz.export.fonts import drawable, families, wrapped
+from viz.fonts import drawable, families, wrapped
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.masks import mask_name
 from viz.palette import MASK_COLOURS, diverging, stops

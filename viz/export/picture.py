@@ -6,8 +6,8 @@ from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.image import AxesImage
 
 from model.language import say
-from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, changes, hatch, sequential
+from viz.fonts import width
 from viz.head import TITLES, difference
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heatmap import KEY_TITLE, QUERY_TITLE

@@ -1,7 +1,4 @@
-"""A worksheet to print: a head of four tokens, its stages to be filled in, or filled in. PDF by matplotlib.
-
-A PDF holds its letters' outlines: Chinese needs a font with Chinese that is installed where the program runs.
-"""
+"""A worksheet to print: a head of four tokens, its stages to be filled in, or filled in. PDF by matplotlib."""
 
 import io
 from collections.abc import Sequence
@@ -9,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontEntry
 from matplotlib.transforms import Bbox
 
+from viz.fonts import families
 from viz.mask_lab.by_hand import rounded, stages
 from viz.palette import MASK_COLOURS
 
@@ -22,35 +18,13 @@ if TYPE_CHECKING:
     from model.mask_lab.by_hand import ByHand
 
 PAPER = (8.27, 11.69)  # A4, inches
-OWN = "DejaVu Sans"  # not shown: matplotlib brings it; it has Latin letters and the signs of mathematics
-CHINESE = (
-    "Noto Sans CJK", "Noto Sans SC", "Source Han Sans", "WenQuanYi", "Droid Sans Fallback",  # not shown
-    "PingFang", "Heiti", "Microsoft YaHei", "SimHei", "AR PL",  # not shown
-)  # fmt: skip
-
-
-def font_with(text: str) -> FontEntry | None:
-    """Of the fonts installed here one that, together with matplotlib's own, has every letter of the text; None if none
-    has."""
-    fonts = [font for font in font_manager.fontManager.ttflist if font.name.startswith((OWN, *CHINESE))]
-    own = next(font for font in fonts if font.name == OWN)
-    left = _missing(own, text)
-    return next((font for font in (own, *fonts) if not _missing(font, left)), None)
-
-
-def _missing(font: FontEntry, text: str) -> str:
-    letters = font_manager.get_font(font.fname)
-    return "".join(letter for letter in text if letter.isprintable() and not letters.get_char_index(ord(letter)))
 
 
 def worksheet(
     found: "ByHand", given: Sequence[np.ndarray], tokens: Sequence[str], *, title: str, task: str, answers: bool
 ) -> bytes:
     """A PDF of one page. given: queries, keys and values [T,D]. answers: whether the stages are filled in."""
-    font = font_with(title + task)
-    family = [font.name, OWN] if font else [OWN]
-    kind = 42 if family[0] == OWN else 3  # 42: text stays text, but with TrueType's outlines, which not all fonts have
-    with mpl.rc_context({"pdf.fonttype": kind, "font.family": family}):
+    with mpl.rc_context({"pdf.fonttype": 42, "font.family": families(title + task)}):
         return _drawn(found, given, tokens, title, task, answers=answers)
 
 

@@ -13,7 +13,7 @@ from model.lessons.questions import KINDS
 from model.lessons.said import Said
 from model.lessons.shelf import FOLDER, shelf
 from model.lessons.words import glossary
-from ui.lessons.first import ASKS as FIRST
+from ui.ask_first import ASKS as FIRST
 from ui.lessons.screen import ASKS
 from viz.lessons.glossary import PICTURES
 from viz.lessons.prose import prose

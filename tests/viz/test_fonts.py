@@ -1,6 +1,6 @@
 """Pictures for print in Chinese, on machines with and without a font for it.
 
-python -m pytest tests/viz/export/test_fonts.py
+python -m pytest tests/viz/test_fonts.py
 """
 
 import io
@@ -13,7 +13,7 @@ from pypdf import PdfReader
 from model.language import language, spoken
 from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, texts
 from tests.viz.views import causal
-from viz.export import fonts
+from viz import fonts
 from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
 from viz.view import HeadView, cropped
