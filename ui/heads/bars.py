@@ -8,6 +8,7 @@ from ui import page, query_keys
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen
 from viz.heads.bars import MOST_SORTED, Row, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.cells import weight_text
 
 
 def show(chosen: Chosen) -> None:
@@ -31,8 +32,8 @@ def _largest(row: Row) -> str:
     if not len(top):
         return say("Every key is blocked.")
     return say(
-        "The largest, {weight:.4f}, is that of {key} ({token}).",
-        weight=row.now[top[0]],
+        "The largest, {weight}, is that of {key} ({token}).",
+        weight=weight_text(row.now[top[0]]),
         key=top[0],
         token=row.view.keys[top[0]],
     )
