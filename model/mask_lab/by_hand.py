@@ -37,7 +37,7 @@ def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked
         if numbers.shape != expected or not (np.abs(numbers) <= MOST).all():  # NaN is not
             table = f"{expected[0]} × {expected[1]} {name}"
             raise ValueError(f"expected {table} from −{MOST:g} to {MOST:g}, got another")  # not shown: bounded
-    q, k, v = (torch.from_numpy(np.asarray(numbers, np.float64)) for numbers in given.values())
+    q, k, v = (torch.tensor(np.asarray(numbers, np.float64)) for numbers in given.values())
     size = len(TOKENS)
     allowed = causal(size, size) if masked else torch.ones(size, size, dtype=torch.bool)
     stages = attention_stages(q[None], k[None], v[None], allowed)

@@ -109,8 +109,11 @@ class Explore:
         return [one.proto.body for one in self.app.get("html") if not one.proto.unsafe_allow_javascript]
 
     def notes(self) -> list[str]:
-        """What is said of what a text leaves out, one note alone."""
-        return [one.value.replace("\\", "") for one in self.app.caption if one.value.startswith(":material/info:")]
+        """What is said of the text: one note stands there, several are a list that opens."""
+        one = [said.value for said in self.app.caption if said.value.startswith(":material/info:")]
+        several = [said.value for opens in self.app.expander if opens.proto.icon == ":material/info:"
+                   for said in opens.markdown]  # fmt: skip
+        return [note.removeprefix("- ").replace("\\", "") for said in one + several for note in said.split("\n")]
 
     def scripts(self) -> list[str]:
         """The pieces that it does not, for they are ours to run."""

@@ -130,7 +130,7 @@ class TestCarried:
         assert found.added is not None
         np.testing.assert_allclose(found.added, each.norm(dim=-1).numpy(), atol=1e-6)
         assert found.output == pytest.approx(float(each.sum(0).norm()))
-        np.testing.assert_array_equal(found.weights, trace.weights(1, 2, 0)[9].numpy())
+        np.testing.assert_allclose(found.weights, trace.weights(1, 2, 0)[9].numpy(), atol=1e-6)
 
 
 class TestDirectEffect:
