@@ -1,6 +1,6 @@
 // Keys move the query on a part of the page that Streamlit draws: the container of class data.place takes the focus, with a
-// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after packet.js,
-// query.js and axis_names.js. data: see ui/query_keys.py.
+// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after query.js
+// and axis_names.js. data: see ui/query_keys.py.
 
 // The box of a position's row on a heatmap, in css pixels of its chart; null where it is out of sight.
 function rowBox(chart, place) {
@@ -30,7 +30,8 @@ export default function ({ data, setTriggerValue }) {
   if (!isAhead(own)) own.query = data.query;
   const show = () => {
     const label = data.labels[own.query - data.first];
-    own.hint.textContent = fill(data.words, { query: label === undefined ? own.query : `${own.query}: ${label}` });
+    const name = label === undefined ? String(own.query) : `${own.query}: ${label}`;
+    own.hint.textContent = data.words.replace("{query}", () => name);
     place.setAttribute("aria-label", own.hint.textContent);
     if (data.mark) frameRow(place.querySelector(".js-plotly-plot"), own, data.query, data.mark);
   };
