@@ -32,14 +32,16 @@ def show(chosen: Chosen) -> None:
                  on_select=lambda: _take(part))  # fmt: skip
     words = left_out(chosen.view, part, chosen.query)
     about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
-    st.caption(together([about, words]))
+    choose = say("A click on a cell, or the arrow keys in the table, choose its query and its key.")
+    st.caption(together([about, choose, words]))
 
 
 def _mark_cell(chosen: Chosen, part: HeadView) -> None:
-    """Mark the cell of the query and the key."""
-    row, column = chosen.query - part.first, chosen.key - part.first_key
-    inside = 0 <= row < len(part.queries) and 0 <= column < len(part.keys)
-    cells = [(row, key_names(part)[column])] if inside else []
+    """Mark the cell of the query and the key, or of the heaviest key that is in the table."""
+    row, column, cells = chosen.query - part.first, chosen.key - part.first_key, []
+    if 0 <= row < len(part.queries):
+        shown = 0 <= column < len(part.keys)
+        cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
     if _marked() != cells:
         st.session_state.head_numbers = {"selection": {"cells": cells}}
 

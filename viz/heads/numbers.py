@@ -12,11 +12,13 @@ from viz.reasons import blocking
 from viz.view import HeadView
 
 MOST_ROWS = 64  # and columns
+STEP = 32  # queries from one part of a long text to the next: one that moves by one moves in the table, not the table
 
 
 def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
     """What of a whole view the table holds: the query and what stands around it."""
-    return around(view, part, query, MOST_ROWS)
+    steps = (query - part[0] + STEP // 2) // STEP
+    return around(view, part, part[0] + steps * STEP, MOST_ROWS)
 
 
 def numbers_table(view: HeadView) -> pd.DataFrame:

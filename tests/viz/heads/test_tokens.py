@@ -5,11 +5,14 @@
 The packet is read as viz/components/cells.js reads it.
 """
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import viz
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
@@ -115,6 +118,16 @@ class TestNumbers:
     def test_a_float32_is_written_as_it_is_and_not_as_what_it_was_made_from(self) -> None:
         assert weight_text(np.float32(0.00005)) == "0.0000"  # 4.9999998e-05
         assert weight_text(0.00005) == "0.0001"
+
+    def test_nobody_writes_four_digits_of_a_weight_by_another_rule(self) -> None:
+        """Python's own takes a tie to even: 1/32, in a row that is uniform over 32 keys."""
+        assert (weight_text(1 / 32), f"{1 / 32:.4f}") == ("0.0313", "0.0312")
+        root = Path(viz.__file__).parents[1]
+        scripts = [script for layer in ("viz", "ui", "unmask", "pages") for script in (root / layer).rglob("*.py")]
+        found = re.findall(
+            r".*weight[\w.()\[\], =]*:\.4f.*", "\n".join(script.read_text("utf-8") for script in scripts)
+        )
+        assert found == []
 
 
 class TestComponent:
