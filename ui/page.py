@@ -109,7 +109,7 @@ STYLE = """
     display: none; position: absolute; z-index: 3; top: 0; right: 0; min-width: 0; max-width: 100%; border-radius: 4px;
     padding: .1rem .5rem; pointer-events: none; font-size: .8rem; font-variant-numeric: tabular-nums;
     background: light-dark(#1F2328, #E6E8EB); color: light-dark(#FFFFFF, #14171C); }
-  [data-moves][role="group"] > .moves { top: auto; bottom: calc(100% + .5rem); }
+  [data-moves][role="group"] > .moves { top: -.5rem; transform: translateY(-50%); }
   [data-moves]:focus-visible > .moves { display: block; }
   .js-plotly-plot[data-framed] .shapelayer { visibility: hidden; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
