@@ -5,7 +5,9 @@ skipped, and say so.
 """
 
 import os
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
@@ -27,6 +29,21 @@ TINY = TransformerConfig(  # sizes that are all different, so that a swapped axi
 TINY_ENTRIES = 277  # of the tokenizer: fewer than the model's vocabulary, as in many published models
 
 torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_read_once() -> Iterator[None]:
+    """Whoever opens a page by AppTest reads what every installed package says of itself, for components: a third of a
+    second, and the same each time."""
+    if "streamlit.testing" not in sys.modules:
+        yield
+        return
+    from streamlit.components.v2 import manifest_scanner
+
+    with pytest.MonkeyPatch.context() as patch:
+        scan = cache(manifest_scanner.scan_component_manifests)
+        patch.setattr(manifest_scanner, "scan_component_manifests", scan)
+        yield
 
 
 @pytest.fixture(scope="session")

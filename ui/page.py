@@ -1,17 +1,20 @@
 """What every page begins with: its title and its style."""
 
 import json
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
 import streamlit as st
+from streamlit.navigation.page import Page
 
 from model.language import N_, language, say
 from ui import at_once, choices, speech
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 from viz.room import MARGIN, TWO, WIDE
 
-ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
+PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
+ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
 
 SECTIONS = {  # each with its pages in the order in which they are read
     N_("Explore"): {
@@ -141,8 +144,14 @@ def set_up(title: str) -> None:
     with st.sidebar, st.container(key="nav", gap=None):
         speech.choose()
         for path, (label, icon) in PAGES.items():
-            st.page_link(path, label=say(label), icon=icon, query_params=speech.in_links() or None)
+            st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
+
+
+@cache
+def _page(path: str) -> Page:
+    """Streamlit's page of a script: asked for by its path, it looks for the file on every run."""
+    return st.Page(path, default=path == "app.py")
 
 
 @cache
