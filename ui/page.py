@@ -103,6 +103,18 @@ STYLE = """
   [data-testid="stMultiSelect"] [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   [data-testid="stCode"] .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
   [data-testid="stCode"] .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
+  [data-moves] { position: relative; }
+  [data-moves]:focus-visible { outline: none; }
+  [data-moves]:focus-visible::after { content: ""; position: absolute; z-index: 2; inset: 0; pointer-events: none;
+    border: 2px solid currentColor; border-radius: 4px; }
+  [data-moves][role="group"]:focus-visible::after { inset: -.5rem; }
+  [data-moves] > .moves { /* which query it is, while keys move it */
+    display: none; position: absolute; z-index: 3; top: 0; right: 0; min-width: 0; max-width: 100%; border-radius: 4px;
+    padding: .1rem .5rem; pointer-events: none; font-size: .8rem; font-variant-numeric: tabular-nums;
+    background: light-dark(#1F2328, #E6E8EB); color: light-dark(#FFFFFF, #14171C); }
+  [data-moves][role="group"] > .moves { top: -.5rem; transform: translateY(-50%); }
+  [data-moves]:focus-visible > .moves { display: block; }
+  .js-plotly-plot[data-framed] .shapelayer { visibility: hidden; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
