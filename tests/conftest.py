@@ -7,7 +7,7 @@ skipped, and say so.
 import os
 import sys
 from collections.abc import Iterator
-from functools import cache
+from contextlib import nullcontext
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
@@ -21,6 +21,7 @@ from model.gpt2 import save_transformer
 from model.language import spoken
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
+from tests.packages import read_once
 
 ROOT = Path(__file__).parents[1]
 TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass
@@ -33,16 +34,8 @@ torch.set_num_threads(1)  # on tensors this small more threads only wait for eac
 
 @pytest.fixture(scope="session", autouse=True)
 def packages_read_once() -> Iterator[None]:
-    """Whoever opens a page by AppTest reads what every installed package says of itself, for components: a third of a
-    second, and the same each time."""
-    if "streamlit.testing" not in sys.modules:
-        yield
-        return
-    from streamlit.components.v2 import manifest_scanner
-
-    with pytest.MonkeyPatch.context() as patch:
-        scan = cache(manifest_scanner.scan_component_manifests)
-        patch.setattr(manifest_scanner, "scan_component_manifests", scan)
+    """For all that open pages by AppTest; the others do without Streamlit."""
+    with read_once() if "streamlit.testing" in sys.modules else nullcontext():
         yield
 
 

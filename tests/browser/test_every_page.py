@@ -1,5 +1,5 @@
 """Every page as anybody may meet it, in either language: on a phone, and in both themes with nothing cut off and
-nothing that axe-core's rules (contrast, names, roles) call serious. One page opened once: that takes longer than looking.
+nothing that axe-core's rules (contrast, names, roles) call serious. A page is opened once: that takes longest.
 
 python -m pytest tests/browser/test_every_page.py
 """

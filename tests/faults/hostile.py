@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from streamlit.testing.v1 import AppTest
 
+from tests.packages import read_once
 from ui.ablation.choosing import AblationLink
 from ui.bug_clinic.choose import ClinicLink
 from ui.compare.choosing import CompareLink
@@ -207,4 +208,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with read_once():
+        main()
