@@ -71,7 +71,8 @@ STYLE = """
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
-  table.numbers .number { text-align: right; }
+  table.numbers td.wraps { white-space: normal; }
+  table.numbers .number { text-align: right; white-space: nowrap; }
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
   table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
@@ -96,6 +97,7 @@ STYLE = """
     background: #6b7280 !important; }
   [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .js-plotly-plot text { fill: currentColor !important; }
+  @media (hover: none) { .stPlotlyChart:not(:hover) .modebar { display: none; } } /* else over the legend, always */
   [data-testid="stLayoutWrapper"]:has(> * > [data-testid="stElementContainer"]:only-child > .stEmpty) { display: none; }
   [data-testid="stMultiSelect"] [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   [data-testid="stCode"] .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
@@ -131,6 +133,7 @@ def set_up(title: str) -> None:
         for path, (label, icon) in PAGES.items():
             st.page_link(path, label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
+        st.html(_tell_browser(language()), unsafe_allow_javascript=True)
 
 
 @cache
@@ -170,6 +173,11 @@ def _fetch_early(part: str) -> str:
     addresses = [json.dumps(f"static/js/{path.name}") for path in sorted(scripts.glob(f"{part}.*.js"))]
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     return f"<script>{'; '.join(fetched)}</script>"
+
+
+def _tell_browser(spoken: str) -> str:
+    """A script that names the language to the browser: its fonts and a screen reader's voice go by that."""
+    return f"<script>document.documentElement.lang = {json.dumps(spoken)}</script>"
 
 
 def is_dark() -> bool:
