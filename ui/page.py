@@ -61,6 +61,8 @@ STYLE = """
   .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
   [class*="st-key-listening_"] { display: none; }
   [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
+  @media (max-width: 640px) { /* else its buttons lie on the text that goes under them */
+    [data-testid="stHeader"] { background: light-dark(#FFFFFF, #14171C); } }
   [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
   section[data-testid="stSidebar"] { width: 290px !important; }
   .st-key-nav > ::before { display: block; font-size: .8rem; font-weight: 600; opacity: .8; padding: .7rem .5rem 0; }
@@ -72,8 +74,10 @@ STYLE = """
   .st-key-language_switch button p { font-size: .8rem; }
   [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"] { gap: .7rem; }
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
-  table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; }
+  .stHtml:has(> table.numbers) { overflow-x: auto; } /* where it is wider than a phone, it alone moves sideways */
+  table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; word-break: keep-all; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
+  table.numbers td.wraps { white-space: normal; }
   table.numbers .number { text-align: right; }
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
@@ -95,10 +99,13 @@ STYLE = """
   [data-testid="stBaseButton-primary"]:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
   [data-testid="stMarkdownContainer"] h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   ROOMS
+  .st-key-steps_figure { overflow-x: auto; }
+  .st-key-steps_figure > * { min-width: 46rem; }
   [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
   [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
   .js-plotly-plot text { fill: currentColor !important; }
+  @media (hover: none) { .stPlotlyChart:not(:hover) .modebar { display: none; } } /* else over the legend, always */
   [data-testid="stLayoutWrapper"]:has(> * > [data-testid="stElementContainer"]:only-child > .stEmpty) { display: none; }
   [data-testid="stMultiSelect"] [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   [data-testid="stCode"] .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
@@ -146,6 +153,7 @@ def set_up(title: str) -> None:
         for path, (label, icon) in PAGES.items():
             st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
+        st.html(_tell_browser(language()), unsafe_allow_javascript=True)
 
 
 @cache
@@ -191,6 +199,11 @@ def _fetch_early(part: str) -> str:
     addresses = [json.dumps(f"static/js/{path.name}") for path in sorted(scripts.glob(f"{part}.*.js"))]
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     return f"<script>{'; '.join(fetched)}</script>"
+
+
+def _tell_browser(spoken: str) -> str:
+    """A script that names the language to the browser: its fonts and a screen reader's voice go by that."""
+    return f"<script>document.documentElement.lang = {json.dumps(spoken)}</script>"
 
 
 def is_dark() -> bool:

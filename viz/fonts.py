@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from contextlib import suppress
 from functools import cache
 from itertools import groupby
 
@@ -76,10 +77,25 @@ def _in(family: str, character: str) -> bool:
 @cache
 def _covering(character: str) -> str | None:
     """The first installed font that has the character."""
+    return _listed(character) or (_listed(character) if _newly_installed() else None)
+
+
+def _listed(character: str) -> str | None:
     for font in font_manager.fontManager.ttflist:
         if "LastResort" not in font.fname and ord(character) in _characters(font.fname):
             return str(font.name)
     return None
+
+
+@cache
+def _newly_installed() -> bool:
+    """Whether there are fonts that matplotlib's list, a file of its first day here, lacks: now it has them."""
+    known = {font.fname for font in font_manager.fontManager.ttflist}
+    others = sorted(set(font_manager.findSystemFonts()) - known)
+    for path in others:
+        with suppress(OSError, RuntimeError, ValueError):  # what cannot be read, and a font of pictures
+            font_manager.fontManager.addfont(path)
+    return bool(others)
 
 
 @cache

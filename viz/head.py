@@ -3,6 +3,7 @@
 Both have one large picture of one size, so that the page stands still when a mask is lifted.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,12 +59,13 @@ def comparison_figure(
     zmax = head_range(now, standard)
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
+    named, other_named = _named_alike(view, other)
     traces = [
-        *blocked_traces(view),
-        *blocked_traces(other, "2"),
-        weights_trace(view, zmax, **_beside(1, 1, SMALL)),
-        weights_trace(other, zmax, "2"),
-        _difference_trace(view, change, dark, "3", **_beside(1, SMALL, SMALL)),
+        *blocked_traces(named),
+        *blocked_traces(other_named, "2"),
+        weights_trace(named, zmax, **_beside(1, 1, SMALL)),
+        weights_trace(other_named, zmax, "2"),
+        _difference_trace(named, change, dark, "3", **_beside(1, SMALL, SMALL)),
     ]
     layout = _layout(view, dark, query) | axes(view) | axes(other, "2", tokens=False) | axes(view, "3", tokens=False)
     layout["xaxis"]["domain"] = [0, 1 / WIDE]
@@ -81,6 +83,15 @@ def comparison_figure(
         title(f"<b>{text}</b>", *corner) for text, corner in zip(titles or map(say, TITLES), corners, strict=True)
     ]
     return figure(traces, layout)
+
+
+def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
+    """With both tokens where two texts differ: axes that zoom together are one axis, a place of it for every name."""
+    queries, keys = (
+        [mine if mine == theirs else f"{mine} / {theirs}" for mine, theirs in zip(*labels, strict=True)]
+        for labels in ((one.queries, other.queries), (one.keys, other.keys))
+    )
+    return replace(one, queries=queries, keys=keys), replace(other, queries=queries, keys=keys)
 
 
 def difference_figure(

@@ -69,7 +69,10 @@ def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, 
     columns = _now_and_standard() if changed else (say("leak"),)
     titles = [tag("th", say("attention")), *(tag("th", column, class_="number") for column in columns)]
     body = [
-        [tag("td", what), *(tag("td", percent(share), class_="number") for share in shares[: len(columns)])]
+        [
+            tag("td", what, class_="wraps"),
+            *(tag("td", percent(share), class_="number") for share in shares[: len(columns)]),
+        ]
         for what, shares in rows
     ]
     return table([titles, *body])

@@ -82,8 +82,9 @@ AROUND = (
         right="q, k, v = (part.view(batch, -1, heads, d).transpose(1, 2) for part in (q, k, v))\n"
         "context = context.transpose(1, 2).reshape(batch, -1, heads * d)",
         signs=N_(
-            "Without a transpose every shape still fits, so nothing complains. But a head no longer has one part of "
-            "every token: it has every part of a few tokens, so it sees one stretch of the text and nothing else."
+            "Without a transpose every shape still fits, so nothing complains. A head should get one part of every "
+            "token; here it gets neighbouring parts, all those of one token before those of the next, so it sees a "
+            "stretch of about T / heads of the T tokens, and no other."
         ),
         hint=N_("Whose numbers stand in row 1: those of token 1, or another part of token 0?"),
         law="heads",

@@ -26,7 +26,8 @@ def chinese(server: str, browser: Browser) -> Iterator[Page]:
 
 
 def speaks(page: Page, names: tuple[str, str]) -> None:
-    """Waits until the page's links, the switch and the picture's own words are in that language."""
+    """Waits until the page's links, the switch and the picture's own words are in that language, and says which."""
+    expect(page.locator("html")).to_have_attribute("lang", "en" if names is ENGLISH else "zh")
     switch = page.get_by_role("radio", name="English" if names is ENGLISH else "中文", exact=True)
     expect(page.locator(".st-key-nav a").nth(1)).to_contain_text(names[1])
     expect(switch).to_be_checked()

@@ -197,7 +197,9 @@ class TestMasks:
         page = Page().choose(cross_beside=LONGER[-1])
         assert len(page.row()) == len(LONGER[-1])
         text = "the 3rd of March 2021"
+        assert "so that there is padding" in page.said("caption")
         assert page.type(text).choose(cross_beside=LONGER[0]).said("caption").count("it has no padding") == 1
+        assert "so that there is padding" not in page.said("caption")
         assert len(page.row()) == len(text)
 
     @pytest.mark.parametrize("text", ["3/3/21", "the 3rd of March 2021", "on Friday, 7 September 1984"])

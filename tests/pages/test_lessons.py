@@ -3,6 +3,7 @@
 python -m pytest tests/pages/test_lessons.py
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def test_a_lesson_ends_with_three_lines_of_its_runs_and_with_the_next_lesson() -
     assert "You predicted 1 of 1 right." in page.text()
     page.press("next")
     assert page.app.query_params["lesson"] == "translator"
+
+
+def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_run_it_is() -> None:
+    for step, names in (("1", {"The twin trained without the mask", "The twin trained with the mask"}),
+                        ("3", {"this run", "compared with"})):  # fmt: skip
+        page = Lessons(lesson="why_training", step=step).press("answer_0")
+        (chart,) = page.app.get("plotly_chart")
+        assert {curve["name"] for curve in json.loads(chart.proto.spec)["data"]} == names
 
 
 def test_asking_can_be_switched_off_and_the_language_changed() -> None:

@@ -85,3 +85,21 @@ def test_lines_are_as_wide_as_they_may_be() -> None:
     assert fonts.wrapped(PAPER.caption, 1000) == [PAPER.caption]
     assert fonts.wrapped("注意力头 L3，看着前一个。词元", 9) == ["注意力头", "L3，看着", "前一个。", "词元"]
     assert fonts.wrapped("看见（掩码）了", 7) == ["看见", "（掩", "码）了"]
+
+
+def test_a_font_installed_after_matplotlib_made_its_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = list(fonts.font_manager.fontManager.ttflist)
+    (late, *_) = [font for font in everything if font.name == "STIXGeneral"]  # comes with matplotlib too
+    only_late = fonts._characters(late.fname) - fonts._characters(fonts.font_manager.findfont(fonts.FONT))
+    character = chr(min(only_late))
+    monkeypatch.setattr(
+        fonts.font_manager.fontManager, "ttflist", [one for one in everything if one.name == fonts.FONT]
+    )
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", lambda: [late.fname])
+    for kept in (fonts._covering, fonts._newly_installed):
+        kept.cache_clear()
+    try:
+        assert fonts.families(character) == [fonts.FONT, "STIXGeneral"]
+    finally:
+        for kept in (fonts._covering, fonts._newly_installed):
+            kept.cache_clear()

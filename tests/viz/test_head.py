@@ -252,6 +252,15 @@ class TestComparison:
         assert "now − standard" in texts
         assert {layout[f"{axis}axis{place}"].matches for axis in "xy" for place in (2, 3)} == {"x", "y"}
 
+    def test_two_texts_that_differ_in_a_token_share_every_place_of_the_axes(self) -> None:
+        labels = [*LABELS[:2], "·dog", *LABELS[3:]]
+        one, other = labelled(LABELS, causal=causal(TOKENS)), labelled(labels, causal=causal(TOKENS))
+        figure = comparison_figure(one, other, dark=False)
+        for axis in "xy":
+            assert len({name for trace in figure.data for name in trace[axis]}) == TOKENS
+            assert {trace[axis][2] for trace in figure.data} == {"2: ·cat / ·dog"}
+        assert figure.layout.xaxis.ticktext[2] == "·cat", "the large picture's own token"
+
 
 class TestSize:
     @pytest.mark.parametrize("tokens", [80, MOST_CELLS, 512, 2048])

@@ -61,7 +61,10 @@ def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
     assert source is not None
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
-        words = say("In the batch beside your line, so that there is padding ({sign}): “{beside}” (ours).")
+        if source.keep[row].all():
+            words = say("In the batch beside your line: “{beside}” (ours).")
+        else:
+            words = say("In the batch beside your line, so that there is padding ({sign}): “{beside}” (ours).")
         found.append(words.format(sign=PADDING_SIGN, beside=beside))
     if bool(source.keep[row].all()):
         found.append(

@@ -4,7 +4,7 @@ import streamlit as st
 
 from model.language import N_, say
 from model.lessons.lesson import Lesson, Step
-from model.lessons.questions import Answer
+from model.lessons.questions import MODELS, Answer
 from ui import explain, overview, page
 from ui import head as head_picture
 from ui.drawn import drawn
@@ -147,6 +147,13 @@ def _losses(now: RunView, beside: RunView | None) -> None:
         return
     pieces, changed = now.run.batch.pieces[now.row], beside is not None and len(one.losses) == len(other.losses)
     names = say("this run"), say("compared with")
+    if changed and beside and beside.model.name != now.model.name:
+        names = _called(now), _called(beside)
     figure = drawn(loss_figure, one.losses, other.losses, pieces, changed=changed, names=names)
     st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height=420,
                     alt=drawn(explain.loss_alt, one.losses, other.losses))  # fmt: skip
+
+
+def _called(run: RunView) -> str:
+    name = run.model.name
+    return say(MODELS[name]) if name in MODELS else name

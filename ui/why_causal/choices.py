@@ -159,7 +159,7 @@ def choose_change(found: Pair, batch: TokenBatch) -> tuple[bool, int, int]:
     if state.why_token not in found.words():
         state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.segmented_control(say("Model"), [True, False], format_func=lambda way: say(TRAINED[way]), key="why_proof",
+        st.segmented_control(say("Model"), list(TRAINED), format_func=lambda way: say(TRAINED[way]), key="why_proof",
                              required=True, width="content")  # fmt: skip
         st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200,
                      format_func=lambda number: f"{number}: {batch.pieces[0][number]}")  # fmt: skip

@@ -1,6 +1,7 @@
 """The twins as figures: their training, their loss on each token, what moves when a later token changes.
 
-Blue is trained with the causal mask, red without; a dotted line is a run under the other mask than in training.
+Blue is trained with the causal mask, red without; a dotted line, or an open point where there is but one,
+is a run under the other mask than in training.
 """
 
 import math
@@ -49,6 +50,7 @@ def _curves(lines: Sequence[Line], unit: str, height: int, steps: int | None) ->
             mode="lines" if np.isfinite(line.y).sum() > 1 else "markers",  # one point is no line
             opacity=0.45 if line.faint else 1,
             line={"color": colour(line.trained), "width": 1.8, "dash": "dot" if line.dotted else "solid"},
+            marker=_point(line),
             hovertemplate="%{y:.3f} " + unit,
         )
     figure.update_xaxes(title={"text": say("training step")}, rangemode="tozero")
@@ -57,6 +59,12 @@ def _curves(lines: Sequence[Line], unit: str, height: int, steps: int | None) ->
     figure.update_yaxes(title={"text": say("loss, {unit}", unit=unit)}, rangemode="tozero")
     figure.update_layout(legend=BELOW, showlegend=True)
     return figure
+
+
+def _point(line: Line) -> dict:
+    """Where one point is all there is of a line: open instead of dotted."""
+    edge = {"color": colour(line.trained), "width": 1.8}
+    return {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge}
 
 
 def token_losses(lines: Sequence[Line], pieces: Sequence[str]) -> Picture:

@@ -131,6 +131,7 @@ class TestAgainstTheWrongLineItself:
         q, k, v = module.project(x, x, x)
         for head in range(H):
             first, last = modules.stretch(head, H, T)
+            assert abs(last - first + 1 - T / H) < 2, "about T / heads tokens"
             others = [token for token in range(T) if not first <= token <= last]
             changed_k = k.clone()
             changed_k[:, :, others] = 0
@@ -138,6 +139,10 @@ class TestAgainstTheWrongLineItself:
             assert torch.equal(modules.split_without_transpose(q, changed_k, v, None).raw[:, head], same)
             changed_k[:, :, last] = 0
             assert not torch.equal(modules.split_without_transpose(q, changed_k, v, None).raw[:, head], same)
+
+    def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
+        filled = [modules.part_at(head, place, H, T) for head in range(H) for place in range(T)]
+        assert filled == [(token, part) for token in range(T) for part in range(H)]
 
     def test_unprojected(self, module: MultiHeadAttention, x: Tensor) -> None:
         heads = x.view(B, T, H, D).transpose(1, 2)

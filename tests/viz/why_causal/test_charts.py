@@ -39,6 +39,13 @@ def test_the_one_loss_of_a_text_of_one_token_is_a_point_for_no_line_joins_it() -
     assert (one.mode, more.mode) == ("markers", "lines")
 
 
+def test_one_point_a_combination_tells_the_four_apart() -> None:
+    ways = [(trained, dotted) for trained in (True, False) for dotted in (True, False)]
+    lines = [Line("", range(2), [np.nan, 3.0], trained, dotted) for trained, dotted in ways]
+    points = token_losses(lines, PIECES[:2]).data
+    assert len({(point.line.color, point.marker.symbol) for point in points}) == 4
+
+
 def test_repeated_and_odd_tokens_have_their_own_places() -> None:
     figure = token_losses([Line("1", range(5), [np.nan, 1, 2, 3, 4], True)], PIECES)
     assert list(figure.layout.xaxis.tickvals) == [0, 1, 2, 3, 4]
