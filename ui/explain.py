@@ -75,7 +75,7 @@ def size(batch: TokenBatch, row: int) -> str:
     """How long the row is."""
     real = int(batch.keep[row].sum())
     padding = batch.ids.shape[1] - real
-    tokens = say_count("{count} token", "{count} tokens", real, count=real)
+    tokens = say_count("{count} token", "{count} tokens", real)
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
@@ -259,7 +259,7 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
     if longest > MOST_CELLS:
         parts.append(
             say(
-                "Each cell is the largest of {step} × {step} weights: {count} tokens are too many for a screen.",
+                "Each cell is the largest of {step} × {step} weights: {count:,} tokens are too many for a screen.",
                 step=math.ceil(longest / MOST_CELLS),
                 count=longest,
             )

@@ -5,6 +5,7 @@
 The packet is read as viz/components/cells.js reads it.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
 from viz.heads.cells import weight_text, window
-from viz.heads.tokens import MOST_TOKENS, left_out, shown, tokens_packet
+from viz.heads.tokens import FAINT, MOST_TOKENS, left_out, light_words, shown, tokens_packet
 from viz.view import cropped
 
 
@@ -102,6 +103,24 @@ class TestLongTexts:
         part = shown(view, (0, MOST_TOKENS + 9), MOST_TOKENS + 4)
         assert (part.first, part.first_key) == (5, 0)
         assert part.weights.shape == (MOST_TOKENS, MOST_TOKENS)
+
+
+class TestFaintWeights:
+    """Of a text of a thousand tokens a head that spreads its attention gives each a thousandth."""
+
+    def test_the_largest_is_lit_as_1_is_and_that_is_said(self) -> None:
+        view = view_of((7, 7), causal=causal(7))
+        faint = replace(view, weights=view.weights * np.float32(0.0032) / view.weights.max())
+        header, weights, _ = read(packet_of(faint))
+        assert header["brightest"] == weights.max() == np.float32(0.0032)
+        assert light_words(faint) == "The largest weight shown, 0.0032, is lit as strongly as a weight of 1 would be."
+
+    @pytest.mark.parametrize("largest", [0.0, FAINT, 0.4, 1.0])
+    def test_else_1_is_the_brightest_and_nothing_is_said(self, largest: float) -> None:
+        view = view_of((3, 3))
+        some = replace(view, weights=view.weights * np.float32(largest) / view.weights.max())
+        header, _, _ = read(packet_of(some))
+        assert (header["brightest"], light_words(some)) == (1, "")
 
 
 class TestNumbers:
