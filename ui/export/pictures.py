@@ -129,8 +129,11 @@ def _arcs(subject: Subject, part: Part) -> Picture:
     names = [subject.name, *(f"L{subject.number} H{head}" for head in others)]
     whole = [subject.now.head(subject.layer, head) for head in (subject.head, *others)]
     views = [arcs.shown(view, part, at) for view in whole]
-    return _picture(subject, lines_picture, (views, names), views[0],
-                    lambda: [*words.of_lines(arcs.least(views[0])), left_out(whole[0], views[0], at)], others)  # fmt: skip
+
+    def how() -> list[str]:
+        return [*words.of_lines(arcs.least(views[0])), left_out(whole[0], views[0], at)]
+
+    return _picture(subject, lines_picture, (views, names), views[0], how, others)
 
 
 def _tokens(subject: Subject, part: Part) -> Picture:
