@@ -64,9 +64,10 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
         return say(
             "Shown are tokens {first}–{last} of {count:,}; the query, {query}, is not among them.", query=query, **shown
         )
-    beyond = float(whole.weights[query].sum() - part.weights[query - part.first].sum(dtype=np.float64))
+    keys = slice(part.first_key, part.first_key + columns)
+    beyond = float(np.delete(whole.weights[query], keys).sum(dtype=np.float64))
     return say(
         "Shown are tokens {first}–{last} of {count:,}; {share} of the query's weight lies outside.",
-        share=percent(max(beyond, 0.0)),
+        share=percent(beyond),
         **shown,
     )

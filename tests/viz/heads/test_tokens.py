@@ -92,6 +92,13 @@ class TestLongTexts:
         assert f"{outside * 100:.1f}" in words
         assert "of the query's weight" in words
 
+    @pytest.mark.parametrize(("outside", "said"), [(1e-9, "< 0.1 %"), (0.0, "0 %")])
+    def test_what_is_not_exactly_nothing_is_not_called_nothing(self, outside: float, said: str) -> None:
+        weights = np.zeros((11, 11), np.float32)
+        weights[7, 0], weights[7, 6] = outside, 1
+        view = replace(view_of((11, 11)), weights=weights)
+        assert f"{said} of the query's weight" in left_out(view, cropped(view, (5, 9), (5, 9)), 7)
+
     def test_a_part_without_the_query_says_so(self) -> None:
         view = view_of((29, 29), causal=causal(29))
         part = shown(view, (3, 11), 25)
