@@ -10,14 +10,18 @@ from model.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
-    """losses: float32 [T], nats, NaN where there is none. tokens int64 [N], probabilities float32 [N], 0 to 1: the
-    likeliest next tokens, the likeliest first.
-    """
+class NextTokens:
+    """The likeliest next tokens, the likeliest first: tokens int64 [N], probabilities float32 [N], 0 to 1."""
 
-    losses: np.ndarray
     tokens: np.ndarray
     probabilities: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions(NextTokens):
+    """losses: float32 [T], nats, NaN where there is none."""
+
+    losses: np.ndarray
 
 
 def logits_at(trace: Trace, row: int, position: int) -> Tensor:
@@ -26,8 +30,14 @@ def logits_at(trace: Trace, row: int, position: int) -> Tensor:
         return trace.readout(trace.states[row, position]).float().cpu()
 
 
-def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
-    """The row's losses, and the likeliest tokens, `most` or all, after the position query (its last real one)."""
+def next_tokens(trace: Trace, row: int, query: int | None, most: int) -> NextTokens:
+    """The likeliest tokens, `most` or all, after the position query (the row's last real one)."""
     chances = trace.next_token(row, query)
     top = chances.topk(min(most, len(chances)))
-    return Predictions(trace.losses(row).numpy(), top.indices.cpu().numpy(), top.values.cpu().numpy())
+    return NextTokens(top.indices.cpu().numpy(), top.values.cpu().numpy())
+
+
+def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
+    """The same, and the row's losses, which take every position's logits: of a long text as long as a small run."""
+    found = next_tokens(trace, row, query, most)
+    return Predictions(found.tokens, found.probabilities, trace.losses(row).numpy())

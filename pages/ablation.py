@@ -7,7 +7,7 @@ from ui import page
 
 page.set_up(N_("Heads off"))  # first, so that the browser has something to fetch while torch is imported
 
-from model.heads.ablation import HeadsOff, following, outcome
+from model.heads.ablation import HeadsOff, answer, following, outcome
 from model.jobs.job import ModelRef
 from ui import controls, explain, query, results, run_view
 from ui.ablation import choosing, ranking
@@ -42,28 +42,27 @@ with query_place:
 choosing.share(model)
 
 with guarded(say("Running it with these heads off …")):
-    all_on = HeadsOff((), attention=attention)
     follows = following(batch, row, place)
-    asked_of = (outcome, ModelRef.of(model), batch, spec, row, place)
-    whole = results.ask(*asked_of, all_on, follows)
-    without = results.ask(*asked_of, off, whole.target)
+    predicted, answered = now.predictions(place), results.ask(answer, ModelRef.of(model), now.run, row, place, follows)
+    assert predicted is not None
+    without = results.ask(outcome, ModelRef.of(model), batch, spec, row, place, off, answered.target)
 pieces = batch.pieces[row]
-asked = ablation.Asked(whole.label, pieces[place], place, follows is not None)
+asked = ablation.Asked(answered.label, pieces[place], place, follows is not None)
 names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
     [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
-    whole.log_probability, without.log_probability,
+    answered.log_probability, without.log_probability,
 )  # fmt: skip
-moved = loss_words(without.losses, whole.losses, list(pieces)) if chosen else ""
+moved = loss_words(without.losses, predicted.losses, list(pieces)) if chosen else ""
 sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 
 both = (say("heads off"), say("all heads"))
 tokens, losses = st.columns([1, 1.4], gap="large")
 with tokens:
-    lists = [[Candidate(*one) for one in some.candidates] for some in (without, whole)]
-    st.html(drawn(next_token_table, *lists, changed=bool(chosen), names=both))
+    candidates = [Candidate(*one) for one in without.candidates]
+    st.html(drawn(next_token_table, candidates, predicted.candidates, changed=bool(chosen), names=both))
 with losses:
-    curves = (without.losses, whole.losses)
+    curves = (without.losses, predicted.losses)
     st.caption(say("Loss per token, with heads off and with all heads"), help=say(explain.NATS))
     figure = drawn(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
@@ -74,4 +73,4 @@ st.caption(
         "root of that.", token=ablation.what_is_asked(asked))
 )  # fmt: skip
 with guarded():
-    ranking.show(now, batch, place, whole.target, off, names, heads)
+    ranking.show(now, batch, place, answered.target, off, names, heads)

@@ -16,7 +16,7 @@ from ui.markdown import escaped
 from viz import compare
 from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
-from viz.view import cropped
+from viz.view import coarser_words, cropped
 
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
@@ -74,6 +74,8 @@ for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, 
         alt = drawn(compare.pictured, f"{title_of}, {name}", view)
         moves = query.moves(a, parts[0]) if key == "a" else None
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250, moves=moves)
+        if coarser_words(view):
+            st.caption(coarser_words(view))
 left, right = st.columns(2, gap="small")
 sentences = [drawn(compare.weights_sentence, name, *views)]
 if shapes[0] != shapes[1]:

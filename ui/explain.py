@@ -1,6 +1,5 @@
 """The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
 
-import math
 import re
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from viz.masks import mask_name, mask_names
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
-from viz.view import MOST_CELLS, HeadView
+from viz.view import HeadView, coarser_words
 
 NO_PREDICTIONS = {
     "encoder": N_("An encoder predicts no next token: it reads a whole text at once. Its attention is all there is."),
@@ -75,7 +74,7 @@ def size(batch: TokenBatch, row: int) -> str:
     """How long the row is."""
     real = int(batch.keep[row].sum())
     padding = batch.ids.shape[1] - real
-    tokens = say_count("{count} token", "{count} tokens", real, count=real)
+    tokens = say_count("{count} token", "{count} tokens", real)
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
@@ -255,15 +254,8 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
         parts.append(say("No cell is blocked."))
     if any(view.any_blocked().all(1).any() for view in views):
         parts.append(say("A row with nothing to attend to gets weight 0 everywhere and adds nothing."))
-    longest = max(views[0].weights.shape)
-    if longest > MOST_CELLS:
-        parts.append(
-            say(
-                "Each cell is the largest of {step} × {step} weights: {count} tokens are too many for a screen.",
-                step=math.ceil(longest / MOST_CELLS),
-                count=longest,
-            )
-        )
+    if coarser_words(views[0]):
+        parts.append(coarser_words(views[0]))
     return f'<p class="key">{together(parts)}</p>'
 
 

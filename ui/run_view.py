@@ -16,7 +16,7 @@ from model.heads.shown import ShownHead, shown_head
 from model.heads.survey import Survey, survey
 from model.jobs.job import ModelRef, Run, digest
 from model.masks import MaskSpec
-from model.predictions import predictions
+from model.predictions import NextTokens, next_tokens, predictions
 from model.settings import Settings
 from model.text import TokenBatch
 from ui import results
@@ -76,8 +76,11 @@ class RunView:
         predicts no next token."""
         if self.model.kind == "encoder" or not self.model.predicts:
             return None
-        found = results.ask(predictions, self.run, self.row, query, TOP)
-        pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
+        found = results.ask(predictions, self.run, self.row, None, TOP)
+        top: NextTokens = found
+        if query not in (None, self.run.batch.real(self.row).stop - 1):  # the losses are the same at every query
+            top = results.ask(next_tokens, self.run, self.row, query, TOP)
+        pairs = zip(top.tokens.tolist(), top.probabilities.tolist(), strict=True)
         return Predictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:

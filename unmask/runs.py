@@ -13,7 +13,7 @@ from model.heads.every import changes, every_weight
 from model.heads.shown import shown_head
 from model.heads.survey import Survey, survey
 from model.masks import MaskSpec
-from model.predictions import predictions
+from model.predictions import next_tokens
 from model.trace import Trace
 from unmask.every_head import Difference, Leak
 from unmask.live import LiveHead
@@ -117,12 +117,12 @@ class Run(HeadSource):
         Raises ValueError for a model that predicts no next token.
         """
         self._expect_predictions()
-        return predictions(self.trace, self.row, None, TOP).losses
+        return self.trace.losses(self.row).numpy()
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
         """The likeliest tokens after the one at position query, the row's last one unless given."""
         self._expect_predictions()
-        found = predictions(self.trace, self.row, query, most)
+        found = next_tokens(self.trace, self.row, query, most)
         pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
         after = self.labels[self.query if query is None else query]
         return Predicted(f"after {after}", [Candidate(self.model.label(token), chance) for token, chance in pairs])

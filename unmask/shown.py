@@ -12,11 +12,12 @@ import numpy as np
 from markupsafe import Markup
 
 from model.files import write
+from model.language import together
 from viz.explorer import part_words
 from viz.heads import arcs
 from viz.heads.cells import around, weight_text
 from viz.heads.picture import changed, difference_packet, picture_packet
-from viz.heads.tokens import left_out, tokens_packet
+from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.numbers import Candidate, chance, next_token_table
 from viz.standalone import Canvas, frame, page
@@ -93,7 +94,11 @@ class Head(Live):
 
     def page(self) -> str:
         """A whole HTML document that needs no network."""
-        return page(repr(self), [self.canvas(), tag("p", left_out(self.view, self._drawn(), self.query))])
+        return page(repr(self), [self.canvas(), tag("p", self._said())])
+
+    def _said(self) -> str:
+        """What of the head is not shown."""
+        return left_out(self.view, self._drawn(), self.query)
 
     def _drawn(self) -> HeadView:
         """The query and what stands around it."""
@@ -117,6 +122,10 @@ class Tokens(Head):
         among = view.first, view.first + len(view.queries)
         packet = tokens_packet(view, name=self.name, query=self.query, among=among, across=self.across)
         return Canvas("tokens", packet)
+
+    def _said(self) -> str:
+        """What is not shown, and what the light means where it is not the usual."""
+        return together(filter(None, (super()._said(), light_words(self._drawn()))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.language import say
+
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
 
@@ -71,6 +73,15 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
         first_key=view.first_key,
         step=step,
     )
+
+
+def coarser_words(view: HeadView) -> str:
+    """In a sentence: how many cells one of `coarser` stands for; "" for one."""
+    step, count = step_of(view), max(view.weights.shape)
+    if step == 1:
+        return ""
+    return say("{count:,} tokens are too many for a screen: each cell is the largest of {step} × {step}.", count=count,
+               step=step)  # fmt: skip
 
 
 def step_of(view: HeadView, most: int = MOST_CELLS) -> int:

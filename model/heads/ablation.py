@@ -18,7 +18,7 @@ from model.base import HeadEdit, Model
 from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch
-from model.trace import LayerRecord
+from model.trace import LayerRecord, Trace
 
 Way = Literal["zero", "mean", "mask"]
 Head = tuple[int, int]  # layer, head
@@ -43,17 +43,22 @@ class HeadsOff:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Answer:
+    """The token asked about after one query, its label, and the log_probability that a run gives it there."""
+
+    target: int
+    label: str
+    log_probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome(Answer):
     """What a run predicts for one row. losses: [T] nats, NaN at padding and the row's first token. candidates: the
-    likeliest next tokens after one query, label and probability (0 to 1). target: the token asked about, its label, and
-    log_probability, what the run gives it after that query.
+    likeliest next tokens after the query, label and probability (0 to 1).
     """
 
     losses: np.ndarray
     candidates: tuple[tuple[str, float], ...]
-    target: int
-    label: str
-    log_probability: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +75,12 @@ def following(batch: TokenBatch, row: int, query: int) -> int | None:
 
 
 @torch.inference_mode()
+def answer(model: Model, trace: Trace, row: int, query: int, target: int | None = None) -> Answer:
+    """Of a run with all heads on. target: the token asked about, the likeliest unless given."""
+    return _answer(model, _after(trace, row, query), target)
+
+
+@torch.inference_mode()
 def outcome(
     model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, off: HeadsOff, target: int | None = None
 ) -> Outcome:
@@ -78,12 +89,22 @@ def outcome(
     alone = batch.rows([row])
     _check(model, off)
     trace = model.run_edited(alone, spec, _edit(off, [off.heads])) if off.heads else model.run(alone, spec)
-    logs = model.readout(trace.states[0, query]).float().log_softmax(-1).cpu()
+    logs = _after(trace, 0, query)
     top = logs.topk(min(TOP, len(logs)))
-    target = int(top.indices[0]) if target is None else target
     pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
     candidates = tuple((model.label(token), probability) for token, probability in pairs)
-    return Outcome(trace.losses().numpy(), candidates, target, model.label(target), float(logs[target]))
+    asked = _answer(model, logs, target)
+    return Outcome(asked.target, asked.label, asked.log_probability, trace.losses().numpy(), candidates)
+
+
+def _after(trace: Trace, row: int, query: int) -> Tensor:
+    """Log-probabilities [V] of what follows the query."""
+    return trace.readout(trace.states[row, query]).float().log_softmax(-1).cpu()
+
+
+def _answer(model: Model, logs: Tensor, target: int | None) -> Answer:
+    target = int(logs.argmax()) if target is None else target
+    return Answer(target, model.label(target), float(logs[target]))
 
 
 @torch.inference_mode()

@@ -244,7 +244,7 @@ def arc_tooltip(page: Heads, query: int, key: int) -> str:
     """What the tooltip says on a line, near its left end, where lines of different queries are apart."""
     path = page.page.locator(f".st-key-head_arcs path[data-query='{query}'][data-key='{key}']").first
     if not path.count():
-        page.page.get_by_label("The smallest weight drawn").fill("0.01")
+        page.page.get_by_label("The smallest weight drawn").fill("-2")  # a power of ten
     path.scroll_into_view_if_needed()
     share = 0.06
     x, y = path.evaluate(

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model.base import Model
+from model.decoder import DecoderModel
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
 from tests.model.huggingface.families import save
@@ -84,6 +85,16 @@ def test_no_head_off_shows_one_run() -> None:
     assert len(page.losses()) == 1
     assert page.url["heads_off"] == ""
     assert Ablation(**page.url)["heads_chosen"] == []
+
+
+def test_all_heads_on_is_a_run_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Ablation(text="the old dog ran to the sea and the cat ran too", heads_off="4.0")
+    runs, run = [], DecoderModel.run
+    monkeypatch.setattr(DecoderModel, "run", lambda *asked: runs.append(asked) or run(*asked))
+    page.app.selectbox(key="query_row").set_value(3)
+    page.run()
+    assert "(3)" in page.sentence()
+    assert runs == [], "of a long text a run takes seconds"
 
 
 def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) -> None:

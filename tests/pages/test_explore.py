@@ -8,15 +8,30 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from huggingface_hub import constants
 
 from model import catalog
 from model.base import MOST_ROWS, Model
 from model.masks import MaskSpec
+from model.trace import Trace
 from tests.pages.explore import LINES, Explore, array, same
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.overview import BLOCKED
+
+
+def losses_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows whose losses are computed from now on."""
+    rows: list[int] = []
+    compute = Trace.losses
+
+    def losses(trace: Trace, row: int = 0) -> torch.Tensor:
+        rows.append(row)
+        return compute(trace, row)
+
+    monkeypatch.setattr(Trace, "losses", losses)
+    return rows
 
 
 class TestFirstView:
@@ -125,6 +140,17 @@ class TestChoices:
         page.choose(layer=0, head=0)
         assert page.candidates() == candidates
         assert not same(page.weights(), weights)
+
+    def test_another_query_has_its_own_next_tokens_and_the_losses_are_not_computed_again(
+        self, story: Model, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = "The old king rode down to the green river"
+        page, losses = Explore(text=text), losses_computed(monkeypatch)
+        page.app.selectbox(key="query_row").set_value(3)
+        page.run()
+        likeliest = story.run(story.encode([text])).next_token(0, 3).argmax()
+        assert page.candidates()[0][0] == story.label(int(likeliest))
+        assert losses == [], "of a long text they take as long as a small run"
 
     def test_row_and_pad_side(self) -> None:
         page = Explore(text=LINES)

@@ -18,6 +18,7 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.examples import FIRST
+from ui.layers.sections import MOST_LENS, STEP, lens_part
 
 ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"
@@ -132,8 +133,29 @@ def test_a_padded_row_shows_its_own_tokens() -> None:
 def test_a_long_text_says_which_part_of_it_is_shown() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 12, query="60")
     said = " ".join(one.value for one in page.app.caption)
-    assert re.search(r"Shown are 64 of \d\d\d tokens, those around the query: positions 12 to 75\.", said)
+    assert re.search(r"Shown are 64 of \d\d\d tokens, those around the query: positions 16 to 79\.", said)
     assert len(page.cells()) == 64 * 7
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 257), (5, 139), (3, 60)])
+def test_the_part_shown_has_the_query_in_it_and_stays_for_the_next_ones(begin: int, end: int) -> None:
+    parts = [lens_part(begin, end, query) for query in range(begin, end)]
+    for query, (first, last) in zip(range(begin, end), parts, strict=True):
+        assert begin <= first <= query < last <= end
+        assert last - first == min(MOST_LENS, end - begin)
+    assert len(set(parts)) == 1 + max(-(-(end - begin - MOST_LENS) // STEP), 0), "a run of the model each"
+
+
+def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
+    page = Layers(text="the cat sat on the mat and then the dog saw it. " * 16, across="token")
+    (shown,) = page.chart("token_layers")
+    tokens = len(page.app.selectbox(key="query_row").options)
+    step = -(-tokens // 128)
+    assert (shown.shape[1], step) == (-(-tokens // step), 2)
+    words = f"{tokens:,} tokens are too many for a screen: each"
+    assert f"{words} column is the largest of 2." in " ".join(one.value for one in page.app.caption)
+    page.section("all")
+    assert f"{words} cell is the largest of 2 × 2." in " ".join(one.value for one in page.app.caption)
 
 
 def test_a_text_too_long_for_flow_is_a_sentence() -> None:

@@ -19,14 +19,14 @@ from viz.export import words
 from viz.export.bars import bars_picture
 from viz.export.carried import carried_picture
 from viz.export.every import every_picture
-from viz.export.lines import LEAST, lines_picture
+from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import DOTS, KINDS, Paper, Sheet
 from viz.export.picture import MOST_SIDE, head_picture
 from viz.fonts import drawable, language_of, writes
 from viz.heads import arcs, tokens
 from viz.heads.bars import Row
-from viz.heads.tokens import left_out
+from viz.heads.tokens import left_out, light_words
 from viz.view import HeadView, cropped
 
 SCALES = {"1×": 1, "2×": 2, "4×": 4}
@@ -129,14 +129,17 @@ def _arcs(subject: Subject, part: Part) -> Picture:
     names = [subject.name, *(f"L{subject.number} H{head}" for head in others)]
     whole = [subject.now.head(subject.layer, head) for head in (subject.head, *others)]
     views = [arcs.shown(view, part, at) for view in whole]
-    return _picture(subject, lines_picture, (views, names), views[0],
-                    lambda: [*words.of_lines(LEAST), left_out(whole[0], views[0], at)], others)  # fmt: skip
+
+    def how() -> list[str]:
+        return [*words.of_lines(arcs.least(views[0])), left_out(whole[0], views[0], at)]
+
+    return _picture(subject, lines_picture, (views, names), views[0], how, others)
 
 
 def _tokens(subject: Subject, part: Part) -> Picture:
     (row, *_), how = _rows(subject, part)
     own = subject.now.run.queries is subject.now.run.keys
-    return _picture(subject, lit_picture, (row, own), row, lambda: [*how(), *words.of_lit()])
+    return _picture(subject, lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(), light_words(row)])
 
 
 def _bars(subject: Subject, part: Part) -> Picture:

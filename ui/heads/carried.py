@@ -8,6 +8,7 @@ from model.language import N_, say, together
 from ui import query_keys
 from ui.heads.chosen import Chosen
 from ui.markdown import escaped
+from viz.formats import signed
 from viz.heads.carried import carried_table, effect_table, why_they_differ
 
 ABOUT = N_("|v| is how long a key's value is; weight × |v| is how much of it is taken (Kobayashi et al. 2020).")
@@ -17,7 +18,7 @@ ADDS = N_(
 )
 EFFECT = N_(
     "What the head adds by itself to the logits of the token after the query, past all later layers, the final norm's "
-    "deviation held at its value; relative to what it adds to all tokens in the mean, {mean:+.3f}."
+    "deviation held at its value; relative to what it adds to all tokens in the mean, {mean}."
 )
 CAPPED = N_("The model caps its logits; this is before the cap.")
 
@@ -40,5 +41,5 @@ def show(chosen: Chosen) -> None:
             st.caption(say("{clauses}.", clauses=escaped(str(error))))
             return
         st.html(effect_table(effect))
-        about = say(EFFECT, mean=effect.mean)
+        about = say(EFFECT, mean=signed(effect.mean))
         st.caption(together([about, say(CAPPED)]) if effect.capped else about)

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from model.language import say
+from model.language import say, together
 from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing, pins
-from viz.heads.tokens import left_out, shown, tokens_packet
+from viz.heads.tokens import left_out, light_words, shown, tokens_packet
 from viz.room import MARGIN, WIDE
 
 _component = canvas("tokens")
@@ -50,6 +50,6 @@ def draw(chosen: Chosen, key: str = "head_tokens") -> None:
     )
     heard = hearing(key)
     _component(data=packet, key=key, on_query_change=heard, on_pins_change=heard, on_towards_change=heard)
-    words = left_out(chosen.view, part, chosen.query)
+    words = together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part))))
     if words:
         st.caption(words)

@@ -22,13 +22,13 @@ from ui.run_view import RunView
 from viz.head import comparison_figure, head_figure
 from viz.layers import words
 from viz.layers.lens import candidates_table, key, lens_table
-from viz.layers.token import TokenView, token_figure
+from viz.layers.token import TokenView, reduced_words, token_figure
 from viz.room import WIDE
-from viz.view import HeadView, cropped
+from viz.view import HeadView, coarser_words, cropped
 
 MOST_LENS = 64  # rows of the table
 MOST_BESIDE = 9  # readings that leave room beside the table
-BEFORE = 48  # of them before the query, where a text is longer
+BEFORE, STEP = 40, 16  # of them before the query at least, where a text is longer, and by how many the rows move
 UNITS = {"mean": N_("mean weight"), "maximum": N_("largest weight"), "rollout": N_("rollout"), "flow": N_("flow")}
 ATTENTION_ALONE = N_(
     "Rollout and flow follow attention weights alone: how large the values are that they weigh, and what the MLPs do, "
@@ -67,7 +67,7 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
     if (begin, end) != (real.start, real.stop):
         st.caption(
             say(
-                "Shown are {shown} of {count} tokens, those around the query: positions {first} to {last}.",
+                "Shown are {shown} of {count:,} tokens, those around the query: positions {first} to {last}.",
                 shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1,
             )
         )  # fmt: skip
@@ -86,10 +86,14 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
-    """Of real positions begin up to, without, end those that the table shows: all, or MOST_LENS around the query."""
+    """Of real positions begin up to, without, end those that the table shows: all, or MOST_LENS around the query.
+
+    They are the same for STEP queries in a row: other positions take another run of the model.
+    """
     if end - begin <= MOST_LENS:
         return begin, end
-    first = min(max(chosen - BEFORE, begin), end - MOST_LENS)
+    first = begin + max(chosen - BEFORE - begin, 0) // STEP * STEP
+    first = min(first, end - MOST_LENS)
     return first, first + MOST_LENS
 
 
@@ -110,7 +114,7 @@ def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, stand
     rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) looks at.",
                token=escaped(piece), position=chosen.query)  # fmt: skip
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
-    st.caption(together([rows, alone]))
+    st.caption(together(filter(None, [rows, reduced_words(view), alone])))
     return words.token_sentence(view, over, chosen.query, piece, other)
 
 
@@ -137,10 +141,9 @@ def show_all(
         alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=len(shown[0].queries),
                   keys=len(shown[0].keys), **what)  # fmt: skip
         head_picture.show(figure, alt, room="pair", zooms=True, moves=query.moves(now, part))
-    if over == "rollout":
-        st.caption(together([say("{what} by the end of {layer}.", **what), say(ATTENTION_ALONE)]))
-    else:
-        st.caption(say("{what} in {layer}.", **what))
+    shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
+    alone = say(ATTENTION_ALONE) if over == "rollout" else ""
+    st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), alone])))
     token = [_of_query(view, chosen, over, name) for view in views]
     return words.token_sentence(token[0], over, chosen.query, chosen.pieces[chosen.query], *token[1:])
 

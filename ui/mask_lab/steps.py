@@ -9,8 +9,9 @@ from model.language import say, together
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import MOST_CELLS, StepsView, steps_figure
+from viz.mask_lab.steps import StepsView, steps_figure
 from viz.numbers import percent
+from viz.view import coarser_words
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
@@ -36,14 +37,7 @@ def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView,
 
 def _key(view: StepsView) -> str:
     parts = [say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")]
-    longest = max(view.raw.shape)
-    if longest > MOST_CELLS:
-        step = -(-longest // MOST_CELLS)
-        parts.append(
-            say("{count:,} tokens are too many for a screen: each cell is the largest of {step} × {step}.",
-                count=longest, step=step)
-        )  # fmt: skip
-    return together(parts)
+    return together(filter(None, [*parts, coarser_words(view.head)]))
 
 
 def _about_the_table(row: RowSteps) -> str:

@@ -3,6 +3,7 @@
 
 const MOST_LINES = 1500; // the strongest, of all heads together
 const NEAR = 7; // css pixels from a line within which it is pointed at
+const LEAST = -4; // the slider's lower end: powers of ten, for weights of long texts are small
 const SVG = "http://www.w3.org/2000/svg";
 
 // The lines to draw: of cells from a threshold up, the strongest first. hidden: a key to leave out, or -1.
@@ -53,8 +54,9 @@ function show(element, cells, own, onPick) {
   const tip = make("div", { class: "tip", hidden: "" });
   const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": words.alt, children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
-  const slider = make("input", { type: "range", min: 0.01, max: 1, step: 0.01, "aria-label": words.least });
-  slider.value = own.threshold;
+  const slider = make("input", { type: "range", min: LEAST, max: 0, step: 0.05, "aria-label": words.least });
+  const threshold = () => own.threshold ?? cells.least; // the reader's own stays from head to head
+  slider.value = Math.log10(threshold());
   const least = make("output", {});
   const hide = make("input", { type: "checkbox" });
   hide.checked = own.hideFirst;
@@ -74,7 +76,7 @@ function show(element, cells, own, onPick) {
 
   const paint = () => {
     const hidden = own.hideFirst ? cells.firstToken - cells.firstKey : -1;
-    const found = linesOf(cells, own.threshold, hidden);
+    const found = linesOf(cells, threshold(), hidden);
     drawn = found.slice(0, MOST_LINES);
     const width = middle.clientWidth || 200;
     lines.replaceChildren(...drawn.map((line) => {
@@ -84,10 +86,12 @@ function show(element, cells, own, onPick) {
         "data-key": cells.firstKey + line.key, "data-head": cells.names[line.head] });
       return line.path;
     }));
-    least.textContent = Number(own.threshold).toFixed(2);
+    least.textContent = slider.ariaValueText = String(threshold());
     const more = found.length > drawn.length;
-    const said = hidden >= 0 ? (more ? words.lines_both : words.lines_hidden) : more ? words.lines_strongest : words.lines;
-    count.textContent = fill(said, { count: drawn.length, all: found.length });
+    const some = hidden >= 0 ? (more ? words.lines_both : words.lines_hidden) : more ? words.lines_strongest : words.lines;
+    const none = hidden >= 0 ? words.lines_none_hidden : words.lines_none;
+    const largest = found.length ? "" : weightText(linesOf(cells, 0, hidden)[0]?.weight ?? 0);
+    count.textContent = fill(found.length ? some : none, { count: drawn.length, all: found.length, least: threshold(), largest });
     light();
   };
   const light = () => {
@@ -146,7 +150,7 @@ function show(element, cells, own, onPick) {
   picture.onpointerleave = () => point(null);
   moveByKeys(picture, own, (key) => steppedQuery(key, own.query, cells.among), () => point(null), onPick);
   slider.oninput = () => {
-    own.threshold = Number(slider.value);
+    own.threshold = Number((10 ** slider.value).toPrecision(2));
     paint();
   };
   hide.onchange = () => {
@@ -155,7 +159,7 @@ function show(element, cells, own, onPick) {
   };
 
   const had = element.getRootNode().activeElement?.classList?.contains("picture");
-  element.replaceChildren(tools, picture, count, said);
+  element.replaceChildren(tools, count, picture, said);
   if (had) picture.focus({ preventScroll: true });
   paint();
   own.resized?.disconnect();
@@ -164,7 +168,7 @@ function show(element, cells, own, onPick) {
 }
 
 export function draw(element, data, onPick) {
-  const end = drawCells(element, data, { threshold: 0.1, hideFirst: false }, (cells, own) => show(element, cells, own, onPick));
+  const end = drawCells(element, data, { threshold: null, hideFirst: false }, (cells, own) => show(element, cells, own, onPick));
   return () => {
     end();
     element.own?.resized?.disconnect();

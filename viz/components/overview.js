@@ -88,9 +88,10 @@ function picture(canvas, packet, by) {
   pen.font = `11px ${style.fontFamily}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
-  const skip = (size) => Math.max(1, Math.ceil(16 / size));
+  const skip = (size, needed = 16) => Math.max(1, Math.ceil(needed / size));
+  const every = skip(cell, pen.measureText(`H${packet.heads - 1}`).width + 4);
   const byNumber = by.order.every((heads) => heads.every((head, column) => head === column));
-  for (let head = 0; byNumber && head < packet.heads; head += skip(cell)) pen.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
+  for (let head = 0; byNumber && head < packet.heads; head += every) pen.fillText(`H${head}`, LABEL + (head + 0.5) * cell - gap / 2, LABEL / 2);
   for (let layer = 0; layer < packet.layers; layer += skip(tall)) pen.fillText(`L${packet.numbers[layer]}`, LABEL / 2, LABEL + (layer + 0.5) * tall);
   return all;
 }

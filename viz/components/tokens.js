@@ -6,7 +6,7 @@ const MOST_PINS = 8;
 const STRONGEST = 0.75; // the opacity of weight 1, so that the token can be read on it
 
 // The light of a weight: as in the heatmap, brightness goes with its square root.
-const light = (weight) => Math.sqrt(Math.min(Math.max(weight, 0), 1)) * STRONGEST;
+const light = (cells, weight) => Math.sqrt(Math.min(Math.max(weight / cells.brightest, 0), 1)) * STRONGEST;
 
 // One text as a list of tokens. side: "query" or "key", whose tokens they are.
 function textOf(cells, side, label) {
@@ -26,7 +26,7 @@ function paint(cells, hatches, text, source, values) {
     const reason = cells.blocked[place];
     token.classList.toggle("blocked", reason > 0);
     token.style.backgroundImage = reason ? hatches[reason - 1] : "";
-    token.style.setProperty("--light", reason ? 0 : light(cells.weights[place]));
+    token.style.setProperty("--light", reason ? 0 : light(cells, cells.weights[place]));
     token.lastChild.textContent = values ? (reason ? "–" : weightText(cells.weights[place])) : "";
     token.title = cellWords(cells, query, key, cellText(cells, query, key));
   });

@@ -11,10 +11,9 @@ from matplotlib.path import Path
 from model.language import say
 from viz.export.paper import Paper, Sheet
 from viz.fonts import width
-from viz.heads.arcs import COLOURS
+from viz.heads.arcs import COLOURS, least
 from viz.view import HeadView
 
-LEAST = 0.1  # the smallest weight that gets a line, as on the page
 LINE = 0.2  # inches of a token
 ACROSS = 3.0  # inches of the lines
 
@@ -28,8 +27,9 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     panel = sheet.panel(left, 0.25, ACROSS, tall)
     panel.set(xlim=(0, 1), ylim=(tall / LINE, 0))
     panel.set_axis_off()
+    smallest = least(views[0])  # as on the page
     for view, colour in zip(views, COLOURS, strict=False):
-        shown = np.argwhere((view.weights >= LEAST) & ~view.any_blocked())
+        shown = np.argwhere((view.weights >= smallest) & ~view.any_blocked())
         weights = [float(view.weights[query, key]) for query, key in shown]
         paths = [_curve(query + 0.5, key + 0.5) for query, key in shown.tolist()]
         colours = [to_rgba(colour, 0.15 + 0.85 * weight**0.5) for weight in weights]

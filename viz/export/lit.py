@@ -9,6 +9,7 @@ from model.language import say
 from viz.export.paper import ANY, GROUND, Paper, Sheet
 from viz.fonts import width
 from viz.heads.cells import weight_text
+from viz.heads.tokens import brightest
 from viz.palette import MARK, NOW
 from viz.view import HeadView
 
@@ -23,10 +24,10 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
     """row: of one query, [1,K]. own: whether the keys are its own text, where its token is framed."""
     places = list(_flow([max(width(paper.said(label)), 0.08) + 0.14 for label in row.keys]))
     sheet = Sheet(paper, WIDE + 0.3, LINE * (places[-1][1] + 1) + 0.1)
-    blocked, weights = row.any_blocked()[0], row.weights[0]
+    blocked, weights, most = row.any_blocked()[0], row.weights[0], brightest(row)
     for place, (left, line, wide) in enumerate(places):
         top, middle = line * LINE, left + wide / 2
-        lit = {"facecolor": to_rgba(NOW, 0.75 * float(weights[place]) ** 0.5), "linewidth": 0}
+        lit = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[place]) / most) ** 0.5), "linewidth": 0}
         _box(sheet, left, top, wide, BLOCKED if blocked[place] else lit)
         if own and place + row.first_key == row.first:
             _box(sheet, left, top, wide, {"facecolor": "none", "edgecolor": MARK, "linewidth": 1.5})

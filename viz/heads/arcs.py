@@ -1,6 +1,9 @@
 """Tokens on both sides and lines between them, of one head or several, as bytes for components/arcs.js."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from viz.components.words import words
 from viz.heads.cells import around, cells_packet
@@ -10,11 +13,23 @@ from viz.view import HeadView
 MOST_TOKENS = 64  # of each text: more lines would be a grey area
 COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, after the chosen head's
 MOST_HEADS = len(COLOURS)
+LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight that gets a line at first; and of four digits
 
 
 def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
     """What of a whole view is shown: the query and what stands around it."""
     return around(view, part, query, MOST_TOKENS)
+
+
+def least(view: HeadView) -> float:
+    """The weight from which on lines are drawn at first: LEAST, or what leaves a line for every second query where
+    attention is spread over too many tokens for that."""
+    largest = np.sort(view.weights, axis=None)[::-1][: len(view.queries) // 2 + 1]
+    enough = float(min(largest[largest > 0], default=LEAST))
+    if enough >= LEAST:
+        return LEAST
+    digit = 10.0 ** math.floor(math.log10(enough))
+    return max(round(math.floor(enough / digit) * digit, 4), LEAST_EVER)
 
 
 def arcs_packet(
@@ -33,6 +48,7 @@ def arcs_packet(
     header = {
         "name": names[0],
         "names": list(names),
+        "least": least(views[0]),
         "colours": list(COLOURS[: len(views)]),
         "query": query,
         "among": among,

@@ -7,10 +7,11 @@ import numpy as np
 from model.language import say
 from viz.components.words import words
 from viz.heads.cells import around, cells_packet
-from viz.numbers import percent
+from viz.numbers import number, percent
 from viz.view import HeadView
 
 MOST_TOKENS = 128  # of each text: as many as the heatmap gives a cell each
+FAINT = 0.1  # a largest weight below it would be lit too weakly to be seen
 
 
 def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
@@ -35,7 +36,22 @@ def tokens_packet(
     one pointed at. across: the keys are another text.
     """
     header = {"name": name, "query": query, "among": among, "pins": list(pins), "towards": towards, "across": across}
-    return cells_packet([view], header | {"words": words("tokens")})
+    return cells_packet([view], header | {"brightest": brightest(view), "words": words("tokens")})
+
+
+def brightest(view: HeadView) -> float:
+    """The weight with the strongest light: 1, or the largest that is shown, where attention is spread over so many
+    tokens that this would not be seen."""
+    largest = float(view.weights.max(initial=0.0))
+    return largest if 0 < largest < FAINT else 1.0
+
+
+def light_words(view: HeadView) -> str:
+    """In a sentence, where 1 is not the brightest; "" else."""
+    most = brightest(view)
+    if most == 1:
+        return ""
+    return say("The largest weight shown, {weight}, is lit as strongly as a weight of 1 would be.", weight=number(most))
 
 
 def left_out(whole: HeadView, part: HeadView, query: int) -> str:
@@ -49,9 +65,10 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
         return say(
             "Shown are tokens {first}–{last} of {count:,}; the query, {query}, is not among them.", query=query, **shown
         )
-    beyond = float(whole.weights[query].sum() - part.weights[query - part.first].sum(dtype=np.float64))
+    keys = slice(part.first_key, part.first_key + columns)
+    beyond = float(np.delete(whole.weights[query], keys).sum(dtype=np.float64))
     return say(
         "Shown are tokens {first}–{last} of {count:,}; {share} of the query's weight lies outside.",
-        share=percent(max(beyond, 0.0)),
+        share=percent(beyond),
         **shown,
     )

@@ -44,6 +44,15 @@ class TokenView:
         return replace(self, values=self.values[:, part], blocked=masks, keys=self.keys[part], first=begin)
 
 
+def reduced_words(view: TokenView) -> str:
+    """In a sentence: how many keys a column stands for; "" for one."""
+    _, step = _columns(view)
+    if step == 1:
+        return ""
+    return say("{count:,} tokens are too many for a screen: each column is the largest of {step}.",
+               count=len(view.keys), step=step)  # fmt: skip
+
+
 def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> go.Figure:
     """One picture, or three one above the other: now, under the standard masks, and the difference."""
     views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]

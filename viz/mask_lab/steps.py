@@ -24,7 +24,6 @@ from viz.palette import diverging
 from viz.view import HeadView, coarser
 
 HEIGHT = 780  # pixels
-MOST_CELLS = 128  # a side of each panel
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))
 ROWS = ((0.56, 1.0), (0.0, 0.44))
 RAW, SCALED, MASKED, WEIGHTS, VALUES, OUTPUT = PANELS = ("", "2", "3", "4", "5", "6")  # of axes, in reading order
@@ -49,7 +48,7 @@ class StepsView:
 
 def steps_figure(view: StepsView, *, dark: bool) -> go.Figure:
     """Raw, scaled and masked scores; weights, values and output. Axes that mean the same zoom together."""
-    head = coarser(view.head, MOST_CELLS)
+    head = coarser(view.head)
     layout = _layout(head) | {
         "annotations": _titles(view)
         + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],

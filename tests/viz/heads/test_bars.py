@@ -16,7 +16,7 @@ from tests.viz.heads.test_tokens import read
 from tests.viz.views import causal, padded, view_of
 from viz.formats import signed
 from viz.head import head_figure
-from viz.heads.arcs import COLOURS, arcs_packet
+from viz.heads.arcs import COLOURS, LEAST, LEAST_EVER, arcs_packet, least
 from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
 from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
@@ -163,6 +163,32 @@ def test_arcs_have_the_chosen_head_first_and_a_colour_each() -> None:
     for number, view in enumerate(views):
         np.testing.assert_array_equal(weights[number], view.weights)
         np.testing.assert_array_equal(reasons[number] > 0, view.any_blocked())
+
+
+class TestTheSmallestWeightOfALine:
+    def scaled(self, largest: float) -> HeadView:
+        view = view_of((11, 11), causal=causal(11))
+        return replace(view, weights=view.weights * np.float32(largest) / view.weights.max())
+
+    def test_is_a_tenth_where_that_leaves_lines(self) -> None:
+        view = view_of((11, 11), causal=causal(11))
+        assert (view.weights >= LEAST).sum() > 11
+        assert least(view) == LEAST
+
+    @pytest.mark.parametrize("largest", [0.09, 0.0032])
+    def test_where_attention_is_spread_wide_it_leaves_a_line_for_every_second_query(self, largest: float) -> None:
+        view = self.scaled(largest)
+        smallest = least(view)
+        header, _, _ = read(arcs_packet([view], ["L1 H2"], query=3, among=(0, 11), first_token=0))
+        assert header["least"] == smallest < largest
+        assert (view.weights >= smallest).sum() > 11 // 2
+        assert f"{smallest:.1g}" == f"{smallest:g}", "one digit, to be read"
+
+    def test_has_four_digits_at_the_most(self) -> None:
+        assert least(self.scaled(1e-6)) == LEAST_EVER
+
+    def test_where_nothing_is_looked_at_it_is_the_usual(self) -> None:
+        assert least(replace(view_of((3, 3)), weights=np.zeros((3, 3), np.float32))) == LEAST
 
 
 def moving(weights: list[float], norms: list[float]) -> Carried:

@@ -6,6 +6,7 @@ The packet is read as viz/components/cells.js reads it.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
 from viz.heads.cells import weight_text, window
-from viz.heads.tokens import MOST_TOKENS, left_out, shown, tokens_packet
+from viz.heads.tokens import FAINT, MOST_TOKENS, left_out, light_words, shown, tokens_packet
 from viz.view import cropped
 
 
@@ -94,6 +95,13 @@ class TestLongTexts:
         assert f"{outside * 100:.1f}" in words
         assert "of the query's weight" in words
 
+    @pytest.mark.parametrize(("outside", "said"), [(1e-9, "< 0.1 %"), (0.0, "0 %")])
+    def test_what_is_not_exactly_nothing_is_not_called_nothing(self, outside: float, said: str) -> None:
+        weights = np.zeros((11, 11), np.float32)
+        weights[7, 0], weights[7, 6] = outside, 1
+        view = replace(view_of((11, 11)), weights=weights)
+        assert f"{said} of the query's weight" in left_out(view, cropped(view, (5, 9), (5, 9)), 7)
+
     def test_a_part_without_the_query_says_so(self) -> None:
         view = view_of((29, 29), causal=causal(29))
         part = shown(view, (3, 11), 25)
@@ -105,6 +113,24 @@ class TestLongTexts:
         part = shown(view, (0, MOST_TOKENS + 9), MOST_TOKENS + 4)
         assert (part.first, part.first_key) == (5, 0)
         assert part.weights.shape == (MOST_TOKENS, MOST_TOKENS)
+
+
+class TestFaintWeights:
+    """Of a text of a thousand tokens a head that spreads its attention gives each a thousandth."""
+
+    def test_the_largest_is_lit_as_1_is_and_that_is_said(self) -> None:
+        view = view_of((7, 7), causal=causal(7))
+        faint = replace(view, weights=view.weights * np.float32(0.0032) / view.weights.max())
+        header, weights, _ = read(packet_of(faint))
+        assert header["brightest"] == weights.max() == np.float32(0.0032)
+        assert light_words(faint) == "The largest weight shown, 0.0032, is lit as strongly as a weight of 1 would be."
+
+    @pytest.mark.parametrize("largest", [0.0, FAINT, 0.4, 1.0])
+    def test_else_1_is_the_brightest_and_nothing_is_said(self, largest: float) -> None:
+        view = view_of((3, 3))
+        some = replace(view, weights=view.weights * np.float32(largest) / view.weights.max())
+        header, _, _ = read(packet_of(some))
+        assert (header["brightest"], light_words(some)) == (1, "")
 
 
 class TestNumbers:

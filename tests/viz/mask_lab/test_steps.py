@@ -19,7 +19,6 @@ from tests.viz.views import causal, padded
 from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import (
     MASKED,
-    MOST_CELLS,
     OUTPUT,
     PANELS,
     RAW,
@@ -30,7 +29,7 @@ from viz.mask_lab.steps import (
     largest,
     steps_figure,
 )
-from viz.view import HeadView
+from viz.view import MOST_CELLS, HeadView
 
 TOKENS, WIDTH = 13, 5
 MASKS = {"causal": causal(TOKENS), "padding": padded(TOKENS, 2)}
