@@ -70,7 +70,8 @@ with right:
     )
     with picture_place:
         alt = drawn(explain.head_alt, name, views[0], changed)
-        head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True)
+        moves = query.moves(now, part)
+        head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True, moves=moves)
     sharing = explain.sharing(now, layer, head)
     with st.container(horizontal=True, wrap=False, gap="small"):
         st.html(drawn(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))

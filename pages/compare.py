@@ -72,7 +72,8 @@ for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, 
         st.markdown(f"#### {title_of}")
         figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
         alt = drawn(compare.pictured, f"{title_of}, {name}", view)
-        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250)
+        moves = query.moves(a, parts[0]) if key == "a" else None
+        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250, moves=moves)
 left, right = st.columns(2, gap="small")
 sentences = [drawn(compare.weights_sentence, name, *views)]
 if shapes[0] != shapes[1]:

@@ -45,13 +45,13 @@ part = canvas.drawable(*part)
 rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")
 with left:
-    canvas.show(mask, rows, columns, compose.text_key(reading.batch))
+    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen)
 with right:
     shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = drawn(sections.alt, now.name(layer, head), shown, now_view, standard_view)
-    head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True)
+    head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True, moves=query.moves(now, part))
 with said, guarded(say("Following what each token can know …")):
     said.html(effect.sentence(now, standard, chosen))
 st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))

@@ -5,7 +5,9 @@ skipped, and say so.
 """
 
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
@@ -19,6 +21,7 @@ from model.gpt2 import save_transformer
 from model.language import spoken
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
+from tests.packages import read_once
 
 ROOT = Path(__file__).parents[1]
 TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass
@@ -27,6 +30,13 @@ TINY = TransformerConfig(  # sizes that are all different, so that a swapped axi
 TINY_ENTRIES = 277  # of the tokenizer: fewer than the model's vocabulary, as in many published models
 
 torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_read_once() -> Iterator[None]:
+    """For all that open pages by AppTest; the others do without Streamlit."""
+    with read_once() if "streamlit.testing" in sys.modules else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")

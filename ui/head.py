@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from model.language import say
-from ui import page
+from ui import page, query_keys
 from ui.heard import heard
 from ui.link import ZOOM
 from viz.components import source
 
-_listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("pick.js"))
+_listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("axis_names.js", "pick.js"))
 
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens
@@ -37,19 +37,23 @@ def show(
     tall: float = 1,
     zooms: bool = False,
     on_pick: OnPick | None = choose_query,
+    moves: query_keys.Moves | None = None,
 ) -> None:
     """Draw one of viz.head's figures in the room there is.
 
     room: "pair" for a figure that a comparison may take the place of, "two" for two large pictures, else "one".
     above: pixels over it as the page opens. tall: a picture's height in widths, at most 1. zooms: zooming in is the
     choice "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
-    on_pick: what a click on a cell does with the positions of its row and of its column.
+    on_pick: what a click on a cell does with the positions of its row and of its column. moves: how keys move the
+    query, whose row the figure frames.
     """
     if (above, tall) != (ABOVE, 1):
         st.html(f"<style>.st-key-{room}_{key} {{ --above: {above}px; --tall: {tall:.4f}; }}</style>")
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
     listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
+    if moves:
+        query_keys.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
 
 def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:

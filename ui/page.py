@@ -1,17 +1,20 @@
 """What every page begins with: its title and its style."""
 
 import json
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
 import streamlit as st
+from streamlit.navigation.page import Page
 
 from model.language import N_, language, say
 from ui import at_once, choices, speech
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 from viz.room import MARGIN, TWO, WIDE
 
-ICON = Path(__file__).parent / "icon.png"  # a picture of ours: Streamlit fetches its icons' from the network
+PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
+ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
 
 SECTIONS = {  # each with its pages in the order in which they are read
     N_("Explore"): {
@@ -107,6 +110,18 @@ STYLE = """
   [data-testid="stMultiSelect"] [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   [data-testid="stCode"] .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
   [data-testid="stCode"] .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
+  [data-moves] { position: relative; }
+  [data-moves]:focus-visible { outline: none; }
+  [data-moves]:focus-visible::after { content: ""; position: absolute; z-index: 2; inset: 0; pointer-events: none;
+    border: 2px solid currentColor; border-radius: 4px; }
+  [data-moves][role="group"]:focus-visible::after { inset: -.5rem; }
+  [data-moves] > .moves { /* which query it is, while keys move it */
+    display: none; position: absolute; z-index: 3; top: 0; right: 0; min-width: 0; max-width: 100%; border-radius: 4px;
+    padding: .1rem .5rem; pointer-events: none; font-size: .8rem; font-variant-numeric: tabular-nums;
+    background: light-dark(#1F2328, #E6E8EB); color: light-dark(#FFFFFF, #14171C); }
+  [data-moves][role="group"] > .moves { top: -.5rem; transform: translateY(-50%); }
+  [data-moves]:focus-visible > .moves { display: block; }
+  .js-plotly-plot[data-framed] .shapelayer { visibility: hidden; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
@@ -136,9 +151,15 @@ def set_up(title: str) -> None:
     with st.sidebar, st.container(key="nav", gap=None):
         speech.choose()
         for path, (label, icon) in PAGES.items():
-            st.page_link(path, label=say(label), icon=icon, query_params=speech.in_links() or None)
+            st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
         st.html(_tell_browser(language()), unsafe_allow_javascript=True)
+
+
+@cache
+def _page(path: str) -> Page:
+    """Streamlit's page of a script: asked for by its path, it looks for the file on every run."""
+    return st.Page(path, default=path == "app.py")
 
 
 @cache

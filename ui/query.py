@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.language import N_, say
+from ui.query_keys import Moves
 from ui.run_view import RunView
 
 HELP = N_("The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown.")
@@ -32,6 +33,12 @@ def picked() -> int | None:
     """The query that the reader picked, whose row is framed; None until then."""
     chosen = st.session_state.get("query")
     return chosen if isinstance(chosen, int) else None
+
+
+def moves(now: RunView, part: tuple[int, int]) -> Moves:
+    """How keys move the query among the positions of a part, from one up to, without, another."""
+    pieces = now.run.queries.pieces[now.row]
+    return Moves(chosen(now), (part[0], min(part[1], len(pieces))), pieces)
 
 
 def predicting(now: RunView, query: int) -> int | None:

@@ -14,6 +14,7 @@ from model.pixels.digits import PIXELS, DigitsModel, load
 from unmask.notebook import spec_of
 from unmask.runs import Run
 from unmask.shown import Live
+from viz.heads.cells import weight_text
 from viz.pixels.pictures import PixelView, head_packet, largest
 from viz.standalone import Canvas, page
 
@@ -85,4 +86,4 @@ class Pixels(Live):
     def __repr__(self) -> str:
         most = int(self.numpy().argmax())
         where = self.view.class_name if most == 0 else digits.name_of(most - 1)
-        return f"{self.name}: looks most at {where}, {self.numpy()[most]:.4f}"
+        return f"{self.name}: looks most at {where}, {weight_text(self.numpy()[most])}"

@@ -6,6 +6,7 @@ import numpy as np
 
 from unmask.shown import Live, Shown
 from viz.explorer import CHANGES, AllHeads, explorer_page
+from viz.heads.cells import weight_text
 from viz.leaks import leak_grid, mean_share
 from viz.numbers import percent
 from viz.standalone import Canvas, page
@@ -61,7 +62,7 @@ class Difference(Live):
 
     def __repr__(self) -> str:
         layer, head = np.unravel_index(int(self.largest.argmax()), self.largest.shape)
-        most = f"{self.largest[layer, head]:.4f}"
+        most = weight_text(self.largest[layer, head])
         return f"{self.name}: {self.drawn.names[layer][head]} changes most, a weight by {most}"
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from model.files import write
 from viz.explorer import part_words
 from viz.heads import arcs
-from viz.heads.cells import around
+from viz.heads.cells import around, weight_text
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.heads.tokens import left_out, tokens_packet
 from viz.html import tag
@@ -101,7 +101,8 @@ class Head(Live):
 
     def __repr__(self) -> str:
         queries, keys = self.view.weights.shape
-        return f"{self.name}: {queries} queries × {keys} keys, largest weight {self.view.weights.max(initial=0.0):.4f}"
+        most = weight_text(self.view.weights.max(initial=0.0))
+        return f"{self.name}: {queries} queries × {keys} keys, largest weight {most}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,8 +113,9 @@ class Tokens(Head):
 
     def canvas(self) -> Canvas:
         """The text, and its bytes."""
-        view, length = self._drawn(), len(self.view.queries)
-        packet = tokens_packet(view, name=self.name, query=self.query, length=length, across=self.across)
+        view = self._drawn()
+        among = view.first, view.first + len(view.queries)
+        packet = tokens_packet(view, name=self.name, query=self.query, among=among, across=self.across)
         return Canvas("tokens", packet)
 
 
@@ -142,7 +144,7 @@ class HeadDifference(Live):
         return around(self.view, (0, len(self.view.queries)), self.query, MOST_TOKENS)
 
     def __repr__(self) -> str:
-        return f"{self.name}: largest change {np.abs(self.view.weights).max(initial=0.0):.4f}"
+        return f"{self.name}: largest change {weight_text(np.abs(self.view.weights).max(initial=0.0))}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,8 +168,9 @@ class Arcs(Live):
         """The lines, and their bytes."""
         whole = (0, len(self.views[0].queries))
         parts = [arcs.shown(view, whole, self.query) for view in self.views]
+        among = parts[0].first, parts[0].first + len(parts[0].queries)
         packet = arcs.arcs_packet(
-            parts, self.names, query=self.query, length=whole[1], first_token=self.first_token, across=self.across
+            parts, self.names, query=self.query, among=among, first_token=self.first_token, across=self.across
         )
         return Canvas("arcs", packet)
 

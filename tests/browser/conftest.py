@@ -63,7 +63,8 @@ def visit(server: str, browser: Browser, idle: list[Page], watch: "Watch") -> It
     ) -> Explore:
         page = idle.pop() if idle and not fresh else browser.new_context().new_page()
         (fresh_ones if fresh else used).append(page)
-        page.emulate_media(color_scheme="dark" if dark else "light")
+        # a reader who wants no motion: nothing to wait for, and none of its frames to draw
+        page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": height})
         watch.follow(page)
         return kind(page, f"{server}/{kind.PATH}{query and '?' + query}")
@@ -74,6 +75,7 @@ def visit(server: str, browser: Browser, idle: list[Page], watch: "Watch") -> It
     for page in fresh_ones:
         page.context.close()
     for page in used:
+        page.evaluate("localStorage.clear()")  # Streamlit keeps there whether the sidebar is open
         page.goto("about:blank")  # its session on the server ends
         idle.append(page)
     assert not watch.elsewhere

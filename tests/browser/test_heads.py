@@ -3,13 +3,20 @@
 python -m pytest tests/browser/test_heads.py
 """
 
+import csv
+import io
 import re
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
-from tests.browser.heads import VIEWS, Heads
+from tests.browser.heads import VIEWS, Heads, Taken
+from viz.export import data
+from viz.export.lit import NAMED
 from viz.heads.cells import weight_text
 
 Visit = Callable[..., Heads]
@@ -89,8 +96,7 @@ class TestTokens:
         page.after(lambda: page.tokens.nth(5).click())
         assert chosen(page, "query") == "5"
         assert page.shown("Query").startswith("5: ")
-        shapes = page.chart.evaluate("chart => (chart.layout.shapes ?? []).map((shape) => [shape.y0, shape.y1])")
-        assert shapes == [[4.5, 5.5]]
+        assert page.framed() == [5]
 
     def test_pins_survive_a_change_of_head_and_come_back_with_the_link(self, heads: Visit) -> None:
         page = heads(layer=4, head=0)
@@ -110,15 +116,36 @@ class TestTokens:
 
 
 class TestKeyboard:
-    def test_it_alone_reaches_every_view(self, heads: Visit) -> None:
-        page = heads()
-        page.page.get_by_role("radio", name="Tokens", exact=True).focus()
-        for name in VIEWS[1:]:
-            page.page.keyboard.press("ArrowRight")
-            page.after(lambda: page.page.keyboard.press("Enter"))
-            pressed = page.page.get_by_role("radio", name=name, exact=True)
-            assert pressed.evaluate("one => one === document.activeElement"), f"{name} is not where Tab led"
-            assert chosen(page, "view") == {"Why this cell": "why"}.get(name, name.lower())
+    def test_it_alone_opens_every_view_and_moves_the_query_in_each(self, heads: Visit) -> None:
+        page = heads(text=f"{LINE} down the hill and home again", query=0)
+        keys = page.page.keyboard
+        page.tab_to(page.page.locator(".st-key-pair_head_figure"))
+        page.move_to(1, "ArrowDown").move_to(2, "ArrowDown")  # the rerun leaves the keyboard where it is
+        for name, (view, selector, key) in VIEWS.items():
+            tab, place = page.page.get_by_role("radio", name=name, exact=True), page.page.locator(selector)
+            if view != "tokens":
+                page.tab_to(page.page.locator(".st-key-view"), "Shift+Tab").tab_to(tab, "ArrowRight")
+                keys.press("Enter")
+                page.page.wait_for_function("view => location.search.includes(`view=${view}`)", arg=view)
+                place.first.wait_for(state="attached")
+                assert page.keeps_focus(tab), f"the rerun took the keyboard from {name}"
+            page.tab_to(place)
+            page.move_to(page.query + 1, key)
+            assert page.keeps_focus(place), f"the rerun took the keyboard from {name}"
+            assert not Axe().run(page.page, context=selector.split()[0]).response["violations"], name
+
+    @pytest.mark.parametrize("view", ["tokens", "arcs", "carried"])
+    def test_of_a_key_that_is_held_the_page_hears_once(self, heads: Visit, view: str) -> None:
+        page = heads(query=2, view=view)
+        _, place, key = VIEWS[view.capitalize()]
+        page.page.locator(place).first.focus()
+        page.page.evaluate(COUNT_FRAMES)
+        for _ in range(4):
+            page.page.keyboard.down(key)
+            page.page.wait_for_timeout(300)
+        assert page.page.evaluate("sent") == 0
+        page.move_to(6, key, "up")
+        assert page.page.evaluate("sent") == 1
 
     def test_arrow_keys_move_the_query_and_enter_pins_it(self, heads: Visit) -> None:
         page = heads(query=2)
@@ -165,6 +192,24 @@ class TestAgreement:
         page.view("Numbers")
         cells = page.page.locator("[data-testid=stDataFrame] [role=gridcell]")
         cells.filter(has_text=text).first.wait_for(state="attached")
+
+    def test_and_in_what_is_taken_away(self, heads: Visit, visit: Callable[..., Taken]) -> None:
+        query, key = 8, 3
+        shown = heads(layer=4, head=0).weights()
+        export = partial(visit, kind=Taken)
+        choices = urlencode({"text": LINE, "layer": 4, "head": 0, "query": query})
+        page = export(f"{choices}&section=Numbers")
+        for name in ("NPZ", "safetensors", "All heads, NPZ", "All heads, safetensors"):
+            held = data.read(page.file(name)).heads[4, 0].weights
+            np.testing.assert_array_equal(held, np.nan_to_num(shown.astype(np.float32)))
+        lines = list(csv.DictReader(io.StringIO(page.file("CSV").decode())))
+        assert [float(np.float32(line["weight"])) for line in lines] == held.ravel().tolist()
+        (line,) = (line for line in lines if (line["query"], line["key"]) == (str(query), str(key)))
+        assert weight_text(np.float32(line["weight"])) == weight_text(shown[query, key])
+
+        picture = export(f"{choices}&picture=tokens").file("SVG").decode()
+        written = re.findall(r">(\d\.\d+)</text>", picture)
+        assert written == [weight_text(weight) for weight in shown[query] if weight >= NAMED]
 
 
 class TestArcs:

@@ -150,6 +150,24 @@ def test_the_keyboard_draws_too(lab: Callable) -> None:
     np.testing.assert_array_equal(page.blocked(), np.triu(np.ones_like(page.blocked()), 1))
 
 
+def test_the_keyboard_chooses_the_query_on_the_mask_and_moves_it_on_the_head(lab: Callable) -> None:
+    page = lab()
+    cells = page.blocked()
+    page.mask.focus()
+    for _ in range(4):
+        page.page.keyboard.press("ArrowDown")
+    page.after(lambda: page.page.keyboard.press("q"))
+    assert page.shown("Query").startswith("4: ")
+    heatmap = page.page.locator(".st-key-one_head_figure")
+    heatmap.focus()
+    for query in ("5", "6"):
+        page.after(lambda: page.page.keyboard.press("ArrowDown"))
+        assert page.shown("Query").startswith(f"{query}: ")
+        assert heatmap.evaluate("one => one === document.activeElement"), "the rerun took the keyboard"
+    assert page.mask.evaluate("canvas => [canvas.studio.mask.query, canvas.studio.cursor.q]") == [6, 4]
+    np.testing.assert_array_equal(page.blocked(), cells)
+
+
 def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, browser: Browser, watch: Watch) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     watch.follow(context.new_page())

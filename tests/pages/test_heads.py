@@ -4,6 +4,7 @@ python -m pytest tests/pages/test_heads.py
 """
 
 import html
+import json
 import re
 
 import numpy as np
@@ -16,6 +17,8 @@ from tests.pages.explore import LINES, Explore, array
 from tests.viz.packet import unpacked
 from ui.heads.views import VIEWS
 from viz.heads.cells import weight_text
+
+KEYS = {"bars": ["application"], "carried": ["group"], "why": ["group"]}  # roles of what Streamlit draws and keys move
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,21 @@ def test_other_networks_show_every_view_and_say_what_is_not_known(
     assert any("what wrote the query" in one for one in page.html()) == (view == "why" and family not in why_not)
     assert any("pushes up" in one for one in page.html()) == (view == "carried" and family not in why_not)
     assert "nan" not in texts(page).lower()
+
+
+class TestKeys:
+    @pytest.mark.parametrize("view", VIEWS)
+    def test_they_move_the_query_among_what_is_shown_and_no_hidden_padding(self, view: str) -> None:
+        page = Explore(text=LINES, row="1", pad="left", view=view)
+        rows = next(trace["y"] for trace in page.figures()["head_figure"]["data"] if trace["name"] == "weights")
+        first, last = (int(rows[place].partition(":")[0]) for place in (0, -1))
+        assert first > 0
+        moves = [json.loads(one.proto.json) for one in page.app.get("bidi_component") if one.proto.json]
+        moves = [one for one in moves if "among" in one]
+        assert [one["role"] for one in moves] == ["application", *KEYS.get(view, [])]
+        assert all(one["labels"][last - one["first"]] == rows[-1].partition(": ")[2] for one in moves)
+        sent = [unpacked(packet)[0] for name, packet in page.packets().items() if name[7:] == view]
+        assert [one["among"] for one in (*moves, *sent)] == [[first, last + 1]] * (1 + (view != "numbers"))
 
 
 class TestTokens:

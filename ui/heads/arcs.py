@@ -24,7 +24,7 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
         parts,
         [chosen.name, *(f"{layer} H{head}" for head in others)],
         query=chosen.query,
-        length=len(chosen.view.queries),
+        among=chosen.moves.among,
         first_token=chosen.first_key,
         across=chosen.across,
     )

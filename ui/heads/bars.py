@@ -4,10 +4,11 @@ import streamlit as st
 
 from model.language import say, together
 from ui import head as head_picture
-from ui import page
+from ui import page, query_keys
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen
 from viz.heads.bars import MOST_SORTED, Row, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.cells import weight_text
 
 
 def show(chosen: Chosen) -> None:
@@ -21,6 +22,7 @@ def show(chosen: Chosen) -> None:
     with st.container(key="bars_of_query"):
         st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
     head_picture.listen("head_bars", "bars_of_query")
+    query_keys.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and rest_words(row, MOST_SORTED):
         st.caption(rest_words(row, MOST_SORTED))
 
@@ -30,8 +32,8 @@ def _largest(row: Row) -> str:
     if not len(top):
         return say("Every key is blocked.")
     return say(
-        "The largest, {weight:.4f}, is that of {key} ({token}).",
-        weight=row.now[top[0]],
+        "The largest, {weight}, is that of {key} ({token}).",
+        weight=weight_text(row.now[top[0]]),
         key=top[0],
         token=row.view.keys[top[0]],
     )

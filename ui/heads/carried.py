@@ -5,6 +5,7 @@ import streamlit as st
 from model.errors import NotSupported
 from model.heads.carried import carried, direct_effect
 from model.language import N_, say, together
+from ui import query_keys
 from ui.heads.chosen import Chosen
 from ui.markdown import escaped
 from viz.heads.carried import carried_table, effect_table, why_they_differ
@@ -26,8 +27,10 @@ def show(chosen: Chosen) -> None:
     keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
     name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
     found = chosen.ask(carried, *asked)
-    st.html(why_they_differ(found, name, keys))
-    left, right = st.columns([1.5, 1], gap="medium")
+    with st.container(key="carried_of_query"):
+        st.html(why_they_differ(found, name, keys))
+        left, right = st.columns([1.5, 1], gap="medium")
+    query_keys.hear("carried_of_query", say("Carried"), chosen.moves)
     left.html(carried_table(found, keys))
     left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
     with right:

@@ -10,6 +10,8 @@ import streamlit as st
 from ui import results
 from ui.heard import heard
 from ui.link import PINS
+from ui.query_keys import Moves
+from ui.query_keys import take as take_query
 from ui.run_view import RunView
 from viz.view import HeadView
 
@@ -19,7 +21,7 @@ class Chosen:
     """view, standard: the whole head under the current and under the standard masks, the same where nothing is changed.
 
     name: the head's, "L3 H2"; layer, head: as the run counts them. part: the positions shown large, from one up to,
-    without, another. query: the position that looks.
+    without, another. moves: how keys move the query.
     """
 
     now: RunView
@@ -29,11 +31,25 @@ class Chosen:
     head: int
     name: str
     part: tuple[int, int]
-    query: int
+    moves: Moves
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """function(model, trace, row, *arguments) of model/, remembered. Raises as results.ask."""
         return results.ask(function, self.now.run.model, self.now.run, self.now.row, *arguments)
+
+    @property
+    def query(self) -> int:
+        """The position that looks."""
+        return self.moves.query
+
+    @property
+    def key(self) -> int:
+        """The position looked at: the choice "key", the heaviest of the query's until there is one."""
+        picked = st.session_state.get("key")
+        if isinstance(picked, int) and 0 <= picked < len(self.view.keys):
+            return picked
+        st.session_state.key = None
+        return int(self.view.weights[self.query].argmax())
 
     @property
     def across(self) -> bool:
@@ -60,9 +76,8 @@ def hearing(key: str) -> Callable[[], None]:
     """A callback: what the component under this key sent becomes the choices of the same names, if it makes sense."""
 
     def take() -> None:
+        take_query(key)
         sent = heard(key)
-        if isinstance(sent.get("query"), int):
-            st.session_state.query = sent["query"]
         if isinstance(sent.get("pins"), str):
             st.session_state.pins = sent["pins"] if re.fullmatch(PINS, sent["pins"]) else None
         if sent.get("towards") in ("at", "by"):

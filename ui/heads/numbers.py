@@ -5,8 +5,9 @@ import streamlit as st
 from model.language import N_, say, together
 from ui.heads.chosen import Chosen
 from viz.heads.colours import PALETTES
-from viz.heads.numbers import numbers_table, shown
+from viz.heads.numbers import key_names, numbers_table, shown
 from viz.heads.tokens import left_out
+from viz.view import HeadView
 
 RANGES = {"largest": N_("the largest weight"), "one": "1", "percentile": N_("the 99th percentile")}
 BRIGHTNESS = {"root": N_("the square root"), "linear": N_("the weight")}
@@ -24,10 +25,38 @@ def show(chosen: Chosen) -> None:
         st.segmented_control(say("Brightness goes with"), list(BRIGHTNESS), format_func=_said, key="brightness",
                              required=True, width="content")  # fmt: skip
     part = shown(chosen.view, chosen.part, chosen.query)
-    st.dataframe(numbers_table(part), key="head_numbers", height=380)
+    table = numbers_table(part)
+    _mark_cell(chosen, part)
+    alt = say("The weights of {head}, a row for each query.", head=chosen.name)
+    st.dataframe(table, key="head_numbers", height=380, alt=alt, selection_mode="single-cell",
+                 on_select=lambda: _take(part))  # fmt: skip
     words = left_out(chosen.view, part, chosen.query)
     about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
-    st.caption(together([about, words]))
+    choose = say("A click on a cell, or the arrow keys in the table, choose its query and its key.")
+    st.caption(together([about, choose, words]))
+
+
+def _mark_cell(chosen: Chosen, part: HeadView) -> None:
+    """Mark the cell of the query and the key, or of the heaviest key that is in the table."""
+    row, column, cells = chosen.query - part.first, chosen.key - part.first_key, []
+    if 0 <= row < len(part.queries):
+        shown = 0 <= column < len(part.keys)
+        cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
+    if _marked() != cells:
+        st.session_state.head_numbers = {"selection": {"cells": cells}}
+
+
+def _take(part: HeadView) -> None:
+    """The cell that was chosen in the table, by a click or by keys, chooses its query and its key."""
+    for row, name in _marked():
+        st.session_state.query = part.first + row
+        st.session_state.key = part.first_key + key_names(part).index(name)
+
+
+def _marked() -> list[tuple[int, str]]:
+    """The cells that are marked in the table: one, or none."""
+    state = st.session_state.get("head_numbers")
+    return state["selection"]["cells"] if state else []
 
 
 def _said(name: str) -> str:

@@ -43,7 +43,7 @@ def draw(chosen: Chosen, key: str = "head_tokens") -> None:
         part,
         name=chosen.name,
         query=chosen.query,
-        length=len(chosen.view.queries),
+        among=chosen.moves.among,
         pins=pins(),
         towards=st.session_state.towards,
         across=chosen.across,

@@ -26,7 +26,7 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
     st.segmented_control(say("This head as"), list(VIEWS), format_func=lambda view: say(VIEWS[view]), key="view",
                          required=True, label_visibility="collapsed")  # fmt: skip
-    chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.chosen(now))
+    chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
     import_module(f".{st.session_state.view}", __package__).show(chosen)
 
 

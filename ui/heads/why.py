@@ -4,7 +4,7 @@ import streamlit as st
 
 from model.heads.score_split import score_split
 from model.language import N_, say
-from ui import page
+from ui import page, query_keys
 from ui.heads.chosen import Chosen
 from ui.markdown import escaped
 from viz.heads.cells import weight_text
@@ -18,7 +18,14 @@ SOURCES = N_(
 
 def show(chosen: Chosen) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
-    view, query, key = chosen.view, chosen.query, _choose_key(chosen)
+    key = _choose_key(chosen)
+    with st.container(key="why_of_query"):
+        _show_cell(chosen, key)
+    query_keys.hear("why_of_query", say("Why this cell"), chosen.moves)
+
+
+def _show_cell(chosen: Chosen, key: int) -> None:
+    view, query = chosen.view, chosen.query
     found = chosen.ask(score_split, chosen.layer, chosen.head, query, key)
     names = f"{query}: {view.queries[query]}", f"{key}: {view.keys[key]}"
     blocked = [name for name, mask in view.blocked.items() if mask[query, key]]
@@ -40,11 +47,8 @@ def show(chosen: Chosen) -> None:
 
 
 def _choose_key(chosen: Chosen) -> int:
-    """The choice "key", the heaviest of the query's until there is one."""
-    keys, picked = chosen.view.keys, st.session_state.get("key")
-    if not isinstance(picked, int) or not 0 <= picked < len(keys):
-        picked = st.session_state.key = None
-    st.session_state.key_column = int(chosen.view.weights[chosen.query].argmax()) if picked is None else picked
+    keys = chosen.view.keys
+    st.session_state.key_column = chosen.key
     st.selectbox(say("Key"), range(len(keys)), key="key_column", on_change=_take, width=240,
                  format_func=lambda place: f"{place}: {keys[place]}",
                  help=say("A click on a cell of the heatmap chooses its query and its key."))  # fmt: skip

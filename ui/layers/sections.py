@@ -136,7 +136,7 @@ def show_all(
     with picture:
         alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=len(shown[0].queries),
                   keys=len(shown[0].keys), **what)  # fmt: skip
-        head_picture.show(figure, alt, room="pair", zooms=True)
+        head_picture.show(figure, alt, room="pair", zooms=True, moves=query.moves(now, part))
     if over == "rollout":
         st.caption(together([say("{what} by the end of {layer}.", **what), say(ATTENTION_ALONE)]))
     else:

@@ -5,6 +5,7 @@ import streamlit as st
 from model.heads.shown import shown_masks
 from model.language import say
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
+from ui import query_keys
 from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heard import heard
@@ -38,9 +39,16 @@ def drawable(begin: int, end: int) -> tuple[int, int]:
     return begin, min(end, begin + MOST_CELLS)
 
 
-def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: str, key: str = "mask_canvas") -> None:
+def show(
+    view: MaskView,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    text: str,
+    query: int,
+    key: str = "mask_canvas",
+) -> None:
     """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
-    drawing.
+    drawing, and what is chosen with the key q becomes the choice "query".
 
     text: what the drawing then belongs to, as compose.text_key gives it.
     """
@@ -52,10 +60,12 @@ def show(view: MaskView, rows: tuple[int, int], columns: tuple[int, int], text: 
         epoch=compose.epoch(),
         number=compose.number(),
         most=MOST_STROKES,
+        query=query,
     )
     st.html(f"<style>.st-key-one_{key} {{ --above: {ABOVE}px; }}</style>")
     with st.container(key=f"one_{key}"):
-        _component(data=packet, key=key, on_drawn_change=lambda: take(key, text))
+        _component(data=packet, key=key, on_drawn_change=lambda: take(key, text),
+                   on_query_change=lambda: query_keys.take(key))  # fmt: skip
 
 
 def take(key: str, text: str) -> None:

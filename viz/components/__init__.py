@@ -4,9 +4,9 @@ from pathlib import Path
 
 VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is made of, in order
     "overview": ("packet.js", "overview.js"),
-    "heatmap": ("packet.js", "cells.js", "heatmap.js"),
-    "tokens": ("packet.js", "cells.js", "tokens.js"),
-    "arcs": ("packet.js", "cells.js", "arcs.js"),
+    "heatmap": ("packet.js", "query.js", "cells.js", "heatmap.js"),
+    "tokens": ("packet.js", "query.js", "cells.js", "tokens.js"),
+    "arcs": ("packet.js", "query.js", "cells.js", "arcs.js"),
     "mask": ("packet.js", "mask_verdict.js", "mask.js"),
     "pixels": ("packet.js", "pixels.js"),
 }

@@ -144,16 +144,7 @@ function show(element, cells, own, onPick) {
     });
   }
   picture.onpointerleave = () => point(null);
-  picture.onkeydown = (event) => {
-    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const position = own.query + step;
-    if (position < 0 || position >= cells.length) return;
-    pointed = null;
-    chooseSoon(own, position, REST, onPick);
-    light();
-  };
+  moveByKeys(picture, own, (key) => steppedQuery(key, own.query, cells.among), () => point(null), onPick);
   slider.oninput = () => {
     own.threshold = Number(slider.value);
     paint();

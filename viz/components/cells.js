@@ -1,4 +1,5 @@
-// A head's cells as viz/heads/cells.py packs them, and the words for one. Put after packet.js, before what draws them.
+// A head's cells as viz/heads/cells.py packs them, and the words for one. Put after packet.js and query.js, before what draws
+// them.
 
 async function readCells(data) {
   const { header, body } = await unpack(data);
@@ -28,7 +29,6 @@ const cellWords = (cells, query, key, cell) =>
   fill(cells.words.cell, { query: queryName(cells, query), key: keyName(cells, key), cell });
 
 const SAID = 4; // tokens named in a summary
-const REST = 250; // milliseconds without a key until the page hears of a query that arrow keys chose
 
 // What a row or a column holds, the largest first.
 function summary(cells, { side, at }, head = 0) {
@@ -64,24 +64,14 @@ function make(name, { text, children = [], ...attributes } = {}) {
   return element;
 }
 
-// Show another query at once, and tell the page after so many milliseconds without a further one.
-function chooseSoon(own, position, rest, onPick) {
-  own.query = position;
-  clearTimeout(own.waiting);
-  own.waiting = setTimeout(() => {
-    own.waiting = null;
-    if (own.element.isConnected) onPick("query", position);
-  }, rest);
-}
-
 // Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, `first` at first,
 // and the query, pins and towards of the packet. Returns what ends it.
 function drawCells(element, data, first, show) {
   element.latest = data; // packets unpack one after another, but may not finish in that order
   readCells(data).then((cells) => {
     if (element.latest !== data) return;
-    const own = (element.own = { element, waiting: null, ...first, ...element.own, pins: cells.pins, towards: cells.towards });
-    if (!own.waiting) own.query = cells.query; // else arrow keys are on their way
+    const own = (element.own = { element, held: false, waiting: null, ...first, ...element.own, pins: cells.pins, towards: cells.towards });
+    if (!isAhead(own)) own.query = cells.query;
     element.style.setProperty("--tint", cells.tint);
     element.style.setProperty("--mark", cells.mark);
     show(cells, own);

@@ -1,7 +1,8 @@
 // The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
 // Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
-// strokes}) tells the whole drawing a moment after the last one. A packet whose `most` is 0 is there to look at.
+// strokes}) tells the whole drawing a moment after the last one. A packet whose `most` is 0 is there to look at. Of a packet
+// with a `query` its row is framed, and onPick("query", position) tells which one the key q chose.
 // A finger scrolls the page, and draws once "Draw" is pressed, a button that is there where a finger is what one points with.
 
 const WAIT = 60; // milliseconds of rest before the page hears of it
@@ -120,6 +121,8 @@ function paint(canvas, mask, all, chosen, cursor) {
   canvas.style.height = `${place.height}px`;
   const pen = copy(canvas, all, window.devicePixelRatio || 1);
   const style = getComputedStyle(canvas);
+  const row = mask.query === null ? -1 : mask.query - mask.rows.first;
+  if (row >= 0 && row < mask.height) frame(pen, { q: row, k: 0, lastQ: row, lastK: mask.width - 1 }, place, mask.mark, 1.5);
   if (chosen) return frame(pen, chosen, place, style.getPropertyValue("--st-primary-color") || "#d33", 2);
   if (!cursor) return;
   pen.fillStyle = style.color;
@@ -207,7 +210,7 @@ function studio(canvas, root) {
   const why = root.querySelector(".why");
   const press = (what) => root.querySelector(`[data-do=${what}]`);
   const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, begun: 0, tool: "block", draws: false, from: null, to: null, cursor: null, anchor: null,
-    sent: 0, timer: null, send: null };
+    sent: 0, timer: null, send: null, choose: null };
   const draws = (finger) => !finger || self.draws;
 
   const show = () => {
@@ -296,6 +299,11 @@ function studio(canvas, root) {
     else if (event.key === "c") add({ q: -1, k: at.k }, at);
     else if (event.key === "u" || (event.key === "z" && (event.ctrlKey || event.metaKey))) act.undo();
     else if (event.key === "Delete") act.clear();
+    else if (event.key === "q" && self.mask.query !== null) {
+      self.mask.query = self.mask.rows.first + at.q;
+      self.choose(self.mask.query);
+      show();
+    }
     else if (event.key === "Escape") { self.from = self.anchor = null; show(); }
     else return;
     event.preventDefault();
@@ -371,6 +379,7 @@ export function draw(element, data, onPick) {
   canvas.studio ||= studio(canvas, element);
   const self = canvas.studio;
   self.send = (drawing) => onPick("drawn", drawing);
+  self.choose = (position) => onPick("query", position);
   const resized = new ResizeObserver(self.resized);
   const hear = (event) => event.target.closest?.(HEAD) && listen(self);
   document.addEventListener("pointerover", hear);

@@ -1,8 +1,7 @@
 // A click on a cell of a plotly heatmap, or on a bar, chooses it, and zooming in chooses the part that is drawn. Streamlit
 // hands neither to the server, so this part, which draws nothing, listens to the chart in the container of class
-// data.chart. Rows and columns are named "position: token", or "first–last: tokens" for several (viz/heatmap.py). The
-// positions [row, column], or [position] of what has but one, go to the trigger "pick"; "first row-last row,first
-// column-last column" to "zoom", "" for the whole. Only the browser knows how large the picture is: labels that have no
+// data.chart. The positions [row, column], or [position] of what has but one, go to the trigger "pick"; "first row-last
+// row,first column-last column" to "zoom", "" for the whole. Put after axis_names.js. Only the browser knows how large the picture is: labels that have no
 // room beside the next one are left out, every second or third alike.
 
 const ROOM = 1.1; // of its own height that a label needs
@@ -16,11 +15,6 @@ function thin(chart) {
     const every = Math.ceil(needed / (axis._length / labels.length));
     labels.forEach((label, place) => { label.style.display = place % every ? "none" : ""; });
   }
-}
-
-function position(name, last) {
-  const found = /^(\d+)(?:–(\d+))?: /.exec(name ?? "");
-  return found ? Number((last && found[2]) || found[1]) : null;
 }
 
 function span(axis) {

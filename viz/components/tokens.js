@@ -42,10 +42,11 @@ function beside(tokens, at, down) {
   return there.filter(([, top]) => top === line).sort((one, other) => one[2] - other[2])[0][0];
 }
 
-function steppedToken(key, tokens, at) {
-  if (key === "Home") return 0;
-  if (key === "End") return tokens.length - 1;
-  return key in STEPS && STEPS[key][0] ? beside(tokens, at, STEPS[key][0]) : at + STEPS[key][1];
+// The position that a key leads to: up and down to the lines of the text, to the sides one by one.
+function steppedToken(key, cells, tokens, query) {
+  const [down, right] = STEPS[key] || [0, 0];
+  if (down) return cells.first + beside(tokens, Math.min(Math.max(query - cells.first, 0), tokens.length - 1), down);
+  return steppedQuery(right ? (right < 0 ? "ArrowUp" : "ArrowDown") : key, query, cells.among);
 }
 
 function show(element, cells, own, onPick) {
@@ -112,8 +113,8 @@ function show(element, cells, own, onPick) {
     paintPins();
     onPick("pins", own.pins.join(","));
   };
-  const choose = (position, rest) => {
-    chooseSoon(own, position, rest, onPick);
+  const choose = (position) => {
+    chooseSoon(own, position, 0, onPick);
     refresh();
   };
 
@@ -127,7 +128,7 @@ function show(element, cells, own, onPick) {
       token.onclick = (event) => {
         if (text !== queries) return;
         if (event.shiftKey) togglePin(cells.first + at);
-        else choose(cells.first + at, 0);
+        else choose(cells.first + at);
       };
     });
     text.list.onpointerleave = () => {
@@ -136,15 +137,16 @@ function show(element, cells, own, onPick) {
     };
   }
   queries.list.tabIndex = 0;
-  queries.list.onkeydown = (event) => {
-    if (event.key === "Enter" || event.key === " ") togglePin(own.query);
-    else if (event.key in STEPS || event.key === "Home" || event.key === "End") {
-      pointed = null;
-      const position = cells.first + steppedToken(event.key, queries.tokens, inSight(own.query));
-      if (position >= 0 && position < cells.length) choose(position, REST);
-    } else return;
-    event.preventDefault();
+  const moved = () => {
+    pointed = null;
+    refresh();
   };
+  moveByKeys(queries.list, own, (key) => steppedToken(key, cells, queries.tokens, own.query), moved, onPick);
+  queries.list.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    togglePin(own.query);
+  });
   for (const one of ways.children) {
     one.onclick = () => {
       own.towards = one.dataset.way;

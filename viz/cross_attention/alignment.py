@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from model.language import say
+from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, Part, Picture, figure
 from viz.html import escaped
 from viz.numbers import chance
@@ -155,7 +156,7 @@ def _row(found: Alignment) -> Part:
     padding, halted = say("{token} (padding)"), say("blocked")
     said = [
         f"{place}: {padding.format(token=escaped(label)) if pad else escaped(label)}<br>"
-        + (halted if stop else say("weight {weight:.4f}", weight=weight))
+        + (halted if stop else say("weight {weight}", weight=weight_text(weight)))
         for place, (label, pad, stop, weight) in enumerate(
             zip(found.source, found.padding, blocked, weights, strict=True)
         )
@@ -178,10 +179,10 @@ def _outputs(found: Alignment) -> Part:
     """A place to point at above each output: its probability, and what it looks at most."""
     said = [
         say(
-            "step {step} writes <b>{output}</b>, {chance}<br>looks most at {position}: {token}, {weight:.4f}",
+            "step {step} writes <b>{output}</b>, {chance}<br>looks most at {position}: {token}, {weight}",
             step=step + 1, output=escaped(output), chance=escaped(chance(float(found.probabilities[step]))),
             position=found.heaviest(step), token=escaped(found.source[found.heaviest(step)]),
-            weight=found.weights[step].max(),
+            weight=weight_text(found.weights[step].max()),
         )
         for step, output in enumerate(found.outputs)
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from matplotlib.patches import Patch, Rectangle
 from model.language import say
 from viz.export.paper import ANY, GROUND, Paper, Sheet
 from viz.fonts import width
+from viz.heads.cells import weight_text
 from viz.palette import MARK, NOW
 from viz.view import HeadView
 
@@ -31,7 +32,7 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
             _box(sheet, left, top, wide, {"facecolor": "none", "edgecolor": MARK, "linewidth": 1.5})
         sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
         if not blocked[place] and weights[place] >= NAMED:
-            sheet.text(middle, top + TOKEN + 0.08, f"{weights[place]:.2f}", 5.5, ha="center", va="center")
+            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), 5.5, ha="center", va="center")
     looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the token that looks"))]
     sheet.legend([ANY] if blocked.any() else [], looks if own else [])
     return sheet

@@ -7,6 +7,7 @@ from markupsafe import Markup
 from model.heads.atlas_result import Decile, Example, TokenShare
 from model.language import say
 from viz.head_atlas.words import amount
+from viz.heads.cells import weight_text
 from viz.html import bar, join, table, tag
 from viz.numbers import percent
 from viz.palette import MARK, NOW
@@ -97,6 +98,6 @@ def _piece(one: Example, place: int, weights: dict[int, float]) -> Markup:
     written: dict[str, object] = {"class_": " ".join(classes)}
     if place in weights:
         written["style"] = f"background:rgba(192,80,77,{min(weights[place] ** 0.5, 1) * 0.75:.2f})"
-        written["title"] = say("weight {weight:.3f}", weight=weights[place])
+        written["title"] = say("weight {weight}", weight=weight_text(weights[place]))
     lead = " " if text.startswith(" ") else ""
     return Markup(lead) + tag("span", text.removeprefix(" ") or " ", **written)

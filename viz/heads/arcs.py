@@ -18,17 +18,24 @@ def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
 
 
 def arcs_packet(
-    views: Sequence[HeadView], names: Sequence[str], *, query: int, length: int, first_token: int, across: bool = False
+    views: Sequence[HeadView],
+    names: Sequence[str],
+    *,
+    query: int,
+    among: tuple[int, int],
+    first_token: int,
+    across: bool = False,
 ) -> bytes:
-    """Heads over the same part of a text, the chosen one first, by their names. query: a position in the whole text,
-    which has so many queries; first_token: of the keys, the one that can be hidden. across: the keys are another text.
+    """Heads over the same part of a text, the chosen one first, by their names. query: a position in the whole text;
+    among: those that keys move it to, from one up to, without, another. first_token: of the keys, the one that can be
+    hidden. across: the keys are another text.
     """
     header = {
         "name": names[0],
         "names": list(names),
         "colours": list(COLOURS[: len(views)]),
         "query": query,
-        "length": length,
+        "among": among,
         "firstToken": first_token,
         "across": across,
         "words": words("arcs"),

@@ -53,7 +53,7 @@ def every_packet(
         "notes": [list(row) for row in notes],
         "chosen": [list(one) for one in chosen],
         "absent": absent,
-        "length": len(about["queries"]),
+        "among": [about["first"], about["first"] + len(about["queries"])],
         "across": across,
         "words": words(*views),
     }

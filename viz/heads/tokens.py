@@ -23,17 +23,18 @@ def tokens_packet(
     *,
     name: str,
     query: int,
-    length: int,
+    among: tuple[int, int],
     pins: Sequence[int] = (),
     towards: str = "at",
     across: bool = False,
 ) -> bytes:
-    """The head of this name. query, pins: positions in the whole text, which has so many queries.
+    """The head of this name. query, pins: positions in the whole text. among: those that keys move the query to, from
+    one up to, without, another.
 
     towards: "at", each token is lit by how much the one pointed at looks at it, or "by", by how much it looks at the
     one pointed at. across: the keys are another text.
     """
-    header = {"name": name, "query": query, "length": length, "pins": list(pins), "towards": towards, "across": across}
+    header = {"name": name, "query": query, "among": among, "pins": list(pins), "towards": towards, "across": across}
     return cells_packet([view], header | {"words": words("tokens")})
 
 

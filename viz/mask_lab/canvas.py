@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from model.language import N_, say
+from model.language import N_, say, together
 from viz.components.words import words
 from viz.hatch import ink
 from viz.packet import packed
-from viz.palette import ALLOWED, OPENER_COLOURS
+from viz.palette import ALLOWED, MARK, OPENER_COLOURS
 from viz.room import MARGIN
 
 HINT = N_(
@@ -23,6 +23,7 @@ ALT = N_(
     "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move, with Shift they choose a "
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
+ALT_QUERY = N_("q makes the row's token the query.")
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
 ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move.")
 
@@ -46,15 +47,23 @@ class MaskView:
 
 
 def canvas_packet(
-    view: MaskView, *, rows: tuple[int, int], columns: tuple[int, int], epoch: int, number: int, most: int
+    view: MaskView,
+    *,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    epoch: int,
+    number: int,
+    most: int,
+    query: int | None = None,
 ) -> bytes:
     """The queries and the keys from a position up to, without, another. epoch: a new one where the page itself set the
     drawing. number: of the last drawing that the page heard of. most: how many strokes a drawing may have;
-    0: it is there to look at.
+    0: it is there to look at. query: the position whose row is framed; None where none is chosen on it.
 
     The packet has two planes of bytes [Q,K].
     """
     part = slice(*rows), slice(*columns)
+    alt = [say(ALT if most else ALT_TO_READ, queries=rows[1] - rows[0], keys=columns[1] - columns[0])]
     header = {
         "rows": _side(view, part[0]),
         "columns": _side(view, part[1]),
@@ -66,11 +75,13 @@ def canvas_packet(
         "allowed": ALLOWED,
         "room": MARGIN,
         "hint": say(HINT) if most else say(HINT_TO_READ),
-        "alt": say(ALT if most else ALT_TO_READ, queries=rows[1] - rows[0], keys=columns[1] - columns[0]),
+        "alt": together(alt if query is None else [*alt, say(ALT_QUERY)]),
         "words": words("mask"),
         "epoch": epoch,
         "number": number,
         "most": most,
+        "query": query,
+        "mark": MARK,
     }
     planes = [_bits(some, view.place.size)[part] for some in (view.blockers, view.openers)]
     return packed(header, *(plane.tobytes() for plane in planes))

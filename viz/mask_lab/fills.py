@@ -7,6 +7,7 @@ from markupsafe import Markup, escape
 
 from model.language import say, say_all, say_count, together
 from viz.formats import power_of_ten
+from viz.heads.cells import weight_text
 from viz.html import join, tag
 from viz.numbers import percent
 
@@ -156,7 +157,7 @@ def _fate(row: "RowFate", keys: int) -> str:
     if row.kind == "zero":
         return say("0 everywhere")
     if row.kind == "uniform":
-        return say("<b>uniform</b>: {weight:.4f} on each of {keys:,} keys", weight=row.largest, keys=keys)
+        return say("<b>uniform</b>: {weight} on each of {keys:,} keys", weight=weight_text(row.largest), keys=keys)
     return say("<b>weights that sum to {total:.4f}</b>", total=row.total)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from model.language import say, say_count, together
 from viz.components.words import words
 from viz.hatch import ink
+from viz.heads.cells import weight_text
 from viz.heatmap import colour_range
 from viz.numbers import percent
 from viz.packet import packed
@@ -212,7 +213,9 @@ def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
     }
     if view.blocked[cell]:
         return say("{looker} looks at {looked} (level {level}): blocked by causal", **about)
-    return say("{looker} looks at {looked} (level {level}): weight {weight:.4f}", **about, weight=weights[cell])
+    return say(
+        "{looker} looks at {looked} (level {level}): weight {weight}", **about, weight=weight_text(weights[cell])
+    )
 
 
 def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:

@@ -110,7 +110,7 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     assert "&lt;script&gt;" in html
     assert "Strongest tenth: 25.0 % to 50.0 %, 12 of the sampled queries" in html
     assert html.count('class="query"') == 1
-    assert 'title="weight 0.500"' in html
+    assert 'title="weight 0.5000"' in html
     table = tokens_table([TokenShare("<b>", 0.125, 1234)], "looked at most")
     assert "&lt;b&gt;" in table
     assert "12.5 %" in table

@@ -20,7 +20,7 @@ from viz.heads.arcs import COLOURS, arcs_packet
 from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
 from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
-from viz.heads.numbers import numbers_table
+from viz.heads.numbers import MOST_ROWS, STEP, numbers_table, shown
 from viz.heads.score_split import MOST_PAIRS, largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
 from viz.palette import SEQUENTIAL_SCALE
 from viz.view import HeadView
@@ -145,10 +145,18 @@ def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
     assert list(table.columns) == [f"{place}: k{place}" for place in range(5)]
 
 
+def test_a_query_that_moves_by_one_moves_in_its_table_and_is_always_in_it() -> None:
+    view = view_of((200, 200))
+    tables = [shown(view, (7, 190), query) for query in range(7, 190)]
+    assert all(one.first <= query < one.first + MOST_ROWS for query, one in enumerate(tables, 7))
+    assert all(one.weights.shape == (MOST_ROWS, MOST_ROWS) for one in tables)
+    assert len({one.first for one in tables}) <= 183 // STEP + 1
+
+
 def test_arcs_have_the_chosen_head_first_and_a_colour_each() -> None:
     views = [view_of((5, 5), seed, causal=causal(5)) for seed in range(3)]
     header, weights, reasons = read(
-        arcs_packet(views, ["L1 H2", "L1 H0", "L1 H4"], query=3, length=5, first_token=1), 3
+        arcs_packet(views, ["L1 H2", "L1 H0", "L1 H4"], query=3, among=(0, 5), first_token=1), 3
     )
     assert (header["name"], header["colours"]) == ("L1 H2", list(COLOURS[:3]))
     assert len(set(COLOURS)) == len(COLOURS)

@@ -5,11 +5,14 @@
 The packet is read as viz/components/cells.js reads it.
 """
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import viz
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
@@ -28,7 +31,7 @@ def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.
 
 
 def packet_of(view: Any, **given: Any) -> bytes:
-    return tokens_packet(view, **({"name": "L1 H2", "query": 3, "length": len(view.queries)} | given))
+    return tokens_packet(view, **({"name": "L1 H2", "query": 3, "among": (0, len(view.queries))} | given))
 
 
 class TestPacket:
@@ -55,9 +58,9 @@ class TestPacket:
 
     def test_its_header_says_where_the_reader_is(self) -> None:
         view = cropped(view_of((11, 11), causal=causal(11)), (4, 9), (4, 9))
-        header, _, _ = read(packet_of(view, query=6, pins=[5, 2], towards="by", length=11))
-        wanted = {"first": 4, "firstKey": 4, "query": 6, "pins": [5, 2], "towards": "by", "length": 11, "across": False}
-        assert wanted.items() <= header.items()
+        header, _, _ = read(packet_of(view, query=6, pins=[5, 2], towards="by", among=(2, 11)))
+        wanted = {"first": 4, "firstKey": 4, "query": 6, "pins": [5, 2], "towards": "by", "among": [2, 11]}
+        assert (wanted | {"across": False}).items() <= header.items()
         assert (header["queries"], header["keys"]) == (view.queries, view.keys)
 
     def test_it_stays_small_on_the_longest_part_that_is_shown(self) -> None:
@@ -115,6 +118,16 @@ class TestNumbers:
     def test_a_float32_is_written_as_it_is_and_not_as_what_it_was_made_from(self) -> None:
         assert weight_text(np.float32(0.00005)) == "0.0000"  # 4.9999998e-05
         assert weight_text(0.00005) == "0.0001"
+
+    def test_nobody_writes_four_digits_of_a_weight_by_another_rule(self) -> None:
+        """Python's own takes a tie to even: 1/32, in a row that is uniform over 32 keys."""
+        assert (weight_text(1 / 32), f"{1 / 32:.4f}") == ("0.0313", "0.0312")
+        root = Path(viz.__file__).parents[1]
+        scripts = [script for layer in ("viz", "ui", "unmask", "pages") for script in (root / layer).rglob("*.py")]
+        found = re.findall(
+            r".*weight[\w.()\[\], =]*:\.4f.*", "\n".join(script.read_text("utf-8") for script in scripts)
+        )
+        assert found == []
 
 
 class TestComponent:

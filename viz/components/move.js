@@ -1,0 +1,46 @@
+// Keys move the query on a part of the page that Streamlit draws: the container of class data.place takes the focus, with a
+// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after query.js
+// and axis_names.js. data: see ui/query_keys.py.
+
+// The box of a position's row on a heatmap, in css pixels of its chart; null where it is out of sight.
+function rowBox(chart, place) {
+  const { xaxis, yaxis } = chart._fullLayout;
+  const row = yaxis._categories.findIndex((name) => position(name, false) <= place && place <= position(name, true));
+  const ends = [yaxis.l2p(row - 0.5), yaxis.l2p(row + 0.5)];
+  const [top, below] = [Math.max(Math.min(...ends), 0), Math.min(Math.max(...ends), yaxis._length)];
+  return row < 0 || top >= below ? null : { left: xaxis._offset, top: yaxis._offset + top, width: xaxis._length, height: below - top };
+}
+
+// Frame the row that keys have come to, in place of the one that the chart was drawn with.
+function frameRow(chart, own, drawn, colour) {
+  if (!chart?._fullLayout?.yaxis?._categories) return;
+  chart.framed?.remove();
+  chart.toggleAttribute("data-framed", own.query !== drawn);
+  const box = own.query === drawn ? null : rowBox(chart, own.query);
+  if (!box) return;
+  chart.framed = chart.appendChild(document.createElement("div"));
+  const pixels = Object.entries(box).map(([side, length]) => `${side}:${length}px`);
+  chart.framed.style.cssText = [...pixels, "position:absolute", "pointer-events:none", `box-shadow:0 0 0 1.5px ${colour}`].join(";");
+}
+
+export default function ({ data, setTriggerValue }) {
+  const place = document.querySelector(`.${data.place}`);
+  if (!place) return;
+  const own = (place.reading ||= { element: place, held: false, waiting: null, hint: document.createElement("div") });
+  if (!isAhead(own)) own.query = data.query;
+  const show = () => {
+    const label = data.labels[own.query - data.first];
+    const name = label === undefined ? String(own.query) : `${own.query}: ${label}`;
+    own.hint.textContent = data.words.replace("{query}", () => name);
+    place.setAttribute("aria-label", own.hint.textContent);
+    if (data.mark) frameRow(place.querySelector(".js-plotly-plot"), own, data.query, data.mark);
+  };
+  place.tabIndex = 0;
+  place.setAttribute("role", data.role);
+  place.dataset.moves = "";
+  own.hint.className = "moves";
+  own.hint.setAttribute("aria-live", "polite");
+  place.append(own.hint);
+  moveByKeys(place, own, (key) => steppedQuery(key, own.query, data.among), show, setTriggerValue);
+  show();
+}
