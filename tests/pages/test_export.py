@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import streamlit as st
 from pypdf import PdfReader
 from streamlit.testing.v1 import AppTest
 
@@ -121,6 +122,11 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
         found["y"]
         == next(trace for trace in explore.figures()["head_figure"]["data"] if trace["name"] == "weights")["y"]
     )
+
+
+def test_no_more_is_offered_to_be_opened_than_the_server_takes() -> None:
+    (uploader,) = Page().section("Open an export").app.get("file_uploader")
+    assert uploader.proto.max_upload_size_mb == st.get_option("server.maxUploadSize")
 
 
 def test_a_damaged_upload_is_a_sentence() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from model.language import N_, say
-from ui import link, page
+from ui import explain, link, page
 from ui.export.subject import Subject
 from ui.later import later
 from ui.markdown import escaped
@@ -87,8 +87,9 @@ def opened() -> None:
             st.session_state[OPENED] = say("{file} was not opened: {problem}.", file=escaped(file.name),
                                            problem=escaped(str(error).rstrip(".")))  # fmt: skip
 
+    most = min(data.MOST_BYTES // 2**20, st.get_option("server.maxUploadSize"))  # MB; the server refuses more unsaid
     st.file_uploader(say("An NPZ or safetensors file that this page saved"), ["npz", "safetensors"], key="take_export",
-                     on_change=taken, max_upload_size=data.MOST_BYTES // 2**20)  # fmt: skip
+                     on_change=taken, max_upload_size=most)  # fmt: skip
     found = st.session_state.get(OPENED)
     if isinstance(found, str):
         st.error(found, icon=":material/error:")
@@ -110,4 +111,5 @@ def _show(export: Export) -> None:
         )  # fmt: skip
     figure = head_figure(shown, dark=page.is_dark())
     with st.container(key="one_opened"):
-        st.plotly_chart(figure, key="opened_figure", config=page.CHART, height="stretch")
+        st.plotly_chart(figure, key="opened_figure", config=page.CHART, height="stretch",
+                        alt=explain.head_alt(names[place], shown, False))  # fmt: skip

@@ -49,6 +49,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         for name, one in MEASURES.items()
     }
     columns |= {name: st.column_config.Column(say(title)) for name, title in HEAD_COLUMNS.items()}
+    columns["called"]["width"] = "medium"  # else as wide as what the first heads are called
     shown = frame.assign(called=[called(atlas, place) for place in np.ndindex(atlas.layers, atlas.heads)])
     st.dataframe(shown, key="atlas_table", hide_index=True, column_config=columns, height=420,
                  on_select=partial(_take_row, atlas.heads),
