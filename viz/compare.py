@@ -29,7 +29,7 @@ def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -
 def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
     """HTML: where the head's weights differ most, or why they cannot be subtracted."""
     if not comparable(one, other):
-        a, b = (f"{view.weights.shape[0]} × {view.weights.shape[1]}" for view in (one, other))
+        a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
         return say("A and B have different lengths ({a} and {b} cells): {head} is shown for both, without a "
                    "difference.", a=a, b=b, head=name)  # fmt: skip
     change = other.weights - one.weights
@@ -70,8 +70,8 @@ def _agreeing(same: int, queries: int) -> str:
     if same == queries:
         return say("Every query looks most at the same place in both.")
     return say_count(
-        "{count} of {queries} queries looks most at the same place in both.",
-        "{count} of {queries} queries look most at the same place in both.",
+        "{count} of {queries:,} queries looks most at the same place in both.",
+        "{count} of {queries:,} queries look most at the same place in both.",
         same,
         queries=queries,
     )

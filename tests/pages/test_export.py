@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from model import catalog
 from model.masks import MaskSpec
 from tests.pages.explore import Explore, array
-from ui.export import pictures
+from ui.export import pictures, sections
 from viz import fonts
 from viz.export import data
 from viz.export.paper import Paper
@@ -143,6 +143,28 @@ def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.Mon
     assert any("room to name 5 tokens" in said for said in Page().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any("All heads of this text take more" in caption.value for caption in Page().section("Numbers").app.caption)
+
+
+def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "MOST_BYTES", 500)
+    taken = downloads(monkeypatch)
+    page = Page().section("Numbers")
+    assert "A head of this text takes more" in " ".join(one.value for one in page.app.caption)
+    assert set(taken) & {"NPZ", "safetensors", "CSV", "JSON"} == {"JSON"}
+
+
+def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> str:
+        return " ".join(one.value for one in Page().section("Numbers").app.caption)
+
+    assert "opened again" not in said()
+    monkeypatch.setattr(sections, "most_opened", lambda: 1000)
+    assert "can be opened again; these numbers take up to" in said()
+
+
+def test_the_uploader_takes_what_the_server_does() -> None:
+    page = Page().section("Open an export")
+    assert page.app.file_uploader(key="take_export").proto.max_upload_size_mb == st.get_option("server.maxUploadSize")
 
 
 def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from model.language import N_, say
+from model.language import N_, say, together
 from ui import explain, link, page
 from ui.export.subject import Subject
 from ui.later import later
@@ -13,6 +13,7 @@ from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
 from viz.masks import mask_name
+from viz.view import HeadView
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
@@ -36,14 +37,36 @@ def choose() -> str:
 
 def numbers(subject: Subject) -> None:
     """The chosen head as files; all heads of the text too, where they are not too many."""
-    every = subject.every()
+    view, every = subject.views()[0], subject.every()
     name = f"unmask-{subject.name.replace(' ', '')}"
-    _files(subject, [subject.place], KINDS, "take", "{kind}", name)
+    kinds = KINDS if data.fits(view) else KINDS[-1:]
+    _files(subject, [subject.place], kinds, "take", "{kind}", name)
     if every:
         _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), f"{name}-all")
-    else:
-        st.caption(say("All heads of this text take more than the {most:.0f} MB that can be opened again: shorten it.",
-                       most=data.MOST_BYTES / 2**20))  # fmt: skip
+    if limits := _limits(view, len(every)):
+        st.caption(together(limits))
+
+
+def _limits(view: HeadView, every: int) -> list[str]:
+    """A sentence for each thing that is not offered, or that cannot be opened again. every: of how many heads there is
+    a file too, 0 for none."""
+    said, most = [], data.MOST_BYTES / 2**20
+    if not data.fits(view):
+        said.append(say("A head of this text takes more than the {most:.0f} MB of a file: shorten it.", most=most))
+    elif not every:
+        said.append(say("All heads of this text take more than the {most:.0f} MB of a file: shorten it.", most=most))
+    largest = data.size_of(view, every or 1)
+    if largest > most_opened() and data.fits(view):
+        said.append(
+            say("Here files of up to {most:.0f} MB can be opened again; these numbers take up to {size:.0f} MB, less "
+                "in an NPZ.", most=most_opened() / 2**20, size=largest / 2**20)
+        )  # fmt: skip
+    return said
+
+
+def most_opened() -> int:
+    """The bytes of a file that this server takes from a reader."""
+    return min(data.MOST_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 
 def _files(subject: Subject, which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
@@ -87,9 +110,8 @@ def opened() -> None:
             st.session_state[OPENED] = say("{file} was not opened: {problem}.", file=escaped(file.name),
                                            problem=escaped(str(error).rstrip(".")))  # fmt: skip
 
-    most = min(data.MOST_BYTES // 2**20, st.get_option("server.maxUploadSize"))  # MB; the server refuses more unsaid
     st.file_uploader(say("An NPZ or safetensors file that this page saved"), ["npz", "safetensors"], key="take_export",
-                     on_change=taken, max_upload_size=most)  # fmt: skip
+                     on_change=taken, max_upload_size=most_opened() // 2**20)  # fmt: skip
     found = st.session_state.get(OPENED)
     if isinstance(found, str):
         st.error(found, icon=":material/error:")

@@ -59,7 +59,7 @@ class Subject:
         return caption(what, how, masks=self.masks, sha256=hash_of(self.text), version=version())
 
     def every(self) -> list[tuple[int, int]]:
-        """All heads, where they are not too many for one file that can be opened again; else none."""
+        """All heads, where they are not too many for one file; else none."""
         layers, heads = shape_of(self.now)
         places = [(layer, head) for layer in range(layers) for head in range(heads)]
         return places if fits(self.now.head(*self.place), len(places)) else []

@@ -21,6 +21,7 @@ from safetensors import numpy as safetensors
 from model.errors import first_line
 from model.language import say, say_all
 from viz.palette import MASK_COLOURS
+from viz.reasons import blocking
 from viz.view import HeadView
 
 FORMAT = 1
@@ -69,9 +70,14 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def fits(view: HeadView, heads: int) -> bool:
+def size_of(view: HeadView, heads: int = 1) -> int:
+    """The bytes of so many heads of this one's size, before anything is compressed: two numbers and a mask a cell."""
+    return heads * view.weights.size * 9
+
+
+def fits(view: HeadView, heads: int = 1) -> bool:
     """Whether so many heads of this one's size go into one file."""
-    return heads * view.weights.size * 9 <= MOST_BYTES
+    return size_of(view, heads) <= MOST_BYTES
 
 
 def as_json(export: Export) -> bytes:
@@ -100,12 +106,14 @@ def as_csv(export: Export) -> str:
     file = io.StringIO()
     lines = csv.writer(file)
     lines.writerow(["query", "query token", "key", "key token", "weight", "scaled score", "blocked by"])  # not shown
-    for query, key in np.ndindex(view.weights.shape):
-        blockers = " and ".join(name for name, mask in view.blocked.items() if mask[query, key])
-        cell = view.weights[query, key], view.scaled[query, key]
-        lines.writerow(
-            [query, _cell(view.queries[query]), key, _cell(view.keys[key]), *(f"{x:.9g}" for x in cell), blockers]
-        )
+    blockers = np.full(view.weights.shape, "", object)
+    for names, blocked in blocking(view):
+        blockers[blocked] = " and ".join(names)
+    keys, number = [*map(_cell, view.keys)], "{:.9g}".format
+    for query, label in enumerate(map(_cell, view.queries)):  # a row at a time: of a long text these are millions
+        weights, scores = (map(number, some[query].tolist()) for some in (view.weights, view.scaled))
+        every = zip(range(len(keys)), keys, weights, scores, blockers[query].tolist(), strict=True)
+        lines.writerows((query, label, *cell) for cell in every)
     return file.getvalue()
 
 
