@@ -1,9 +1,9 @@
 # Each target makes the virtual environment if there is none, and installs what it needs if that has changed. VENV=DIR keeps
-# it elsewhere: several clones may then share one.
+# it elsewhere: several clones may then share one. WORKERS: of the tests, one more than there are cores: some wait for a browser.
 PYTHON ?= python3
 VENV ?= .venv
 TEXT ?= ../shared/data/text
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := $(VENV)/bin
 
 .PHONY: run serve test audit bench train words chromium
