@@ -84,6 +84,7 @@ class TestLoading:
     def test_a_model_from_the_hub_with_its_progress(
         self, files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
+        monkeypatch.setattr("model.machine.free_bytes", lambda: 2**40)  # this machine may be busy
         repo = ENTRIES[name].repo
         assert repo is not None
         reports: list[tuple[str, int, int]] = []
