@@ -36,5 +36,10 @@ def test_a_picture_that_the_page_drew_is_no_harm() -> None:
     assert not tags.wrong
 
 
+def test_a_link_is_one_and_escaped_it_is_text() -> None:
+    assert hostile.LINK.search("a [a](javascript:alert(1))")
+    assert not hostile.LINK.search(r"a \[a\](javascript:alert(1))")
+
+
 def test_the_links_of_all_pages_are_tried() -> None:
     assert set(hostile.LINKS) == set(PAGES)
