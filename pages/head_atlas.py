@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from model.language import N_, say
+from model.language import N_, say, say_count, together
 from ui import page
 
 page.set_up(N_("Head atlas"))  # first, so that the browser has something to fetch while torch is imported
@@ -36,16 +36,20 @@ with guarded(say("Measuring every head …")):
     texts_key, read = runs.source(model, chosen, text)
     atlas = runs.find(model, texts_key, read, masks)
 
-size = say(
-    "{heads} heads · {texts:,} texts · {tokens:,} tokens",
-    heads=atlas.layers * atlas.heads, texts=atlas.texts, tokens=atlas.read,
-)  # fmt: skip
+size = say_count(
+    "{heads} heads · {count} text · {tokens:,} tokens",
+    "{heads} heads · {count} texts · {tokens:,} tokens",
+    atlas.texts,
+    heads=atlas.layers * atlas.heads,
+    tokens=atlas.read,
+)
 title.markdown(f"### {say('Head atlas')}\u2002:small[{explain.title_of(model)} · {size}]")
 st.html(words.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
     picking.show(atlas, x, y, (layer, head))
-    st.caption(say("A point is a head; click one. Dotted: a head that looks evenly. {naming}", naming=words.naming()))
+    point = say("A point is a head; click one. Dotted: a head that looks evenly. {naming}", naming=words.naming())
+    st.caption(together(filter(None, [point, words.cut(atlas, row_length(model))])))
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)
     st.html(words.head_sentence(atlas, layer, head))

@@ -170,6 +170,16 @@ def test_the_text_on_the_left_and_none() -> None:
     assert "Type a text on the left" in page.words()
 
 
+def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
+    sentences = "cut into rows of 256", "among the first 48 tokens"
+    page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)
+    assert [sentence in page.words() for sentence in sentences] == [True, True]
+    assert "rows of 256: there are 2." in page.words()
+    page.app.text_area(key="text").set_value("the cat sat on the mat")
+    page.run()
+    assert [sentence in page.words() for sentence in sentences] == [False, False]
+
+
 def test_an_encoder_decoder_has_no_atlas_and_the_page_says_so() -> None:
     page = HeadAtlas(model="dates")
     (error,) = page.app.error
@@ -188,7 +198,7 @@ def test_an_uploaded_file_and_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Choose a file" in page.words()
     assert "source" not in dict(page.app.query_params)
     for name, data, words in (
-        ("my.csv", b"id,text\n1,The cat saw the dog and the cat ran.\n", "1 texts"),
+        ("my.csv", b"id,text\n1,The cat saw the dog and the cat ran.\n", "1 text ·"),
         ("my.txt", b"\xff\xfe\x00", "my.txt: expected text"),
         ("my.txt", b"x" * 2_000_001, "expected a file of at most 2 MB, got 2.0 MB"),
     ):

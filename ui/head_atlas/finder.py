@@ -10,7 +10,7 @@ from model.base import Model
 from model.heads import measures
 from model.heads.atlas_result import Atlas
 from model.heads.finder import weight_there
-from model.language import say
+from model.language import N_, say
 from model.masks import MaskSpec
 from ui import run_view
 from ui.guard import guarded
@@ -54,7 +54,13 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
         pieces = batch.pieces[0][:MOST_MARKED]
-    st.caption(say("Heads that look from a token to another: mark both in the first line of the text on the left."))
+    if len(batch.pieces[0]) > MOST_MARKED:
+        about = N_(
+            "Heads that look from a token to another: mark both among the first {most} tokens of the text on the left."
+        )
+    else:
+        about = N_("Heads that look from a token to another: mark both in the first line of the text on the left.")
+    st.caption(say(about, most=MOST_MARKED))
     places = list(range(len(pieces)))
     labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])

@@ -72,6 +72,14 @@ def naming() -> str:
     )  # fmt: skip
 
 
+def cut(atlas: Atlas, length: int) -> str:
+    """That some texts were longer than a row of so many tokens; "" where none was."""
+    if atlas.rows <= atlas.texts:
+        return ""
+    return say("A text of more than {length} tokens is cut into rows of {length}: there are {rows:,}.", length=length,
+               rows=atlas.rows)  # fmt: skip
+
+
 def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
     """What the chosen head does, beside a head that looks evenly."""
     names = atlas.named(layer, head)
