@@ -23,7 +23,7 @@ from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 
 NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
-BLOCK_BYTES = 32 * 2**20  # the most that one block of weights takes while a whole layer is reduced
+BLOCK_BYTES = 8 * 2**20  # of one block of weights while a layer is reduced; a few of them are in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +40,19 @@ class LayerRecord:
     scale: float | None = None
     terms: ScoreTerms = NO_TERMS
 
-    def weights(self, spec: MaskSpec, row: int, queries: slice) -> Tensor:
-        """The weights [H, queries, K] of every head, float32."""
-        q, k, _, allowed = self._inputs(spec, row, slice(None), queries)
-        terms, keys = self._terms(row, slice(None), queries), k.shape[-2]
+    def weights(self, spec: MaskSpec, row: int, queries: slice, made: dict | None = None) -> Tensor:
+        """The weights [H, queries, K] of every head, float32. made: as MaskContext.allowed's."""
+        q, allowed = self._queries(spec, row, slice(None), queries, made)
+        terms, keys = self._terms(row, slice(None), queries), self.k.shape[-2]
         seen = keys if allowed is None else _last(allowed) + 1
+        k = self._of_heads(self.k, row, slice(None), seen)
         if seen == keys:
             return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
         # under a causal mask the first queries of a text see little of it: what no query of these sees is not computed
         if terms.bias is not None:
             terms = replace(terms, bias=terms.bias[..., :seen])
         allowed = None if allowed is None else allowed[..., :seen]
-        return F.pad(attention_weights(q, k[:, :seen], allowed, scale=self.scale, terms=terms), (0, keys - seen))
+        return F.pad(attention_weights(q, k, allowed, scale=self.scale, terms=terms), (0, keys - seen))
 
     def batch_scores(self, queries: slice, seen: int, *, times: float = 1.0) -> tuple[Tensor, Tensor | None]:
         """The scores [B, H, queries, seen] of every row on the first keys before any mask, and the sinks, [H] or
@@ -68,22 +69,24 @@ class LayerRecord:
 
     def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
         """Part of this attention step by step: [heads, queries, K], in float32."""
-        q, k, v, allowed = self._inputs(spec, row, heads, queries)
+        q, allowed = self._queries(spec, row, heads, queries)
+        k, v = (self._of_heads(some, row, heads, self.k.shape[-2]) for some in (self.k, self.v))
         return attention_stages(q, k, v, allowed, scale=self.scale, terms=self._terms(row, heads, queries))
 
-    def _inputs(
-        self, spec: MaskSpec, row: int, heads: slice, queries: slice
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """In float32 q [heads, queries, D], k and v [heads, K, D]; the allowed cells, bool [1 or heads, queries, K]."""
-        group = self.q.shape[1] // self.k.shape[1]
-        some = torch.arange(self.q.shape[1])[heads]
-        shared = some // group  # the key-value head of each query head
-        allowed = self.context.allowed(spec)
+    def _of_heads(self, some: Tensor, row: int, heads: slice, seen: int) -> Tensor:
+        """Of k or v what these query heads read, up to a key: float32 [heads, seen, D]."""
+        shared = torch.arange(self.q.shape[1])[heads] // (self.q.shape[1] // self.k.shape[1])
+        return some[row, :, :seen][shared].float()
+
+    def _queries(
+        self, spec: MaskSpec, row: int, heads: slice, queries: slice, made: dict | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """q [heads, queries, D], float32; the allowed cells, bool [1 or heads, queries, K]."""
+        allowed = self.context.allowed(spec, made)
         if allowed is not None:
             allowed = allowed.expand(self.q.shape[0], -1, self.q.shape[2], self.k.shape[2])[row]  # [1 or H,Q,K]
             allowed = allowed[heads if len(allowed) > 1 else slice(None), queries]
-        q = self.q[row, heads, queries].float()
-        return q, self.k[row, shared].float(), self.v[row, shared].float(), allowed
+        return self.q[row, heads, queries].float(), allowed
 
     def _terms(self, row: int | slice, heads: slice, queries: slice) -> ScoreTerms:
         bias, sinks = self.terms.bias, self.terms.sinks
@@ -209,13 +212,14 @@ class Trace:
     @torch.inference_mode()
     def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
         """Every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
+        made: dict = {}  # masks that layers have in common
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
             queries, keys = self._shape(layer)
             step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), 1)
             for begin in range(0, queries, step):
                 some = slice(begin, min(begin + step, queries))
-                yield layer, some, record.weights(masks or self.spec, row, some)
+                yield layer, some, record.weights(masks or self.spec, row, some, made)
 
     @torch.inference_mode()
     def overview(self, row: int = 0, size: int = 64, masks: MaskSpec | None = None) -> Tensor:

@@ -71,8 +71,12 @@ def followers(ids: Tensor) -> Tensor:
 
     -1 where it never did, and where the query itself stands there: nothing is to be learned of it.
     """
+    order = ids.argsort(dim=-1, stable=True)  # tokens of one kind side by side, in the order of the text
+    ordered = ids.gather(-1, order)
+    before = torch.full_like(order, -2)
+    before[..., 1:] = torch.where(ordered[..., 1:] == ordered[..., :-1], order[..., :-1], -2)
+    after = torch.empty_like(order).scatter_(-1, order, before) + 1
     position = torch.arange(ids.shape[-1], device=ids.device)
-    after = torch.where(same_before(ids), position, -2).amax(-1) + 1
     return torch.where((after > 0) & (after < position), after, -1)
 
 

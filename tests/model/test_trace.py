@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from model import masks
 from model.attention import NO_TERMS, ScoreTerms, attention_stages
 from model.base import Model
 from model.masks import MaskContext, MaskSpec
@@ -224,6 +225,17 @@ class TestOverview:
             whole[layer, :, queries] = weights
         for layer, head in heads_of(trace):
             assert_near(whole[layer, head], trace.weights(layer, head, 1), 1e-6, f"weights {layer}.{head}")
+
+    def test_masks_that_layers_share_are_built_once_for_all_blocks(
+        self, tiny: Model, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("model.trace.BLOCK_BYTES", 1)  # a block a query
+        trace = tiny.run(tiny.encode(TEXTS, "left"))
+        built: list[int] = []
+        causal = masks.causal
+        monkeypatch.setattr(masks, "causal", lambda *of: built.append(1) or causal(*of))
+        assert sum(1 for _ in trace.blocks()) == trace.num_layers * trace.batch.ids.shape[1]
+        assert len(built) == 1
 
     def test_a_rectangular_attention_is_cut_to_each_side(self) -> None:
         record = other_record(queries=13, keys=29)
