@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, WebSocket
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket
 
 from tests.browser.explore import Explore
 from tests.browser.running import chromium, running
@@ -83,27 +83,30 @@ def visit(server: str, browser: Browser, idle: list[Page], watch: "Watch") -> It
 
 
 class Watch:
-    """The requests of pages to elsewhere than the server (never granted), and the errors they met."""
+    """The requests of pages to elsewhere than the server, and the errors they met."""
 
     def __init__(self, server: str) -> None:
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
         self._server = server
         self._heard: dict = {
+            "request": self._asks,
             "websocket": self._connects,
             "pageerror": lambda error: self.errors.append(str(error)),
             "console": self._hear,
         }
 
     def follow(self, page: Page) -> None:
-        page.route(self._is_elsewhere, self._refuse)
         for event, heard in self._heard.items():
             page.on(event, heard)
 
     def leave(self, page: Page) -> None:
-        page.unroute(self._is_elsewhere)
         for event, heard in self._heard.items():
             page.remove_listener(event, heard)
+
+    def _asks(self, request: Request) -> None:
+        if self._is_elsewhere(request.url):
+            self.elsewhere.append(request.url)
 
     def _connects(self, socket: WebSocket) -> None:
         if self._is_elsewhere(socket.url):
@@ -118,7 +121,3 @@ class Watch:
     def _is_elsewhere(self, url: str) -> bool:
         parts = urlsplit(url)
         return parts.netloc != self._server and parts.scheme not in ("data", "blob", "about")
-
-    def _refuse(self, route: Route) -> None:
-        self.elsewhere.append(route.request.url)
-        route.abort()

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
+    # nothing but this machine is found. Playwright's own routes would refuse too, but whoever has one has no cache:
+    # every page then fetches, parses and compiles all of Streamlit's scripts again
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]  # fmt: skip
 START_SECONDS = 90
 
