@@ -3,7 +3,6 @@
 import io
 from collections.abc import Callable
 
-import numpy as np
 from PIL import Image
 from playwright.sync_api import Locator
 
@@ -71,4 +70,4 @@ class Generation(Explore):
     def colours(self) -> int:
         """How many different colours there are where the heatmap is, on a screenshot of what is on the screen now."""
         picture = Image.open(io.BytesIO(self.page.screenshot(clip=self.heatmap.bounding_box()))).convert("RGB")
-        return len(np.unique(np.asarray(picture).reshape(-1, 3), axis=0))
+        return len(picture.getcolors(picture.width * picture.height))

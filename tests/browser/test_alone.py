@@ -72,21 +72,31 @@ def colours(canvas: Locator) -> int:
     }""")
 
 
-def pointed_at(place: Locator, across: float, down: float) -> tuple[int, int, str] | None:
-    """Query, key, and what is said of the cell at these shares of a heatmap's canvas."""
-    box = place.locator("canvas").bounding_box()
-    assert box
-    place.page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
-    found = CELL.fullmatch(place.locator(".cell").inner_text())
-    return (int(found[1]), int(found[2]), found[3]) if found else None
+def said_at(place: Locator, words: str, points: list[tuple[float, float]]) -> list[str]:
+    """What an element of a picture says when each of these points of the screen is pointed at, heard in the page."""
+    place.evaluate(
+        """(place, words) => {
+             place.said = [];
+             place.onpointermove = () => place.said.push(place.querySelector(words).innerText);
+           }""",
+        words,
+    )
+    for point in points:
+        place.page.mouse.move(*point)
+    said = place.evaluate("place => { place.onpointermove = null; return place.said; }")
+    assert len(said) == len(points)
+    return said
 
 
 def said_of_cells(place: Locator) -> dict[tuple[int, int], str]:
     """What is said at points all over a heatmap."""
     expect(place).to_have_attribute("data-head", re.compile("L"))
-    points = [(across / 23, down / 19) for across in range(2, 20) for down in range(1, 15)]
-    found = [pointed_at(place, *point) for point in points]
-    said = {(query, key): words for query, key, words in filter(None, found)}
+    box = place.locator("canvas").bounding_box()
+    assert box
+    x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
+    points = [(x + width * across / 23, y + height * down / 19) for across in range(2, 20) for down in range(1, 15)]
+    found = filter(None, map(CELL.fullmatch, said_at(place, ".cell", points)))
+    said = {(int(one[1]), int(one[2])): one[3] for one in found}
     assert len(said) > 60
     return said
 
@@ -184,22 +194,22 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
         TEXT, masks={"sliding": 5, "sinks": 1, "drawn": [["block", 8, 4, 9, 6], ["open", 2, 9, 3, 9]]}
     ).mask(4, 0)
     page = open_file(found.save(tmp_path / "mask.html"))
-    mask, canvas, why = page.locator(".mask"), page.locator(".mask canvas"), page.locator(".mask .why")
+    mask, canvas = page.locator(".mask"), page.locator(".mask canvas")
     expect(canvas).to_have_attribute("aria-label", re.compile("^The composed mask: "))
     assert colours(canvas) > 5
     box, length = canvas.bounding_box(), len(found.numpy())
     assert box
     side = box["width"] - MARGIN["l"] - MARGIN["r"]
     assert side > 300
-    for query, key in np.ndindex(found.numpy().shape):
-        across, down = (MARGIN[edge] + (at + 0.5) * side / length for edge, at in (("l", key), ("t", query)))
-        page.mouse.move(box["x"] + across, box["y"] + down)
-        said = why.inner_text()
+    cells = list(np.ndindex(found.numpy().shape))
+    places = [[MARGIN[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
+    points = [(box["x"] + across, box["y"] + down) for across, down in places]
+    for (query, key), said in zip(cells, said_at(mask, ".why", points), strict=True):
         assert re.match(rf"{query}: .* looks at {key}: ", said)
         assert ("blocked by" in said.split(": ", 3)[-1]) != found.numpy()[query, key]
     expect(mask.locator(".tools")).to_be_hidden()
     before = canvas.evaluate("canvas => canvas.toDataURL()")
-    page.mouse.click(box["x"] + across, box["y"] + down)
+    page.mouse.click(*points[-1])
     page.keyboard.press("u")
     page.keyboard.press("r")
     assert canvas.evaluate("canvas => canvas.toDataURL()") == before  # there is nobody to run the model on a drawing
