@@ -115,5 +115,6 @@ def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> l
                "upscale_delay_s": 2.0}  # fmt: skip
     options = {"autoscaling_config": scaling, "ray_actor_options": {"num_cpus": 1}}
     deployment = Replica.options(**options)  # type: ignore[attr-defined]  # what the decorator has made of the class
+    serve.start(proxy_location="Disabled")  # nobody asks by HTTP
     handle = serve.run(deployment.bind(models_in_memory, trace_bytes), name=NAME, route_prefix=None)
     return [RayHand(handle) for _ in range(most)]
