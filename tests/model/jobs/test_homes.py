@@ -183,10 +183,10 @@ class TestWorkers:
         assert answers == ["done"]
 
     def test_a_job_stops_at_its_time_limit_and_the_next_one_runs(
-        self, workers: list[WorkerProcess], tmp_path: Path
+        self, their_home: Home, workers: list[WorkerProcess], tmp_path: Path
     ) -> None:
         worker = workers[0]
-        worker.wait_until_ready()
+        at_rest(their_home)
         with pytest.raises(TooSlow, match=r"longer than 2 seconds.*Try a shorter text"):
             worker.do(Job(questions.wait, (50.0, str(tmp_path / "begun"))), 2.0)
         assert (tmp_path / "begun").exists()
@@ -209,11 +209,22 @@ class TestWorkers:
         worker.wait_until_ready()
         worker.close()
 
-    def test_a_worker_ends_with_its_server(self, workers: list[WorkerProcess]) -> None:
+    def test_a_worker_ends_with_its_server(self, their_home: Home, workers: list[WorkerProcess]) -> None:
+        at_rest(their_home)
         workers[0].wait_until_ready()
         process = workers[0]._process
         workers[0]._connection.close()  # as when the server is killed
         assert process.wait(SECONDS) == 0
+
+
+def at_rest(home: Home) -> None:
+    """Until both workers are ready and the home's threads wait for jobs: of two that wait for a worker to be ready, one
+    alone hears it.
+    """
+    end = monotonic() + 2 * SECONDS
+    while home.hands("idle") < 2:
+        assert monotonic() < end
+        sleep(0.05)
 
 
 def begun(mark: Path) -> None:
