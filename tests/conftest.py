@@ -4,6 +4,7 @@ The data is looked for at ../shared/data, or where UNMASK_TEST_DATA points; with
 skipped, and say so.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ TINY = TransformerConfig(  # sizes that are all different, so that a swapped axi
 )
 TINY_ENTRIES = 277  # of the tokenizer: fewer than the model's vocabulary, as in many published models
 
+gc.set_threshold(20_000, 20, 20)  # torch and Streamlit are in every whole collection, a third of a second each
 torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
 
 
