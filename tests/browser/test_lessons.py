@@ -77,7 +77,7 @@ def test_a_teacher_walks_through_all_six_lessons_by_keyboard_alone(
 def test_nothing_sticks_out_on_a_phone_or_on_a_large_screen_in_either_language(visit: Visit) -> None:
     """The step with the widest picture, the losses and a question, and in Chinese; the sidebar is closed on a phone."""
     for query in ("lesson=causal_mask&step=5", "lesson=why_training&step=1&present=true&lang=zh"):
-        page = visit(query, width=390, height=844, fresh=True, kind=Lessons)
+        page = visit(query, width=390, height=844, kind=Lessons)
         assert page.overflow()[0] == 0
         page.press("1")
         assert page.overflow()[0] == 0
