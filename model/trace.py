@@ -63,7 +63,7 @@ class LayerRecord:
             None if terms.softcap is None else terms.softcap * times,
             None if terms.bias is None else terms.bias[..., :seen].clamp(min=NEVER) * times,
         )
-        q, k = self.q[:, :, queries].float() * scale, self.k[:, :, :seen].float()
+        q, k = self.q[:, :, queries].float() * scale, self.k[:, :, :seen].float().contiguous()
         sinks = None if terms.sinks is None else terms.sinks * times
         return attention_scores(q, k, scale=1.0, terms=capped), sinks
 

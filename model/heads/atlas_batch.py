@@ -4,15 +4,15 @@ Sizes: M measures, B rows, L layers, H heads, T positions, Q queries of a block,
 sees, C the longest row of the atlas, N different tokens of the batch, S sampled queries.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from model.base import Model
+from model.heads.atlas_chosen import Chosen
 from model.heads.atlas_measures import BatchFacts
 from model.heads.atlas_names import NAMES
 from model.heads.atlas_softmax import BITS, BLOCKED, softmax2
-from model.heads.atlas_tally import TOP_KEYS, Sample, Tally
+from model.heads.atlas_tally import Sample, Tally
 from model.masks import MaskSpec
 from model.text import TokenBatch
 
@@ -41,7 +41,7 @@ def measure_batch(
             scores, sinks = record.batch_scores(queries, ground.seen(queries), times=BITS)
             sums.add(layer, queries, *softmax2(scores, *ground.masks(queries), sinks), ground)
         sums.finish(layer, ground)
-    return sums.tally(), sums.sample()
+    return sums.tally(), sums.chosen.sample()
 
 
 class _Ground:
@@ -87,7 +87,8 @@ class _Sums:
     def __init__(
         self, facts: BatchFacts, batch: TokenBatch, length: int, layers: int, heads: int, chosen: Tensor
     ) -> None:
-        self._facts, self._batch, self._chosen = facts, batch, chosen
+        self._facts, self._batch = facts, batch
+        self.chosen = Chosen(chosen, layers, heads)
         self._tally = Tally.empty(len(NAMES), layers, heads, length)
         tokens, self._token_of = batch.ids.unique(return_inverse=True)
         self._tokens = tokens.numpy()
@@ -97,18 +98,16 @@ class _Sums:
         self._of_keys, self._peaks = torch.zeros(2, rows, heads, size)  # of the layer that is going on
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
-        self._values = torch.full((len(chosen), len(NAMES), layers, heads), torch.nan)
-        self._keys = torch.full((len(chosen), layers, heads, TOP_KEYS), -1)
-        self._weights = torch.zeros(len(chosen), layers, heads, TOP_KEYS)
 
     def add(self, layer: int, queries: slice, weights: Tensor, entropy: Tensor, ground: _Ground) -> None:
         """weights [B,H,Q,K] and their entropy [B,H,Q], all of the layer's blocks in turn."""
         values = self._facts.values(weights, queries, entropy, ahead=ground.ahead)
-        self._sums[:, layer] += _sum(values, ground.counted[..., queries])
+        counted = ground.counted[..., queries]
+        self._sums[:, layer] += _sum(values, counted)
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
         self._of_keys[..., : weights.shape[-1]] += weights.sum(2)
         self._peaks[..., queries] = values[PEAK]
-        self._look_closer(layer, queries, weights, values, ground)
+        self.chosen.add(layer, queries, weights, values, counted)
 
     def finish(self, layer: int, ground: _Ground) -> None:
         """Once every block of the layer was added."""
@@ -121,21 +120,6 @@ class _Sums:
         self._tally.uniform[:, layer] = ground.uniform[:, 0]
         self._tally.cells[layer], self._tally.even[layer] = ground.cells[0], ground.even[0]
 
-    def _look_closer(self, layer: int, queries: slice, weights: Tensor, values: Tensor, ground: _Ground) -> None:
-        """The sampled queries of the block: every measure, and their heaviest keys."""
-        row, at = self._chosen.unbind(-1)
-        here = ((at >= queries.start) & (at < queries.stop)).nonzero()[:, 0]
-        if not len(here):
-            return
-        row, at = row[here], at[here]
-        measured = values[:, row, :, at - queries.start]  # [s,M,H]
-        counted = ground.counted[:, row, at].T[..., None]  # [s,M,1]
-        self._values[here, :, layer] = measured.masked_fill(~counted, torch.nan)
-        keys, heaviest = _heaviest(weights[row, :, at - queries.start].numpy())
-        many = keys.shape[-1]
-        self._weights[here, layer, :, :many] = torch.from_numpy(heaviest)
-        self._keys[here, layer, :, :many] = torch.from_numpy(np.where(heaviest > 0, keys, -1))
-
     def tally(self) -> Tally:
         """All but its sample."""
         result = self._tally
@@ -147,38 +131,10 @@ class _Sums:
         result.query_count = self._query_count.numpy()
         return result
 
-    def sample(self) -> Sample:
-        """Of the chosen queries, in their order."""
-        many = len(self._chosen)
-        return Sample(
-            np.zeros(many, np.uint64),
-            np.zeros((many, 3), np.int64),
-            [""] * many,
-            [()] * many,
-            self._values.numpy(),
-            self._keys.int().numpy(),
-            self._weights.numpy(),
-        )
-
-
-def _heaviest(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The TOP_KEYS keys of most weight and their weights, the heaviest first: [.., K], written over, -> [.., TOP_KEYS].
-
-    One after the other, which numpy does several times faster than torch sorts them.
-    """
-    rows = weights.reshape(-1, weights.shape[-1])
-    every, keys, found = np.arange(len(rows)), [], []
-    for _ in range(min(TOP_KEYS, rows.shape[-1])):
-        keys.append(rows.argmax(-1))
-        found.append(rows[every, keys[-1]])
-        rows[every, keys[-1]] = -1
-    shape = (*weights.shape[:-1], len(keys))
-    return np.stack(keys, -1).reshape(shape), np.stack(found, -1).reshape(shape)
-
 
 def _sum(values: Tensor, counted: Tensor) -> Tensor:
     """Over the queries where a measure counts: values [M,B,H,Q], counted [M,B,Q] -> [M,H]."""
-    return torch.einsum("mbhq,mbq->mh", values, counted.to(values.dtype))
+    return (values * counted[:, :, None]).sum((1, 3))
 
 
 def _add_by_offset(total: Tensor, weights: Tensor, queries: slice) -> None:
