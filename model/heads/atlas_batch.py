@@ -11,7 +11,7 @@ from model.base import Model
 from model.heads.atlas_chosen import Chosen
 from model.heads.atlas_measures import BatchFacts
 from model.heads.atlas_names import NAMES
-from model.heads.atlas_softmax import BITS, BLOCKED, softmax2
+from model.heads.atlas_softmax import BITS, BLOCKED, Known, softmax2
 from model.heads.atlas_tally import Sample, Tally
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -99,9 +99,9 @@ class _Sums:
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
 
-    def add(self, layer: int, queries: slice, weights: Tensor, entropy: Tensor, ground: _Ground) -> None:
-        """weights [B,H,Q,K] and their entropy [B,H,Q], all of the layer's blocks in turn."""
-        values = self._facts.values(weights, queries, entropy, ahead=ground.ahead)
+    def add(self, layer: int, queries: slice, weights: Tensor, known: Known, ground: _Ground) -> None:
+        """weights [B,H,Q,K] and what is known of them, all of the layer's blocks in turn."""
+        values = self._facts.values(weights, queries, known, ahead=ground.ahead)
         counted = ground.counted[..., queries]
         self._sums[:, layer] += _sum(values, counted)
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)

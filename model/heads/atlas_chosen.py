@@ -21,7 +21,7 @@ class Chosen:
         self._row, self._at = chosen.unbind(-1)
         self._heads = torch.arange(heads)
         self._values = torch.full((layers, len(NAMES), len(chosen), heads), torch.nan)
-        self._heaviest = torch.zeros(layers, len(chosen), heads, TOP_KEYS, dtype=torch.long)
+        self._heaviest = torch.zeros(len(chosen), layers, heads, TOP_KEYS, dtype=torch.long)
 
     def add(self, layer: int, queries: slice, weights: Tensor, values: Tensor, counted: Tensor) -> None:
         """A block of a layer: weights [B,H,Q,K], their measures [M,B,H,Q], and where those count, bool [M,B,Q]."""
@@ -34,22 +34,21 @@ class Chosen:
         measured.masked_fill_(~counted[:, row, at][..., None], torch.nan)
         self._values[layer].index_copy_(1, here, measured)
         heaviest = _heaviest(weights.flatten(0, 2).index_select(0, places.flatten()))
-        self._heaviest[layer, :, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest.view(*places.shape, -1))
+        self._heaviest[:, layer, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest.view(*places.shape, -1))
 
     def sample(self) -> Sample:
         """In their order. Their priorities, places and texts are for the caller to write."""
         many = len(self._row)
-        heaviest = self._heaviest.transpose(0, 1)  # [S,L,H,TOP_KEYS]
-        weights = (heaviest >> KEY_BITS).int()
-        keys = heaviest.bitwise_not().int().masked_fill_(weights == 0, -1)
+        weights = (self._heaviest >> KEY_BITS).int()
+        keys = self._heaviest.bitwise_not().int().masked_fill_(weights == 0, -1)
         return Sample(
             np.zeros(many, np.uint64),
             np.zeros((many, 3), np.int64),
             [""] * many,
             [()] * many,
             self._values.permute(2, 1, 0, 3).contiguous().numpy(),
-            keys.contiguous().numpy(),
-            weights.contiguous().view(torch.float32).numpy(),
+            keys.numpy(),
+            weights.view(torch.float32).numpy(),
         )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.heads import measures
 from model.heads.atlas_names import NAMES
+from model.heads.atlas_softmax import Known
 from model.text import TokenBatch
 
 
@@ -32,11 +33,10 @@ class BatchFacts:
         at = self.position.expand_as(batch.ids)
         self._of_keys = torch.stack([torch.ones_like(at), at, self.punctuation], 1).float()  # [B,3,T]
 
-    def values(self, weights: Tensor, queries: slice, entropy: Tensor | None = None, *, ahead: bool) -> Tensor:
+    def values(self, weights: Tensor, queries: slice, known: Known | None = None, *, ahead: bool) -> Tensor:
         """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number.
 
-        entropy: that of each row in bits [B,H,Q], where it is known already. ahead: whether any query may look at a
-        later token.
+        known: peak and entropy, where they are. ahead: whether any query may look at a later token.
         """
         rows, heads, many, seen = weights.shape
         here = self.position[queries]  # [Q]
@@ -49,21 +49,17 @@ class BatchFacts:
             far = (self.position[:seen] - here[:, None]).clamp(min=0).float()  # [Q,K]
             distance = distance + 2 * (weights * far).sum(-1)
             leak = (weights * (far > 0)).sum(-1)
-        peak = weights[..., 1:].amax(-1) if seen > 1 else torch.zeros_like(total)
-        return torch.stack(
-            [
-                previous,
-                weights[..., 0],
-                same,
-                torch.linalg.vecdot(weights, self._earlier[:, :, queries, :seen]),
-                induction,
-                punctuation,
-                leak,
-                peak,
-                distance / total.clamp(min=1e-9),  # sinks may leave less than 1
-                measures.row_entropy(weights) if entropy is None else entropy,
-            ]
-        )
+        found = (_peak_and_entropy(weights) if known is None else known) | {
+            "previous": previous,
+            "first": weights[..., 0],
+            "same": same,
+            "duplicate": torch.linalg.vecdot(weights, self._earlier[:, :, queries, :seen]),
+            "induction": induction,
+            "punctuation": punctuation,
+            "leak": leak,
+            "distance": distance / total.clamp(min=1e-9),  # sinks may leave less than 1
+        }
+        return torch.stack([found[name] for name in NAMES])
 
     def counts(self, allowed: Tensor, queries: slice) -> Tensor:
         """Where each measure counts: allowed bool [1 or B, 1, T, T] -> bool [M,B,Q]."""
@@ -87,3 +83,8 @@ class BatchFacts:
         seen = cells.shape[-1]
         found = cells.gather(-1, key.clamp(0, seen - 1)[..., None])[..., 0]
         return found & (key >= 0) & (key < seen)
+
+
+def _peak_and_entropy(weights: Tensor) -> Known:
+    peak = weights[..., 1:].amax(-1) if weights.shape[-1] > 1 else torch.zeros_like(weights[..., 0])
+    return {"peak": peak, "entropy": measures.row_entropy(weights)}
