@@ -17,7 +17,6 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 
 BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
-PEAK = NAMES.index("peak")
 
 
 def measure_batch(
@@ -56,6 +55,7 @@ class _Ground:
         self._mask = None if allowed is None else torch.zeros(allowed.shape).masked_fill_(~allowed, BLOCKED)
         self._last = free.any(0).any(0).int().flip(-1).argmax(-1).neg() + size - 1  # [T], the last key a query sees
         self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
+        self.counts = self.counted.sum((1, 2))  # [M]
         self.ahead = bool(free.triu(1).any())
         self.choice = self.counted[NAMES.index("entropy")]  # [B,T]
         self.uniform = torch.zeros(len(NAMES), 1)
@@ -92,10 +92,10 @@ class _Sums:
         self._tally = Tally.empty(len(NAMES), layers, heads, length)
         tokens, self._token_of = batch.ids.unique(return_inverse=True)
         self._tokens = tokens.numpy()
-        self._key_weight, self._query_peak = torch.zeros(2, layers, heads, len(tokens))
+        self._by_token = torch.zeros(layers, 2, heads, len(tokens))  # the weight that keys get, the peaks of queries
         self._query_count = torch.zeros(layers, len(tokens), dtype=torch.long)
         rows, size = batch.ids.shape
-        self._of_keys, self._peaks = torch.zeros(2, rows, heads, size)  # of the layer that is going on
+        self._by_place = torch.zeros(2, heads, rows, size)  # the same of the layer that is going on
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
 
@@ -105,18 +105,17 @@ class _Sums:
         counted = ground.counted[..., queries]
         self._sums[:, layer] += _sum(values, counted)
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
-        self._of_keys[..., : weights.shape[-1]] += weights.sum(2)
-        self._peaks[..., queries] = values[PEAK]
+        self._by_place[0, ..., : weights.shape[-1]] += weights.sum(2).transpose(0, 1)
+        self._by_place[1, ..., queries] = known["peak"].transpose(0, 1)
         self.chosen.add(layer, queries, weights, values, counted)
 
     def finish(self, layer: int, ground: _Ground) -> None:
         """Once every block of the layer was added."""
         tokens = self._token_of.flatten()
-        for total, part in ((self._key_weight, self._of_keys), (self._query_peak, self._peaks)):
-            total[layer].index_add_(1, tokens, part.transpose(0, 1).flatten(1))
-        self._of_keys.zero_()
+        self._by_token[layer].index_add_(-1, tokens, self._by_place.flatten(2))
+        self._by_place.zero_()
         self._query_count[layer].index_add_(0, tokens, ground.choice.flatten().long())
-        self._tally.counts[:, layer] = ground.counted.sum((1, 2))
+        self._tally.counts[:, layer] = ground.counts
         self._tally.uniform[:, layer] = ground.uniform[:, 0]
         self._tally.cells[layer], self._tally.even[layer] = ground.cells[0], ground.even[0]
 
@@ -125,7 +124,7 @@ class _Sums:
         result = self._tally
         result.sums, result.offsets = self._sums.double().numpy(), self._offsets.double().numpy()
         result.tokens = self._tokens
-        result.key_weight, result.query_peak = self._key_weight.numpy(), self._query_peak.numpy()
+        result.key_weight, result.query_peak = self._by_token.transpose(0, 1).numpy()
         real = self._token_of[self._batch.keep]
         result.key_count = torch.bincount(real, minlength=len(self._tokens)).numpy()
         result.query_count = self._query_count.numpy()

@@ -20,21 +20,31 @@ class Chosen:
     def __init__(self, chosen: Tensor, layers: int, heads: int) -> None:
         self._row, self._at = chosen.unbind(-1)
         self._heads = torch.arange(heads)
+        self._blocks: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor, Tensor]] = {}
         self._values = torch.full((layers, len(NAMES), len(chosen), heads), torch.nan)
         self._heaviest = torch.zeros(len(chosen), layers, heads, TOP_KEYS, dtype=torch.long)
 
     def add(self, layer: int, queries: slice, weights: Tensor, values: Tensor, counted: Tensor) -> None:
         """A block of a layer: weights [B,H,Q,K], their measures [M,B,H,Q], and where those count, bool [M,B,Q]."""
-        here = ((self._at >= queries.start) & (self._at < queries.stop)).nonzero()[:, 0]
+        here, row, at, places = self._of_block(queries)
         if not len(here):
             return
-        row, at = self._row[here], self._at[here] - queries.start
-        places = (row[:, None] * len(self._heads) + self._heads) * weights.shape[2] + at[:, None]  # [s,H] of B·H·Q
-        measured = values.flatten(1).index_select(1, places.flatten()).view(-1, *places.shape)  # [M,s,H]
+        measured = values.flatten(1).index_select(1, places).view(len(values), len(here), -1)  # [M,s,H]
         measured.masked_fill_(~counted[:, row, at][..., None], torch.nan)
         self._values[layer].index_copy_(1, here, measured)
-        heaviest = _heaviest(weights.flatten(0, 2).index_select(0, places.flatten()))
-        self._heaviest[:, layer, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest.view(*places.shape, -1))
+        heaviest = _heaviest(weights.flatten(0, 2).index_select(0, places)).unflatten(0, (len(here), -1))
+        self._heaviest[:, layer, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest)
+
+    def _of_block(self, queries: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Those among the queries: which of all, row and place in the block, [s] each; and [s·H], where each head of
+        theirs is among B·H·Q. Kept: the next layer has the same blocks."""
+        block = queries.start, queries.stop
+        if block not in self._blocks:
+            here = ((self._at >= queries.start) & (self._at < queries.stop)).nonzero()[:, 0]
+            row, at = self._row[here], self._at[here] - queries.start
+            places = (row[:, None] * len(self._heads) + self._heads) * (queries.stop - queries.start) + at[:, None]
+            self._blocks[block] = here, row, at, places.flatten()
+        return self._blocks[block]
 
     def sample(self) -> Sample:
         """In their order. Their priorities, places and texts are for the caller to write."""
@@ -58,6 +68,7 @@ def _heaviest(weights: Tensor) -> Tensor:
     Each as one integer, a weight's bits above those of ~key: it rises as a weight of 0 or more does, and falls as the
     key rises. numpy sorts integers several times faster than anybody here finds five maxima and their places.
     """
-    keys = torch.arange(weights.shape[-1])
-    both = (weights.view(torch.int32).long() << KEY_BITS) + (keys.bitwise_not() & (1 << KEY_BITS) - 1)
-    return torch.from_numpy(np.sort(both.numpy())[:, : -TOP_KEYS - 1 : -1].copy())
+    falling = torch.arange(weights.shape[-1]).bitwise_not_() & (1 << KEY_BITS) - 1
+    both = weights.view(torch.int32).long().bitwise_left_shift_(KEY_BITS).add_(falling).numpy()
+    both.sort()
+    return torch.from_numpy(both[:, : -TOP_KEYS - 1 : -1].copy())
