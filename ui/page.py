@@ -162,7 +162,7 @@ def set_up(title: str) -> None:
 def _import_torch() -> None:
     """Every page needs it, and it stays: no collection need look at its objects again, which takes a tenth of a second
     each time while the rest is imported."""
-    import torch  # noqa: F401, PLC0415 - here, so that the browser has something to fetch meanwhile
+    import torch  # noqa: F401 - here, so that the browser has something to fetch meanwhile
 
     gc.freeze()
 

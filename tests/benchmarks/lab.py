@@ -58,9 +58,7 @@ def _stroke(page: Page, turn: int) -> float:
     assert box is not None
     began = time.perf_counter()
     page.mouse.click(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * (0.3 + 0.03 * turn))  # within the grid
-    page.wait_for_function(
-        f"before => {{ const now = ({PICTURE})(); return now && now !== before; }}", arg=before
-    )
+    page.wait_for_function(f"before => {{ const now = ({PICTURE})(); return now && now !== before; }}", arg=before)
     took = time.perf_counter() - began
     page.wait_for_function(READY)
     page.wait_for_timeout(1000)
