@@ -23,6 +23,7 @@ from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
 OTHER = "another"
+A_LINE_EACH = N_("Type a text on the left, one sequence a line, or take one of the examples.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 SIDES = {"left": N_("left"), "right": N_("right")}
 SWITCH_NAMES = {"causal": N_("Causal"), "padding": N_("Padding"), "window": N_("Window"), "chunk": N_("Chunk")}
@@ -60,9 +61,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
-    if not text.strip():
-        st.info(say("Type a text on the left, one sequence a line, or take one of the examples."))
-        st.stop()
+    ask_for_text(text)
     with st.sidebar:
         targets = choose_target(model)
     with guarded(say("Reading with {model} …", model=explain.title_of(model))):
@@ -71,6 +70,14 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         row = choose_row(reading.rows)
     notes.show(explain.limits(model, reading))
     return reading, row
+
+
+def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
+    """Ends the page under its name where there is nothing to read. words: what to do, by N_."""
+    if not text.strip():
+        st.markdown("### " + say(st.session_state.page))
+        st.info(say(words))
+        st.stop()
 
 
 def _from_link() -> dict[str, Any]:
