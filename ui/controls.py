@@ -19,6 +19,7 @@ from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
 from ui.model_found import model_found
+from ui.one_of import one_of
 from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
@@ -165,13 +166,11 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model)
-        st.segmented_control(
-            say("A lifted mask:"), list(SCOPES), format_func=lambda scope: say(SCOPES[scope]), key="scope",
-            required=True, width="content",
-            help=say("Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of "
-            "the standard run, the chosen layer's weights redone; other layers and the predictions stay."),
-        )  # fmt: skip
-    return spec, st.session_state.scope
+        either = say(
+            "Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
+            "standard run, the chosen layer's weights redone; other layers and the predictions stay."
+        )
+        return spec, one_of(say("A lifted mask:"), SCOPES, "scope", width="content", help=either)
 
 
 def switch_masks(model: Model) -> MaskSpec:
