@@ -63,7 +63,8 @@ class LayerRecord:
             None if terms.softcap is None else terms.softcap * times,
             None if terms.bias is None else terms.bias[..., :seen].clamp(min=NEVER) * times,
         )
-        q, k = self.q[:, :, queries].float() * scale, self.k[:, :, :seen].float()
+        q = self.q[:, :, queries].float() * scale
+        k = self.k[:, :, :seen].float().contiguous()  # transposed and in no order, the product would copy it slowly
         sinks = None if terms.sinks is None else terms.sinks * times
         return attention_scores(q, k, scale=1.0, terms=capped), sinks
 

@@ -14,9 +14,7 @@ from ui.examples import FIRST
 from ui.guard import guarded
 
 model, text = controls.open_page(choose.restore)
-if not text.strip():
-    st.info(say("Type a text on the left, one sequence a line, or take one of the examples."))
-    st.stop()
+controls.ask_for_text(text)
 
 name_place, mode_place = st.columns([1.6, 1], vertical_alignment="center")
 with mode_place:

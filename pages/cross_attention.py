@@ -22,9 +22,7 @@ elif model is not chosen:
     st.sidebar.caption(ours.instead_of(chosen))
 with st.sidebar:
     text, targets = ours.choose_texts(model)
-if not text.strip():
-    st.info(say("Type a text on the left, one sequence a line, or take one of the examples."))
-    st.stop()
+controls.ask_for_text(text)
 
 title, switches = st.columns([1.4, 1], vertical_alignment="center")
 with switches:

@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Generation")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import say
+from model.language import N_, say
 from ui import controls, explain
 from ui.generation import run, sections, steps
 from ui.generation import writing as generation
@@ -14,9 +14,9 @@ from ui.guard import guarded
 
 model, text = controls.open_page(generation.restore)
 generation.guard(model)
-if not text.strip():
-    st.info(say("Type the beginning of a text on the left, or take one of the examples: the model goes on with it."))
-    st.stop()
+controls.ask_for_text(
+    text, N_("Type the beginning of a text on the left, or take one of the examples: the model goes on with it.")
+)
 
 title, pressed, heads = st.columns([1, 1.7, 1.1], vertical_alignment="bottom")
 title.markdown(f"### {say('Generation')}\u2002:small[{explain.title_of(model)}]")

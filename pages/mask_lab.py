@@ -41,7 +41,7 @@ with query_place:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=spec.padding)
-part = canvas.drawable(*part)
+part = canvas.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")
 with left:

@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Obey")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import say
+from model.language import N_, say
 from ui import controls, explain, obey
 from ui import head as head_picture
 from ui.guard import guarded
@@ -27,9 +27,7 @@ if what == "patient":
     notes = obey.of_what(patient)
 else:
     model, text = controls.open_page()
-    if not text.strip():
-        st.info(say("Type a text on the left: its first line is what the model reads."))
-        st.stop()
+    controls.ask_for_text(text, N_("Type a text on the left: its first line is what the model reads."))
     obey.share(model)
     with guarded(say("Checking {name} …", name=explain.title_of(model))):
         reading = obey.read(model, text)

@@ -19,10 +19,12 @@ from ui import choices, explain, link, models, notes, run_view
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
 from ui.model_found import model_found
+from ui.one_of import one_of
 from viz.heatmap import MOST_TICKS
 from viz.view import MOST_CELLS
 
 OTHER = "another"
+A_LINE_EACH = N_("Type a text on the left, one sequence a line, or take one of the examples.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 SIDES = {"left": N_("left"), "right": N_("right")}
 SWITCH_NAMES = {"causal": N_("Causal"), "padding": N_("Padding"), "window": N_("Window"), "chunk": N_("Chunk")}
@@ -60,9 +62,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
-    if not text.strip():
-        st.info(say("Type a text on the left, one sequence a line, or take one of the examples."))
-        st.stop()
+    ask_for_text(text)
     with st.sidebar:
         targets = choose_target(model)
     with guarded(say("Reading with {model} …", model=explain.title_of(model))):
@@ -71,6 +71,14 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         row = choose_row(reading.rows)
     notes.show(explain.limits(model, reading))
     return reading, row
+
+
+def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
+    """Ends the page under its name where there is nothing to read. words: what to do, by N_."""
+    if not text.strip():
+        st.markdown("### " + say(st.session_state.page))
+        st.info(say(words))
+        st.stop()
 
 
 def _from_link() -> dict[str, Any]:
@@ -158,13 +166,11 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model)
-        st.segmented_control(
-            say("A lifted mask:"), list(SCOPES), format_func=lambda scope: say(SCOPES[scope]), key="scope",
-            required=True, width="content",
-            help=say("Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of "
-            "the standard run, the chosen layer's weights redone; other layers and the predictions stay."),
-        )  # fmt: skip
-    return spec, st.session_state.scope
+        either = say(
+            "Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
+            "standard run, the chosen layer's weights redone; other layers and the predictions stay."
+        )
+        return spec, one_of(say("A lifted mask:"), SCOPES, "scope", width="content", help=either)
 
 
 def switch_masks(model: Model) -> MaskSpec:

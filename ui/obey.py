@@ -21,6 +21,7 @@ from model.obey.ward import everyone
 from model.settings import Settings
 from ui import choices, controls, link, results
 from ui.markdown import escaped
+from ui.one_of import one_of
 from viz.obey import MARK
 
 ALL = everyone(BUGS)
@@ -90,10 +91,7 @@ def share(model: Model) -> None:
 
 def choose_what() -> str:
     """A model, or a patient."""
-    st.segmented_control(
-        say("Check"), list(WHATS), format_func=lambda what: say(WHATS[what]), key="what", required=True
-    )
-    return st.session_state.what
+    return one_of(say("Check"), WHATS, "what")
 
 
 def choose_patient() -> Patient:

@@ -1,5 +1,6 @@
 """What every page begins with: its title and its style."""
 
+import gc
 import json
 from base64 import b64encode
 from functools import cache
@@ -154,6 +155,16 @@ def set_up(title: str) -> None:
             st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
         st.html(_tell_browser(language()), unsafe_allow_javascript=True)
+    _import_torch()
+
+
+@cache
+def _import_torch() -> None:
+    """Every page needs it, and it stays: no collection need look at its objects again, which takes a tenth of a second
+    each time while the rest is imported."""
+    import torch  # noqa: F401 - here, so that the browser has something to fetch meanwhile
+
+    gc.freeze()
 
 
 @cache

@@ -4,20 +4,19 @@ Sizes: M measures, B rows, L layers, H heads, T positions, Q queries of a block,
 sees, C the longest row of the atlas, N different tokens of the batch, S sampled queries.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from model.base import Model
+from model.heads.atlas_chosen import Chosen
 from model.heads.atlas_measures import BatchFacts
 from model.heads.atlas_names import NAMES
-from model.heads.atlas_softmax import BITS, BLOCKED, softmax2
-from model.heads.atlas_tally import TOP_KEYS, Sample, Tally
+from model.heads.atlas_softmax import BITS, BLOCKED, Known, softmax2
+from model.heads.atlas_tally import Sample, Tally
 from model.masks import MaskSpec
 from model.text import TokenBatch
 
 BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
-PEAK = NAMES.index("peak")
 
 
 def measure_batch(
@@ -41,7 +40,7 @@ def measure_batch(
             scores, sinks = record.batch_scores(queries, ground.seen(queries), times=BITS)
             sums.add(layer, queries, *softmax2(scores, *ground.masks(queries), sinks), ground)
         sums.finish(layer, ground)
-    return sums.tally(), sums.sample()
+    return sums.tally(), sums.chosen.sample()
 
 
 class _Ground:
@@ -56,6 +55,7 @@ class _Ground:
         self._mask = None if allowed is None else torch.zeros(allowed.shape).masked_fill_(~allowed, BLOCKED)
         self._last = free.any(0).any(0).int().flip(-1).argmax(-1).neg() + size - 1  # [T], the last key a query sees
         self.counted = torch.cat([facts.counts(free, queries) for queries in self.blocks], -1)  # [M,B,T]
+        self.counts = self.counted.sum((1, 2))  # [M]
         self.ahead = bool(free.triu(1).any())
         self.choice = self.counted[NAMES.index("entropy")]  # [B,T]
         self.uniform = torch.zeros(len(NAMES), 1)
@@ -87,98 +87,53 @@ class _Sums:
     def __init__(
         self, facts: BatchFacts, batch: TokenBatch, length: int, layers: int, heads: int, chosen: Tensor
     ) -> None:
-        self._facts, self._batch, self._chosen = facts, batch, chosen
+        self._facts, self._batch = facts, batch
+        self.chosen = Chosen(chosen, layers, heads)
         self._tally = Tally.empty(len(NAMES), layers, heads, length)
         tokens, self._token_of = batch.ids.unique(return_inverse=True)
         self._tokens = tokens.numpy()
-        self._key_weight, self._query_peak = torch.zeros(2, layers, heads, len(tokens))
+        self._by_token = torch.zeros(layers, 2, heads, len(tokens))  # the weight that keys get, the peaks of queries
         self._query_count = torch.zeros(layers, len(tokens), dtype=torch.long)
         rows, size = batch.ids.shape
-        self._of_keys, self._peaks = torch.zeros(2, rows, heads, size)  # of the layer that is going on
+        self._by_place = torch.zeros(2, heads, rows, size)  # the same of the layer that is going on
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
-        self._values = torch.full((len(chosen), len(NAMES), layers, heads), torch.nan)
-        self._keys = torch.full((len(chosen), layers, heads, TOP_KEYS), -1)
-        self._weights = torch.zeros(len(chosen), layers, heads, TOP_KEYS)
 
-    def add(self, layer: int, queries: slice, weights: Tensor, entropy: Tensor, ground: _Ground) -> None:
-        """weights [B,H,Q,K] and their entropy [B,H,Q], all of the layer's blocks in turn."""
-        values = self._facts.values(weights, queries, entropy, ahead=ground.ahead)
-        self._sums[:, layer] += _sum(values, ground.counted[..., queries])
+    def add(self, layer: int, queries: slice, weights: Tensor, known: Known, ground: _Ground) -> None:
+        """weights [B,H,Q,K] and what is known of them, all of the layer's blocks in turn."""
+        values = self._facts.values(weights, queries, known, ahead=ground.ahead)
+        counted = ground.counted[..., queries]
+        self._sums[:, layer] += _sum(values, counted)
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
-        self._of_keys[..., : weights.shape[-1]] += weights.sum(2)
-        self._peaks[..., queries] = values[PEAK]
-        self._look_closer(layer, queries, weights, values, ground)
+        self._by_place[0, ..., : weights.shape[-1]] += weights.sum(2).transpose(0, 1)
+        self._by_place[1, ..., queries] = known["peak"].transpose(0, 1)
+        self.chosen.add(layer, queries, weights, values, counted)
 
     def finish(self, layer: int, ground: _Ground) -> None:
         """Once every block of the layer was added."""
         tokens = self._token_of.flatten()
-        for total, part in ((self._key_weight, self._of_keys), (self._query_peak, self._peaks)):
-            total[layer].index_add_(1, tokens, part.transpose(0, 1).flatten(1))
-        self._of_keys.zero_()
+        self._by_token[layer].index_add_(-1, tokens, self._by_place.flatten(2))
+        self._by_place.zero_()
         self._query_count[layer].index_add_(0, tokens, ground.choice.flatten().long())
-        self._tally.counts[:, layer] = ground.counted.sum((1, 2))
+        self._tally.counts[:, layer] = ground.counts
         self._tally.uniform[:, layer] = ground.uniform[:, 0]
         self._tally.cells[layer], self._tally.even[layer] = ground.cells[0], ground.even[0]
-
-    def _look_closer(self, layer: int, queries: slice, weights: Tensor, values: Tensor, ground: _Ground) -> None:
-        """The sampled queries of the block: every measure, and their heaviest keys."""
-        row, at = self._chosen.unbind(-1)
-        here = ((at >= queries.start) & (at < queries.stop)).nonzero()[:, 0]
-        if not len(here):
-            return
-        row, at = row[here], at[here]
-        measured = values[:, row, :, at - queries.start]  # [s,M,H]
-        counted = ground.counted[:, row, at].T[..., None]  # [s,M,1]
-        self._values[here, :, layer] = measured.masked_fill(~counted, torch.nan)
-        keys, heaviest = _heaviest(weights[row, :, at - queries.start].numpy())
-        many = keys.shape[-1]
-        self._weights[here, layer, :, :many] = torch.from_numpy(heaviest)
-        self._keys[here, layer, :, :many] = torch.from_numpy(np.where(heaviest > 0, keys, -1))
 
     def tally(self) -> Tally:
         """All but its sample."""
         result = self._tally
         result.sums, result.offsets = self._sums.double().numpy(), self._offsets.double().numpy()
         result.tokens = self._tokens
-        result.key_weight, result.query_peak = self._key_weight.numpy(), self._query_peak.numpy()
+        result.key_weight, result.query_peak = self._by_token.transpose(0, 1).numpy()
         real = self._token_of[self._batch.keep]
         result.key_count = torch.bincount(real, minlength=len(self._tokens)).numpy()
         result.query_count = self._query_count.numpy()
         return result
 
-    def sample(self) -> Sample:
-        """Of the chosen queries, in their order."""
-        many = len(self._chosen)
-        return Sample(
-            np.zeros(many, np.uint64),
-            np.zeros((many, 3), np.int64),
-            [""] * many,
-            [()] * many,
-            self._values.numpy(),
-            self._keys.int().numpy(),
-            self._weights.numpy(),
-        )
-
-
-def _heaviest(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The TOP_KEYS keys of most weight and their weights, the heaviest first: [.., K], written over, -> [.., TOP_KEYS].
-
-    One after the other, which numpy does several times faster than torch sorts them.
-    """
-    rows = weights.reshape(-1, weights.shape[-1])
-    every, keys, found = np.arange(len(rows)), [], []
-    for _ in range(min(TOP_KEYS, rows.shape[-1])):
-        keys.append(rows.argmax(-1))
-        found.append(rows[every, keys[-1]])
-        rows[every, keys[-1]] = -1
-    shape = (*weights.shape[:-1], len(keys))
-    return np.stack(keys, -1).reshape(shape), np.stack(found, -1).reshape(shape)
-
 
 def _sum(values: Tensor, counted: Tensor) -> Tensor:
     """Over the queries where a measure counts: values [M,B,H,Q], counted [M,B,Q] -> [M,H]."""
-    return torch.einsum("mbhq,mbq->mh", values, counted.to(values.dtype))
+    return (values * counted[:, :, None]).sum((1, 3))
 
 
 def _add_by_offset(total: Tensor, weights: Tensor, queries: slice) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.heads import measures
 from model.heads.atlas_names import NAMES
+from model.heads.atlas_softmax import Known
 from model.text import TokenBatch
 
 
@@ -25,42 +26,40 @@ class BatchFacts:
         self.position = torch.arange(batch.ids.shape[1])
         self.followers = measures.followers(batch.ids)  # [B,T]
         self.same_before = measures.same_before(batch.ids) & batch.keep[:, None, :] & batch.keep[:, :, None]
-        self._pairs = self.same_before.nonzero()  # [P,3]: row, query, key
-        self._of_query = self._pairs[:, 1].contiguous()
         self.punctuation = punctuation & batch.keep
+        near = [self.position - 1, self.position, self.followers]  # what previous, same and induction ask about
+        self._near = torch.stack(torch.broadcast_tensors(*near), -1).clamp(min=0)  # [B,T,3]
+        self._earlier = self.same_before[:, None].float()  # [B,1,T,T]
+        at = self.position.expand_as(batch.ids)
+        self._of_keys = torch.stack([torch.ones_like(at), at, self.punctuation], 1).float()  # [B,3,T]
 
-    def values(self, weights: Tensor, queries: slice, entropy: Tensor | None = None, *, ahead: bool) -> Tensor:
+    def values(self, weights: Tensor, queries: slice, known: Known | None = None, *, ahead: bool) -> Tensor:
         """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number.
 
-        entropy: that of each row in bits [B,H,Q], where it is known already. ahead: whether any query may look at a
-        later token.
+        known: peak and entropy, where they are. ahead: whether any query may look at a later token.
         """
-        rows, heads, _, seen = weights.shape
+        rows, heads, many, seen = weights.shape
         here = self.position[queries]  # [Q]
-        cells = torch.stack([(here - 1).expand(rows, -1), here.expand(rows, -1), self.followers[:, queries]], -1)
-        cells = cells.clamp(0, seen - 1)  # [B,Q,3]
-        previous, same, induction = weights.gather(-1, cells[:, None].expand(-1, heads, -1, -1)).unbind(-1)
-        total, at = weights.sum(-1), self.position[:seen].float()
-        distance, leak = here * total - torch.mv(weights.flatten(0, 2), at).view_as(total), torch.zeros_like(total)
+        near = self._near[:, None, queries].clamp(max=seen - 1).expand(-1, heads, -1, -1)
+        previous, same, induction = weights.gather(-1, near).unbind(-1)
+        summed = self._of_keys[:, :, :seen] @ weights.flatten(1, 2).mT  # [B,3,H·Q]
+        total, at, punctuation = summed.view(rows, 3, heads, many).unbind(1)
+        distance, leak = here * total - at, torch.zeros_like(total)
         if ahead:
             far = (self.position[:seen] - here[:, None]).clamp(min=0).float()  # [Q,K]
             distance = distance + 2 * (weights * far).sum(-1)
             leak = (weights * (far > 0)).sum(-1)
-        peak = weights[..., 1:].amax(-1) if seen > 1 else torch.zeros_like(total)
-        return torch.stack(
-            [
-                previous,
-                weights[..., 0],
-                same,
-                self._on_duplicates(weights, queries),
-                induction,
-                self._on_punctuation(weights),
-                leak,
-                peak,
-                distance / total.clamp(min=1e-9),  # sinks may leave less than 1
-                measures.row_entropy(weights) if entropy is None else entropy,
-            ]
-        )
+        found = (_peak_and_entropy(weights) if known is None else known) | {
+            "previous": previous,
+            "first": weights[..., 0],
+            "same": same,
+            "duplicate": torch.linalg.vecdot(weights, self._earlier[:, :, queries, :seen]),
+            "induction": induction,
+            "punctuation": punctuation,
+            "leak": leak,
+            "distance": distance / total.clamp(min=1e-9),  # sinks may leave less than 1
+        }
+        return torch.stack([found[name] for name in NAMES])
 
     def counts(self, allowed: Tensor, queries: slice) -> Tensor:
         """Where each measure counts: allowed bool [1 or B, 1, T, T] -> bool [M,B,Q]."""
@@ -85,20 +84,7 @@ class BatchFacts:
         found = cells.gather(-1, key.clamp(0, seen - 1)[..., None])[..., 0]
         return found & (key >= 0) & (key < seen)
 
-    def _on_punctuation(self, weights: Tensor) -> Tensor:
-        """[B,H,Q]: a matrix times a vector for each row, which is several times faster than all rows' at once."""
-        rows, seen = len(weights), weights.shape[-1]
-        marks = self.punctuation[:, :seen].float()
-        return torch.stack([torch.mv(weights[row].flatten(0, 1), marks[row]) for row in range(rows)]).view(
-            weights.shape[:3]
-        )
 
-    def _on_duplicates(self, weights: Tensor, queries: slice) -> Tensor:
-        """[B,H,Q]: a text repeats few of its tokens, so pair by pair."""
-        rows, heads, many, _ = weights.shape
-        inside = (self._of_query >= queries.start) & (self._of_query < queries.start + many)
-        row, query, key = self._pairs[inside].unbind(-1)
-        query = query - queries.start
-        result = torch.zeros(rows * many, heads)
-        result.index_add_(0, row * many + query, weights[row, :, query, key])
-        return result.view(rows, many, heads).transpose(1, 2)
+def _peak_and_entropy(weights: Tensor) -> Known:
+    peak = weights[..., 1:].amax(-1) if weights.shape[-1] > 1 else torch.zeros_like(weights[..., 0])
+    return {"peak": peak, "entropy": measures.row_entropy(weights)}

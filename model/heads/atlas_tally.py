@@ -59,8 +59,8 @@ class Sample:
 
     def with_others(self, other: "Sample") -> "Sample":
         """The SAMPLED smallest priorities of both."""
-        if not len(other):
-            return self
+        if not len(other) or not len(self):
+            return other if len(other) else self
         priority = np.concatenate([self.priority, other.priority])
         chosen = np.argsort(priority, kind="stable")[:SAMPLED]
         texts, ids = self.texts + other.texts, self.ids + other.ids

@@ -88,8 +88,9 @@ class LoadedModels:
                 gone.append(self._models.popitem(last=False)[1][1])
         for old in gone:
             self._left(old.key)
-        del gone
-        gc.unfreeze()  # what has left may be in a circle
+        if gone:
+            del gone, old
+            gc.unfreeze()  # what has left may be in a circle
         gc.collect()
         gc.freeze()  # what is loaded now stays for long: no collection need look at it again
 

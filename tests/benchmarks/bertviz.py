@@ -80,7 +80,7 @@ def _typed(page: Page, text: str) -> float:
     box.fill(text)
     began = time.perf_counter()
     box.press("Control+Enter")
-    page.wait_for_function(CHANGED, arg=before, polling=10)
+    page.wait_for_function(CHANGED, arg=before)
     _painted(page)
     return time.perf_counter() - began
 

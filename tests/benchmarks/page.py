@@ -20,11 +20,14 @@ STARTS, FLIPS = 5, 7
 PATIENCE = 120_000  # ms, for a machine that has other things to do
 WORDS = "the king and his old horse went down to the green wood where a wise bird sang of snow and fire"
 
-PICTURES = """() => {
-  const heatmap = document.querySelector('.js-plotly-plot .heatmaplayer image');
+# All images of a heatmap: one alone may be that of the blocked cells, which stays as it is
+HEATMAP = """(place) => [...document.querySelectorAll(`${place} .heatmaplayer image`)]
+  .map(one => one.getAttribute('href') || one.href.baseVal).join(' ')"""
+PICTURES = f"""() => {{
+  const heatmap = ({HEATMAP})('.js-plotly-plot');
   const canvas = [...document.querySelectorAll('*')].map(one => one.shadowRoot?.querySelector('canvas')).find(Boolean);
-  return heatmap && canvas ? [heatmap.getAttribute('href') || heatmap.href.baseVal, canvas.toDataURL()] : null;
-}"""
+  return heatmap && canvas ? [heatmap, canvas.toDataURL()] : null;
+}}"""
 CHANGED = f"before => {{ const now = ({PICTURES})(); return now && now[0] !== before[0] && now[1] !== before[1]; }}"
 SETTLED = "() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'"
 
@@ -81,7 +84,7 @@ def _start(script: str, ready: str, browser: Browser, log: Path) -> float:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(PATIENCE)
         page.goto(address)
-        page.wait_for_function(ready, polling=10)
+        page.wait_for_function(ready)
         took = time.perf_counter() - began
         page.close()
     return took
@@ -91,7 +94,7 @@ def _flip(page: Page) -> float:
     before = page.evaluate(PICTURES)
     began = time.perf_counter()
     page.get_by_text("Causal", exact=True).click()
-    page.wait_for_function(CHANGED, arg=before, polling=5)
+    page.wait_for_function(CHANGED, arg=before)
     return time.perf_counter() - began
 
 
@@ -104,7 +107,7 @@ def _rerun(page: Page) -> float:
     )
     began = time.perf_counter()
     page.get_by_text("this layer only", exact=True).click()
-    page.wait_for_function(f"() => window.ran && ({SETTLED})()", polling=5)
+    page.wait_for_function(f"() => window.ran && ({SETTLED})()")
     took = time.perf_counter() - began
     page.get_by_text("re-run the model", exact=True).click()
     page.wait_for_timeout(1000)

@@ -47,6 +47,17 @@ def test_a_rerun_with_nothing_changed_computes_and_draws_nothing_anew(name: str)
     assert results.shared().nbytes() == before > 0
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_without_a_text_says_which_it_is(name: str) -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.switch_page(name)
+    app.query_params["text"] = " "
+    app.run()
+    assert not app.exception
+    titles = [one.value for one in app.main.markdown if one.value.startswith("### ")]
+    assert titles[0].startswith(f"### {PAGES[name][0]}")
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_explore_is_as_it_was_after_another_page(name: str) -> None:
     page = Explore(text=TEXT, row="2", layer="2", head="3", pad="right").switch("causal", False)

@@ -16,6 +16,7 @@ from tests.model.huggingface import more_families
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.examples import FIRST
+from viz.view import MOST_CELLS
 
 TEXT = "Once upon a time, the cat sat on a mat, and the dog ran"
 SECTIONS = ("effect", "reach", "steps", "fill", "code")
@@ -163,6 +164,24 @@ def test_another_text_has_its_own_last_query_until_one_is_picked() -> None:
     page.type(TEXT)
     assert page["query_row"] == len(page.names()) - 1
     assert "query" not in page.url
+
+
+def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
+    page = Lab(text="the old mill by the river and " * 30)
+    last = page["query_row"]
+    assert last > 2 * MOST_CELLS - 60
+    for query, first in (
+        (last, last + 1 - MOST_CELLS),
+        (3, 0),
+        (MOST_CELLS - 1, 0),
+        (MOST_CELLS, last + 1 - MOST_CELLS),
+    ):
+        page.choose(query_row=query)
+        assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MOST_CELLS))
+        assert f"Positions {first} to {first + MOST_CELLS - 1}:" in " ".join(page.said("caption"))
+    page.app.slider(key="positions").set_value((40, last))
+    assert page.run().names()[0].startswith("40: ")
+    assert page.choose(query_row=last - 1).names()[0].startswith(f"{last - MOST_CELLS}: ")
 
 
 def test_a_drawing_is_switched_off_and_on_again_and_drawn_over() -> None:

@@ -13,6 +13,7 @@ from model.language import N_, say
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from ui import choices, controls, link, run_view
+from ui.one_of import one_of
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
 IN_WORDS = {
@@ -67,10 +68,9 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
 
 def choose_way(spec: MaskSpec) -> tuple[Way, MaskSpec | None]:
     """What "off" means: the way, and the heads' own mask where that is the way. spec: the masks of all others."""
-    st.segmented_control(say("Off means"), list(WAYS), format_func=lambda way: say(WAYS[way]), key="way_off",
-                         required=True, help=say(HELP), width="content")  # fmt: skip
-    if st.session_state.way_off != "mask":
-        return st.session_state.way_off, None
+    way = one_of(say("Off means"), WAYS, "way_off", help=say(HELP), width="content")
+    if way != "mask":
+        return way, None
     offered = [name for name in MASKS if name != "ahead" or spec.causal]
     if st.session_state.mask_off not in offered:
         st.session_state.mask_off = offered[0]

@@ -15,6 +15,7 @@ from model.bug_clinic.modules import stretch
 from model.language import N_, say, say_count
 from ui import choices, controls, link, run_view
 from ui.explain import title_of
+from ui.one_of import one_of
 from ui.run_view import RunView
 
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
@@ -113,9 +114,7 @@ def notes(model: Model, text: Text) -> list[str]:
 def choose_mode() -> str:
     """All bugs, or the game."""
     with st.container(horizontal=True, horizontal_alignment="right"):
-        st.segmented_control(say("Mode"), list(MODES), format_func=lambda key: say(MODES[key]), key="mode",
-                             required=True, label_visibility="collapsed", width="content")  # fmt: skip
-    return st.session_state.mode
+        return one_of(say("Mode"), MODES, "mode", label_visibility="collapsed", width="content")
 
 
 def choose_bug() -> Bug:

@@ -11,6 +11,7 @@ from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
 from ui import choices, controls, link, models, query, run_view
 from ui.explain import title_of
+from ui.one_of import one_of
 from ui.run_view import RunView
 from viz.masks import mask_name
 
@@ -49,9 +50,7 @@ def restore() -> None:
 
 def choose_differs() -> str:
     """In what B is another than A."""
-    st.segmented_control(say("B has"), list(DIFFERS), format_func=lambda one: say(DIFFERS[one]), key="differs",
-                         required=True, width="content")  # fmt: skip
-    return st.session_state.differs
+    return one_of(say("B has"), DIFFERS, "differs", width="content")
 
 
 def choose_model() -> Model:

@@ -14,6 +14,7 @@ from model.masks import MaskSpec
 from model.text import rows_of
 from ui import choices, controls, explain, models, run_view
 from ui.link import TextLink, Whole, at_most
+from ui.one_of import one_of
 
 FIRST = "3 Mar 2021"
 LONGER = (  # the lines that can stand beside the reader's, each about five characters longer
@@ -221,9 +222,7 @@ def choose_shown(changed: bool) -> str:
     """Which weights the heatmaps show, where masks are lifted."""
     if not changed:
         return "now"
-    st.segmented_control(say("The heatmaps under"), list(SHOWN), format_func=lambda name: say(SHOWN[name]),
-                         key="cross_shown", required=True)  # fmt: skip
-    return st.session_state.cross_shown
+    return one_of(say("The heatmaps under"), SHOWN, "cross_shown")
 
 
 def _long_enough(text: str) -> str:

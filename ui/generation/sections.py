@@ -9,6 +9,7 @@ from ui import explain
 from ui.generation import cost, lifted, same_numbers
 from ui.generation.writing import Writing
 from ui.guard import guarded
+from ui.one_of import one_of
 
 SECTIONS = {
     "cache": N_("The cache on and off: the same numbers"),
@@ -26,8 +27,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     if kv_cache.network_of(model) is None:
         st.caption(say(NOT_OURS, model=explain.title_of(model)))
         return
-    st.segmented_control(say("Section"), list(SECTIONS), format_func=lambda name: say(SECTIONS[name]),
-                         key="generation_section", required=True, label_visibility="collapsed")  # fmt: skip
+    one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed")
     ids = writing.path.ids
     if writing.playing:
         st.caption(say("Pause, and this section is computed for the text as it is then."))

@@ -11,6 +11,7 @@ from model.heads.atlas_result import Atlas
 from model.language import N_, say
 from ui import choices, controls
 from ui.link import TextLink, Whole
+from ui.one_of import one_of
 
 SOURCES = {
     "sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random"),
@@ -58,9 +59,7 @@ def _first() -> dict[str, Any]:
 
 def choose_source() -> str:
     """Where the texts come from."""
-    st.segmented_control(say("Texts"), list(SOURCES), format_func=lambda name: say(SOURCES[name]), key="atlas_source",
-                         required=True, help=say(HELP))  # fmt: skip
-    return st.session_state.atlas_source
+    return one_of(say("Texts"), SOURCES, "atlas_source", help=say(HELP))
 
 
 def choose_axes() -> tuple[str, str]:
@@ -97,9 +96,7 @@ def choose_by(atlas: Atlas, layer: int, head: int) -> str:
 
 def choose_section() -> str:
     """What stands below."""
-    st.segmented_control(say("Below"), list(SECTIONS), format_func=lambda name: say(SECTIONS[name]),
-                         key="atlas_section", required=True, label_visibility="collapsed")  # fmt: skip
-    return st.session_state.atlas_section
+    return one_of(say("Below"), SECTIONS, "atlas_section", label_visibility="collapsed")
 
 
 def first_line(text: str) -> str:

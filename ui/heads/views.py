@@ -7,6 +7,7 @@ import streamlit as st
 from model.language import N_, say
 from ui import query
 from ui.heads.chosen import Chosen
+from ui.one_of import one_of
 from ui.run_view import RunView
 from viz.heads.colours import Colours
 from viz.view import HeadView
@@ -24,10 +25,9 @@ VIEWS = {  # each a module beside this one, imported when it is chosen, with sho
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
     """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
-    st.segmented_control(say("This head as"), list(VIEWS), format_func=lambda view: say(VIEWS[view]), key="view",
-                         required=True, label_visibility="collapsed")  # fmt: skip
+    shown = one_of(say("This head as"), VIEWS, "view", label_visibility="collapsed")
     chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
-    import_module(f".{st.session_state.view}", __package__).show(chosen)
+    import_module(f".{shown}", __package__).show(chosen)
 
 
 def colours() -> Colours:

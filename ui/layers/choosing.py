@@ -8,6 +8,7 @@ from model import catalog
 from model.base import Model
 from model.language import N_, say
 from ui import choices, controls, link
+from ui.one_of import one_of
 
 Across = Literal["lens", "token", "all"]
 Over = Literal["mean", "maximum", "rollout", "flow"]
@@ -40,9 +41,7 @@ def restore() -> None:
 
 def choose_section() -> Across:
     """Which of the page's pictures."""
-    st.segmented_control(say("Shown"), list(SECTIONS), format_func=lambda one: say(SECTIONS[one]), key="across",
-                         required=True, label_visibility="collapsed")  # fmt: skip
-    return st.session_state.across
+    return one_of(say("Shown"), SECTIONS, "across", label_visibility="collapsed")
 
 
 def choose_over(section: Across) -> Over:

@@ -25,18 +25,22 @@ def masks_of(now: RunView, layer: int, head: int) -> MaskView:
     return MaskView(found.blockers, found.openers, found.place, found.strokes, now.run.keys.pieces[now.row])
 
 
-def drawable(begin: int, end: int) -> tuple[int, int]:
-    """Of positions begin up to, without, end those that can be drawn on, a cell each; says what is left out."""
-    if end - begin > MOST_CELLS:
-        st.caption(
-            say(
-                "Positions {first} to {last}: a screen has no room for more to draw on. Choose another part of the "
-                "text above.",
-                first=begin,
-                last=begin + MOST_CELLS - 1,
-            )
+def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
+    """Of positions begin up to, without, end those that can be drawn on, a cell each, the query among them where it is
+    one of these; says what is left out."""
+    if end - begin <= MOST_CELLS:
+        return begin, end
+    before = (query - begin) // MOST_CELLS if begin <= query < end else 0  # whole parts: it stays while a query moves
+    begin = min(begin + before * MOST_CELLS, end - MOST_CELLS)
+    st.caption(
+        say(
+            "Positions {first} to {last}: a screen has no room for more to draw on. Choose another part of the text "
+            "above, or another query.",
+            first=begin,
+            last=begin + MOST_CELLS - 1,
         )
-    return begin, min(end, begin + MOST_CELLS)
+    )
+    return begin, begin + MOST_CELLS
 
 
 def show(

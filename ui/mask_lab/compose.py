@@ -18,6 +18,7 @@ from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR, MOST_STROKES
 from model.text import TokenBatch
 from ui import choices, controls, link
+from ui.one_of import one_of
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}
 
@@ -141,15 +142,13 @@ def choose_where(names: list[str], layer: int) -> str:
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
         st.caption(say("This model has no layer {layers}.", layers=say(", ").join(map(str, gone))))
-    st.segmented_control(
-        say("These masks hold in"), list(WHERE), format_func=lambda where: say(WHERE[where]), key="mask_where",
-        required=True, help=say("Elsewhere the model's standard masks hold. One head alone is an attention knockout."),
-    )  # fmt: skip
-    if st.session_state.mask_where == "layers":
+    elsewhere = say("Elsewhere the model's standard masks hold. One head alone is an attention knockout.")
+    where = one_of(say("These masks hold in"), WHERE, "mask_where", help=elsewhere)
+    if where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]
         st.multiselect(say("Layers"), range(layers), key="mask_layers", placeholder=say("Choose layers"),
                        format_func=names.__getitem__, label_visibility="collapsed")  # fmt: skip
-    return st.session_state.mask_where
+    return where
 
 
 def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:

@@ -11,6 +11,7 @@ from ui import explain, page
 from ui.drawn import drawn
 from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
+from ui.one_of import one_of
 from ui.run_view import RunView, layer_names
 from viz.head import difference_figure, head_figure
 from viz.view import HeadView
@@ -28,9 +29,7 @@ SECTIONS = {
 
 def choose_shown() -> str:
     """Which weights of the head stand beside the mask."""
-    st.segmented_control(say("The head under"), list(SHOWN), format_func=lambda shown: say(SHOWN[shown]), key="shown",
-                         required=True, label_visibility="collapsed")  # fmt: skip
-    return st.session_state.shown
+    return one_of(say("The head under"), SHOWN, "shown", label_visibility="collapsed")
 
 
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
@@ -92,9 +91,7 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen:
     """One section, the one chosen; the others are not computed."""
     if st.session_state.section not in SECTIONS:
         st.session_state.section = "effect"
-    st.segmented_control(say("Section"), list(SECTIONS), format_func=lambda one: say(SECTIONS[one]), key="section",
-                         required=True, label_visibility="collapsed")  # fmt: skip
-    section = st.session_state.section
+    section = one_of(say("Section"), SECTIONS, "section", label_visibility="collapsed")
     if section == "effect":
         effect.show(now, standard, chosen)
     elif section == "reach":

@@ -8,6 +8,7 @@ from model.base import Model
 from model.language import N_, say
 from model.padding import Choice, PaddingMask, PositionIds, Side
 from ui import choices, controls, explain, link
+from ui.one_of import one_of
 
 SIDES = {"left": N_("left"), "right": N_("right")}
 MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
@@ -34,24 +35,22 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
     """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
     _keep_choices()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        _segments(say("Pad side"), SIDES, "pad",
-                  say("Where the shorter sentences are filled up to the length of the longest."))  # fmt: skip
+        filled = say("Where the shorter sentences are filled up to the length of the longest.")
+        side = one_of(say("Pad side"), SIDES, "pad", width="content", help=filled)
         on_queries = say("On keys: no token looks at padding. On queries too: padding looks at no token either.")
-        _segments(say("Padding mask"), MASKS, "padding_mask", on_queries)
+        mask = one_of(say("Padding mask"), MASKS, "padding_mask", width="content", help=on_queries)
+        positions = "counted"
         if not own:
-            _segments(say("Position ids"), POSITIONS, "position_ids",
-                      say("From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T "
-                          "is the number of cells."))  # fmt: skip
+            counted = say(
+                "From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T is the "
+                "number of cells."
+            )
+            positions = one_of(say("Position ids"), POSITIONS, "position_ids", width="content", help=counted)
         controls.mask_switch(model, "causal")
     if own:
         st.caption(say("{model} works out its position ids by itself, so there are none to choose.",
                        model=explain.title_of(model)))  # fmt: skip
-    positions = "counted" if own else st.session_state.position_ids
-    choice = Choice(
-        cast(Side, st.session_state.pad),
-        cast(PaddingMask, st.session_state.padding_mask),
-        cast(PositionIds, positions),
-    )
+    choice = Choice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
     return choice, st.session_state.causal
 
 
@@ -71,10 +70,3 @@ def _keep_choices() -> None:
     """Put the page's own choices where their widgets find them."""
     own = {"padding_mask", "position_ids"}
     choices.restore("kept_padding", lambda: PaddingLink.read().model_dump(include=own))
-
-
-def _segments(label: str, offered: dict[str, str], key: str, help_text: str) -> None:
-    st.segmented_control(
-        label, list(offered), format_func=lambda one: say(offered[one]), key=key, required=True, width="content",
-        help=help_text,
-    )  # fmt: skip

@@ -9,6 +9,7 @@ from model.language import N_, say
 from model.pixels.digit_writing import Draw
 from model.pixels.digits import PIXELS, SIDE
 from ui import choices, link
+from ui.one_of import one_of
 
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
 SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
@@ -62,9 +63,7 @@ def share() -> None:
 
 def choose_part() -> str:
     """What the page is for now."""
-    st.segmented_control(say("Part"), list(PARTS), format_func=lambda part: say(PARTS[part]), key="pixels_part",
-                         required=True, label_visibility="collapsed", width="content")  # fmt: skip
-    return st.session_state.pixels_part
+    return one_of(say("Part"), PARTS, "pixels_part", label_visibility="collapsed", width="content")
 
 
 def choose_digit(count_of: Any) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from model.pixels.digits import DigitsModel
 from ui import page, run_view
 from ui.controls import SCOPES, only
 from ui.drawn import drawn
+from ui.one_of import one_of
 from ui.pixels import choices, pictures
 from ui.run_view import RunView
 from viz.numbers import chance, percent
@@ -69,12 +70,10 @@ def choose_mask() -> tuple[bool, str]:
             help=say("On: no pixel sees a later one. Off: every pixel sees them all."),
             width="content",
         )
-        st.segmented_control(
+        one_of(
             say("A lifted mask:"),
-            list(SCOPES),
-            format_func=lambda scope: say(SCOPES[scope]),
-            key="pixels_scope",
-            required=True,
+            SCOPES,
+            "pixels_scope",
             disabled=st.session_state.pixels_causal,
             width="content",
             help=say(

@@ -13,6 +13,7 @@ from model.why_causal import twins
 from model.why_causal.twins import Combination, Outcome, Pair
 from ui import choices, controls, link
 from ui.link import Link, Whole, at_most
+from ui.one_of import one_of
 from ui.why_causal import live_training, runs, steps
 from viz.numbers import percent
 
@@ -116,9 +117,7 @@ def choose_text() -> str:
 def choose_writing() -> int | None:
     """The seed that the samples are drawn with; None for the likeliest token each time."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.segmented_control(say("The next token is"), list(WRITING), format_func=lambda way: say(WRITING[way]),
-                             key="why_writing", required=True, width="content")  # fmt: skip
-        drawn = st.session_state.why_writing == "drawn"
+        drawn = one_of(say("The next token is"), WRITING, "why_writing", width="content") == "drawn"
         if drawn:
             st.button(say("Draw again"), icon=":material/casino:", on_click=_draw_again)
     return st.session_state.why_seed if drawn else None
@@ -126,11 +125,8 @@ def choose_writing() -> int | None:
 
 def choose_combination() -> Combination:
     """Which twin to look at, and under which mask."""
-    st.segmented_control(say("Model"), list(TRAINED), format_func=lambda way: say(TRAINED[way]), key="why_trained",
-                         required=True, width="content", on_change=_best_head)  # fmt: skip
-    st.segmented_control(say("Causal mask"), list(RUN), format_func=lambda way: say(RUN[way]), key="why_run",
-                         required=True, width="content")  # fmt: skip
-    return Combination(st.session_state.why_trained, st.session_state.why_run)
+    trained = one_of(say("Model"), TRAINED, "why_trained", width="content", on_change=_best_head)
+    return Combination(trained, one_of(say("Causal mask"), RUN, "why_run", width="content"))
 
 
 def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple[int, int]:
@@ -159,8 +155,7 @@ def choose_change(found: Pair, batch: TokenBatch) -> tuple[bool, int, int]:
     if state.why_token not in found.words():
         state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.segmented_control(say("Model"), list(TRAINED), format_func=lambda way: say(TRAINED[way]), key="why_proof",
-                             required=True, width="content")  # fmt: skip
+        one_of(say("Model"), TRAINED, "why_proof", width="content")
         st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200,
                      format_func=lambda number: f"{number}: {batch.pieces[0][number]}")  # fmt: skip
         st.selectbox(say("into"), found.words(), key="why_token", width=200, format_func=model.label)

@@ -11,6 +11,7 @@ from model.why_causal import live
 from model.why_causal.live import Progress, Training
 from ui import page
 from ui.markdown import escaped
+from ui.one_of import one_of
 from viz.numbers import percent
 from viz.why_causal.charts import Line, loss_curves
 
@@ -94,8 +95,7 @@ def _choose() -> None:
                 most=most, left_out=left_out,
             )
         )  # fmt: skip
-    st.segmented_control(say("Train"), list(MASKS), format_func=lambda causal: say(MASKS[causal]), key="live_causal",
-                         required=True)  # fmt: skip
+    one_of(say("Train"), MASKS, "live_causal")
     st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
 
 

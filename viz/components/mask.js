@@ -7,6 +7,7 @@
 
 const WAIT = 60; // milliseconds of rest before the page hears of it
 const READABLE = 11; // css pixels that a token's name needs
+const TITLE = 22; // from the tokens' names to the middle of what rows or columns are
 const HEAD = ".st-key-head_figure .js-plotly-plot"; // the head's picture on the page
 const CROSS = 0.45; // how strong the lines through the cell pointed at are
 const FAINT = 0.75; // of the hatching, so that what may be seen stands out
@@ -133,7 +134,7 @@ function paint(canvas, mask, all, chosen, cursor) {
   if (cursor.q >= 0 && cursor.k >= 0) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
 }
 
-// Beside the rows and below the columns, as many as can be read.
+// Beside the rows and below the columns, as many as can be read, and what rows and columns are.
 function names(pen, mask, { left, top, cell }, style) {
   const every = Math.ceil(READABLE / cell);
   const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
@@ -142,14 +143,29 @@ function names(pen, mask, { left, top, cell }, style) {
   pen.font = `${every > 1 ? 9 : 11}px ${style.fontFamily}`;
   pen.textBaseline = "middle";
   pen.textAlign = "right";
-  for (let row = 0; row < mask.height; row += every) pen.fillText(label(mask.rows, row), left - 5, top + (row + 0.5) * cell);
+  const [wide, tall] = [mask.width * cell, mask.height * cell];
+  const longest = { rows: 0, columns: 0 };
+  const named = (side, place) => {
+    const text = label(mask[side], place);
+    longest[side] = Math.max(longest[side], pen.measureText(text).width);
+    return text;
+  };
+  for (let row = 0; row < mask.height; row += every) pen.fillText(named("rows", row), left - 5, top + (row + 0.5) * cell);
   for (let column = 0; column < mask.width; column += every) {
-    pen.save();
-    pen.translate(left + (column + 0.5) * cell, top + mask.height * cell + 5);
-    pen.rotate(-Math.PI / 2);
-    pen.fillText(label(mask.columns, column), 0, 0);
-    pen.restore();
+    upright(pen, named("columns", column), left + (column + 0.5) * cell, top + tall + 5);
   }
+  pen.font = `14px ${style.fontFamily}`;
+  pen.textAlign = "center";
+  upright(pen, mask.titles[0], Math.max(left - longest.rows - TITLE, 8), top + tall / 2);
+  pen.fillText(mask.titles[1], left + wide / 2, top + tall + Math.min(longest.columns + TITLE, mask.room.b - 8));
+}
+
+function upright(pen, text, x, y) {
+  pen.save();
+  pen.translate(x, y);
+  pen.rotate(-Math.PI / 2);
+  pen.fillText(text, 0, 0);
+  pen.restore();
 }
 
 function frame(pen, { q, k, lastQ, lastK }, { left, top, cell }, colour, line) {

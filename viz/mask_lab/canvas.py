@@ -12,6 +12,7 @@ import numpy as np
 from model.language import N_, say, together
 from viz.components.words import words
 from viz.hatch import ink
+from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.packet import packed
 from viz.palette import ALLOWED, MARK, OPENER_COLOURS
 from viz.room import MARGIN
@@ -74,6 +75,7 @@ def canvas_packet(
         "drawn": ink("drawn"),
         "allowed": ALLOWED,
         "room": MARGIN,
+        "titles": [say(QUERY_TITLE), say(KEY_TITLE)],
         "hint": say(HINT) if most else say(HINT_TO_READ),
         "alt": together(alt if query is None else [*alt, say(ALT_QUERY)]),
         "words": words("mask"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from model.errors import CheckpointError
 from model.gpt2 import save_transformer
@@ -49,6 +50,16 @@ def card() -> dict[str, str]:
     """The numbers on the card, by name."""
     text = (digits.FOLDER / "README.md").read_text(encoding="utf-8")
     return dict(re.findall(r"^    (\w\S*): (\d+\.\d+)$", text, re.MULTILINE))
+
+
+def test_the_digits_are_those_that_scikit_learn_loads_each_once() -> None:
+    theirs, ours = load_digits(), real_digits()
+    parts = (ours.train, ours.validation, ours.test)
+    found = sorted(
+        (number, *levels) for part in parts for number, levels in zip(part.classes, part.levels.tolist(), strict=True)
+    )
+    expected = zip(theirs.target, digits.to_levels(theirs.data).tolist(), strict=True)
+    assert found == sorted((number, *levels) for number, levels in expected)
 
 
 def test_values_from_0_to_16_become_the_nearest_of_eight_levels() -> None:

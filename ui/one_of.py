@@ -1,0 +1,15 @@
+"""A row of words of which one is always chosen."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from model.language import say
+
+
+def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
+    """The name of the one that is chosen, which is in st.session_state[key] too. words: each name's, by N_, in their
+    order. look: as segmented_control takes it."""
+    st.segmented_control(label, list(words), format_func=lambda name: say(words[name]), key=key, required=True, **look)
+    return st.session_state[key]
