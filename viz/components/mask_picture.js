@@ -1,0 +1,145 @@
+// How the composed mask is painted: cells, hatching, openings, the drawing, names and frames. Put before mask.js.
+
+const READABLE = 11; // css pixels that a token's name needs
+const TITLE = 22; // from the tokens' names to the middle of what rows or columns are
+const CROSS = 0.45; // how strong the lines through the cell pointed at are
+const FAINT = 0.75; // of the hatching, so that what may be seen stands out
+const ERASE = 0, BLOCK = 1, OPEN = 2;
+const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
+
+// The drawing as one kind for each cell on screen; of the strokes on a cell the last one counts.
+function painted(mask, strokes) {
+  const cells = new Uint8Array(mask.height * mask.width);
+  for (const [kind, query, key, lastQuery, lastKey] of strokes) {
+    const [top, bottom] = among(mask.rows.place, query, lastQuery);
+    const [left, right] = among(mask.columns.place, key, lastKey);
+    for (let q = top; q < bottom && left < right; q++) cells.fill(KINDS[kind], q * mask.width + left, q * mask.width + right);
+  }
+  return cells;
+}
+
+// Where, of the tokens of one side, those numbered first to last stand: from one up to, without, another.
+function among(place, first, last) {
+  const begin = place.findIndex((number) => number >= 0); // real tokens stand one after the other, without a gap
+  if (begin < 0) return [0, 0];
+  const end = place.findLastIndex((number) => number >= 0);
+  const at = (number) => begin + number - place[begin];
+  return [Math.max(at(first), begin), Math.min(at(last), end) + 1];
+}
+
+function layout(canvas, mask) {
+  const { l, r, t, b } = mask.room;
+  const width = canvas.clientWidth || 400;
+  const side = width - l - r;
+  return { width, height: t + side + b, side, left: l, top: t, cell: side / Math.max(mask.height, mask.width) };
+}
+
+// What is hatched on a cell: every mask that blocks it.
+function hatches(mask, drawing, cell) {
+  if (drawing[cell] === OPEN) return [];
+  const bits = mask.openers[cell] ? 0 : mask.blockers[cell];
+  const shut = mask.masks.filter((_, bit) => bits & (1 << bit));
+  return drawing[cell] === BLOCK ? [...shut, mask.drawn] : shut;
+}
+
+const alike = (mask, drawing, one, other) =>
+  mask.blockers[one] === mask.blockers[other] && mask.openers[one] === mask.openers[other] && drawing[one] === drawing[other];
+
+// The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
+function picture(canvas, mask, drawing) {
+  const ratio = window.devicePixelRatio || 1;
+  const place = layout(canvas, mask);
+  const { left, top, cell } = place;
+  const all = sheet(place.width, place.height, ratio);
+  const pen = all.getContext("2d");
+  const style = getComputedStyle(canvas);
+  const ground = style.getPropertyValue("--st-secondary-background-color");
+  const patterns = new Map();
+  const gap = cell >= 7 ? 1 : 0;
+  for (let q = 0; q < mask.height; q++) {
+    for (let k = 0; k < mask.width; k++) {
+      const at = q * mask.width + k;
+      let cells = 1; // small cells that are alike are painted as one
+      while (!gap && k + cells < mask.width && alike(mask, drawing, at, at + cells)) cells += 1;
+      const [x, y] = [left + k * cell, top + q * cell];
+      const shut = hatches(mask, drawing, at);
+      const span = cells * cell - gap;
+      k += cells - 1;
+      pen.fillStyle = shut.length ? ground : mask.allowed;
+      pen.fillRect(x, y, span, cell - gap);
+      if (shut.length) {
+        const name = shut.map((one) => one.name).join();
+        if (!patterns.has(name)) patterns.set(name, hatching(pen, shut, ratio));
+        pen.fillStyle = patterns.get(name);
+        pen.globalAlpha = FAINT;
+        pen.fillRect(x, y, span, cell - gap);
+        pen.globalAlpha = 1;
+      } else if (drawing[at] === OPEN || (mask.blockers[at] && mask.openers[at])) {
+        const first = mask.openings.find((_, bit) => mask.openers[at] & (1 << bit));
+        pen.fillStyle = style.getPropertyValue("--st-background-color") || "#fff";
+        pen.fillRect(x + cell * 0.15, y + cell * 0.15, span - cell * 0.35, cell * 0.65);
+        pen.fillStyle = (drawing[at] === OPEN ? mask.drawn : first).colour;
+        pen.fillRect(x + cell * 0.25, y + cell * 0.25, span - cell * 0.55, cell * 0.45);
+      }
+    }
+  }
+  names(pen, mask, place, style);
+  return all;
+}
+
+function paint(canvas, mask, all, chosen, cursor) {
+  const place = layout(canvas, mask);
+  canvas.style.height = `${place.height}px`;
+  const pen = copy(canvas, all, window.devicePixelRatio || 1);
+  const style = getComputedStyle(canvas);
+  const row = mask.query === null ? -1 : mask.query - mask.rows.first;
+  if (row >= 0 && row < mask.height) frame(pen, { q: row, k: 0, lastQ: row, lastK: mask.width - 1 }, place, mask.mark, 1.5);
+  if (chosen) return frame(pen, chosen, place, style.getPropertyValue("--st-primary-color") || "#d33", 2);
+  if (!cursor) return;
+  pen.fillStyle = style.color;
+  pen.globalAlpha = CROSS;
+  if (cursor.q >= 0) pen.fillRect(place.left, place.top + (cursor.q + 0.5) * place.cell - 0.5, mask.width * place.cell, 1);
+  if (cursor.k >= 0) pen.fillRect(place.left + (cursor.k + 0.5) * place.cell - 0.5, place.top, 1, mask.height * place.cell);
+  pen.globalAlpha = 1;
+  if (cursor.q >= 0 && cursor.k >= 0) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
+}
+
+// Beside the rows and below the columns, as many as can be read, and what rows and columns are.
+function names(pen, mask, { left, top, cell }, style) {
+  const every = Math.ceil(READABLE / cell);
+  const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
+  const label = ({ first, labels }, place) => (every > 1 ? `${place + first} ${short(labels[place])}` : short(labels[place]));
+  pen.fillStyle = style.color;
+  pen.font = `${every > 1 ? 9 : 11}px ${style.fontFamily}`;
+  pen.textBaseline = "middle";
+  pen.textAlign = "right";
+  const [wide, tall] = [mask.width * cell, mask.height * cell];
+  const longest = { rows: 0, columns: 0 };
+  const named = (side, place) => {
+    const text = label(mask[side], place);
+    longest[side] = Math.max(longest[side], pen.measureText(text).width);
+    return text;
+  };
+  for (let row = 0; row < mask.height; row += every) pen.fillText(named("rows", row), left - 5, top + (row + 0.5) * cell);
+  for (let column = 0; column < mask.width; column += every) {
+    upright(pen, named("columns", column), left + (column + 0.5) * cell, top + tall + 5);
+  }
+  pen.font = `14px ${style.fontFamily}`;
+  pen.textAlign = "center";
+  upright(pen, mask.titles[0], Math.max(left - longest.rows - TITLE, 8), top + tall / 2);
+  pen.fillText(mask.titles[1], left + wide / 2, top + tall + Math.min(longest.columns + TITLE, mask.room.b - 8));
+}
+
+function upright(pen, text, x, y) {
+  pen.save();
+  pen.translate(x, y);
+  pen.rotate(-Math.PI / 2);
+  pen.fillText(text, 0, 0);
+  pen.restore();
+}
+
+function frame(pen, { q, k, lastQ, lastK }, { left, top, cell }, colour, line) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = line;
+  pen.strokeRect(left + k * cell, top + q * cell, (lastK - k + 1) * cell, (lastQ - q + 1) * cell);
+}
