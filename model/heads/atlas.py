@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model import catalog
+from model import catalog, machine
 from model.files import write
 from model.heads.atlas_progress import Progress, about, begun, load, made_of, measured, save
 from model.heads.atlas_result import Atlas
@@ -52,6 +52,7 @@ def _run(given: argparse.Namespace) -> int:
         raise ValueError("expected files, or --random instead of them")
     if given.length < 2:
         raise ValueError(f"expected rows of at least 2 tokens, got {given.length}")
+    machine.keep_freed_memory()
     model = catalog.load(given.model)
     lifted: dict[str, Any] = dict.fromkeys(given.without, False)
     masks = replace(model.standard, **lifted)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from model import catalog
+from model import catalog, machine
 from model.base import Model
 from model.heads.atlas_progress import Progress
 from model.heads.atlas_tally import Tally
@@ -57,6 +57,7 @@ def _measure(item: dict[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _model(name: str) -> Model:
     """Loaded once for each worker."""
+    machine.keep_freed_memory()
     return catalog.load(name)
 
 

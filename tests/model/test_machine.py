@@ -3,6 +3,8 @@
 python -m pytest tests/model/test_machine.py
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import psutil
 import pytest
 
 from model import machine
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +25,30 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path
     for limit in (machine.cores, machine.memory_bytes):
         limit.cache_clear()
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from model import machine
+if sys.argv[1] == "kept":
+    machine.keep_freed_memory()
+for turn in range(20):
+    if turn == 4:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    some = [np.ones(3 * 2**18) for _ in range(4)]  # 24 MB
+    del some
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is asked")
+def test_freed_memory_that_is_kept_is_not_found_anew() -> None:
+    given_back, kept = (
+        int(subprocess.run([sys.executable, "-c", FAULTS, how], cwd=ROOT, capture_output=True, check=True).stdout)
+        for how in ("given back", "kept")
+    )
+    assert kept < given_back / 10
 
 
 @pytest.mark.parametrize(
