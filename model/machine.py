@@ -51,8 +51,8 @@ def allow_many_files() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Memory that is freed stays this process's, 64 MB of it at most, for what is asked for next: given back at once,
-    as glibc does with large blocks, every page of it has to be found and emptied anew. Other C libraries do as they do.
+    """Memory that is freed stays this process's for what is asked for next, up to 64 MB at the end of a heap: given
+    back at once, as glibc does, every page of it has to be found and emptied anew. Other C libraries do as they do.
     """
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
