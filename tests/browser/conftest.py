@@ -12,6 +12,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocke
 
 from tests.browser.explore import Explore
 from tests.browser.running import chromium, running
+from tests.browser.tabs import BLANK, Tabs, arrive
+
+NARROW = 900  # of a window, in pixels: the sidebar starts closed
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +34,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def idle(browser: Browser) -> list[Page]:
-    """Pages that no test uses now. A used one has Streamlit's scripts compiled: it opens in 0.4 of a new one's time."""
-    return [browser.new_context().new_page()]
+def tabs(browser: Browser, server: str) -> Tabs:
+    return Tabs(browser, server)
 
 
 @pytest.fixture
@@ -43,14 +45,15 @@ def watch(server: str) -> "Watch":
 
 
 @pytest.fixture
-def visit(server: str, browser: Browser, idle: list[Page], watch: "Watch") -> Iterator[Callable[..., Explore]]:
-    """visit(query="", width=1280, height=900, dark=False, fresh=False, kind=Explore) -> the page, opened anew.
+def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Explore]]:
+    """visit(query="", width=1280, height=900, dark=False, anew=False, fresh=False, kind=Explore) -> the page.
 
-    fresh: in a browser that has never been here. After the test: no request may have left this machine, and the browser
-    may have met no error.
+    To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what it
+    is while it loads, and for those that leave something in the page that outlives its parts. Windows too narrow for
+    the sidebar, and dark ones, are opened so too: they begin otherwise. fresh: as in a browser that has never been here.
+    After the test: no request may have left this machine, and the browser may have met no error.
     """
-    used: list[Page] = []
-    fresh_ones: list[Page] = []
+    used: dict[Page, bool] = {}  # and whether it may rest
 
     def open_page(
         query: str = "",
@@ -58,26 +61,24 @@ def visit(server: str, browser: Browser, idle: list[Page], watch: "Watch") -> It
         width: int = 1280,
         height: int = 900,
         dark: bool = False,
+        anew: bool = False,
         fresh: bool = False,
         kind: type[Explore] = Explore,
     ) -> Explore:
-        page = idle.pop() if idle and not fresh else browser.new_context().new_page()
-        (fresh_ones if fresh else used).append(page)
+        page = tabs.take_elsewhere() if fresh else tabs.take()
+        used[page] = not anew and width >= NARROW
+        if anew or dark or width < NARROW:
+            page.goto(BLANK)
         # a reader who wants no motion: nothing to wait for, and none of its frames to draw
         page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": height})
         watch.follow(page)
-        return kind(page, f"{server}/{kind.PATH}{query and '?' + query}")
+        return kind(page, f"{server}/{kind.PATH}{query and '?' + query}", arrive)
 
     yield open_page
-    for page in used + fresh_ones:
+    for page, resting in used.items():
         watch.leave(page)
-    for page in fresh_ones:
-        page.context.close()
-    for page in used:
-        page.evaluate("localStorage.clear()")  # Streamlit keeps there whether the sidebar is open
-        page.goto("about:blank")  # its session on the server ends
-        idle.append(page)
+        tabs.give_back(page, resting=resting)
     assert not watch.elsewhere
     assert not watch.errors
 

@@ -41,10 +41,11 @@ class Explore:
     PATH = ""  # of the page
     STATE = STATE  # what is seen of it, null while it is not there yet
 
-    def __init__(self, page: Page, address: str) -> None:
+    def __init__(self, page: Page, address: str, go: Callable[[Page, str], object] = Page.goto) -> None:
+        """go: opens the address in the page."""
         self.page = page
         page.set_default_timeout(TIMEOUT)
-        page.goto(address)
+        go(page, address)
         page.wait_for_function(self.STATE, timeout=TIMEOUT, polling=POLLING)
         self._state = self._settled()
 

@@ -33,7 +33,10 @@ LINE = "The cat saw a dog and the cat ran"
 
 @pytest.fixture
 def heads(visit: Callable[..., Heads]) -> Visit:
-    return lambda height=1500, **choices: visit(urlencode({"text": LINE} | choices), kind=Heads, height=height)
+    def open_page(height: int = 1500, anew: bool = False, **choices: str | int) -> Heads:
+        return visit(urlencode({"text": LINE} | choices), kind=Heads, height=height, anew=anew)
+
+    return open_page
 
 
 def chosen(page: Heads, name: str) -> str | None:
@@ -43,7 +46,7 @@ def chosen(page: Heads, name: str) -> str | None:
 
 class TestTokens:
     def test_pointing_lights_the_others_and_asks_the_server_nothing(self, heads: Visit) -> None:
-        page = heads(layer=4, head=0)
+        page = heads(layer=4, head=0, anew=True)  # it counts frames from now on
         weights = page.weights()
         page.page.evaluate(COUNT_FRAMES)
         requests: list[str] = []
@@ -136,7 +139,7 @@ class TestKeyboard:
 
     @pytest.mark.parametrize("view", ["tokens", "arcs", "carried"])
     def test_of_a_key_that_is_held_the_page_hears_once(self, heads: Visit, view: str) -> None:
-        page = heads(query=2, view=view)
+        page = heads(query=2, view=view, anew=True)
         _, place, key = VIEWS[view.capitalize()]
         page.page.locator(place).first.focus()
         page.page.evaluate(COUNT_FRAMES)

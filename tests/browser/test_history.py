@@ -18,7 +18,7 @@ OPENED = urlencode({"text": LINE, "layer": 2, "head": 3})
 
 
 def test_back_and_forward_undo_and_redo_choices(visit: Visit) -> None:
-    page = visit(OPENED)
+    page = visit(OPENED, anew=True)
     first = page.weights()
     lifted = page.toggle("Causal").weights()
     assert not np.array_equal(first, lifted, equal_nan=True)
@@ -38,7 +38,7 @@ def test_back_and_forward_undo_and_redo_choices(visit: Visit) -> None:
 
 
 def test_a_click_on_a_cell_chooses_its_query(visit: Visit) -> None:
-    page = visit(OPENED)
+    page = visit(OPENED, anew=True)
     before = page.page.locator("table.next").inner_text()
     page.after(lambda: click(page, row=3, column=1))
     assert page.shown("Query").startswith("3:")
@@ -71,7 +71,7 @@ def click(page: Explore, row: int, column: int) -> None:
 
 
 def test_zooming_in_shows_that_part_alone_and_stays_when_a_mask_is_flipped(visit: Visit) -> None:
-    page = visit(OPENED)
+    page = visit(OPENED, anew=True)
     whole = page.weights()
     page.after(lambda: drag(page, (3, 1), (5, 3)))
     part = page.weights()

@@ -1,0 +1,99 @@
+"""Tabs that tests hand on to each other: to load all of Streamlit's scripts takes more than what a page does with them.
+
+Between two tests a tab rests: what the one before had on the screen is gone, and it is connected to the server as a
+reader of whom that knows nothing, and who says nothing until a page is opened. From there a page opens by its address,
+as it does in a new tab; what the address does not say is as it is for anybody who comes.
+"""
+
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Error, Page
+
+RESTING_PLACE = "lessons?lesson=none"  # another page than the next: Streamlit then takes all of it away. It has little
+BLANK = "about:blank"
+SIZE = {"width": 1280, "height": 900}
+PATIENCE = 20_000  # ms; a tab that does not come to rest by then is loaded anew
+LOOKS = 40  # ms between two
+NEW_READER = """
+  window.WebSocket = class extends WebSocket {
+    constructor(address, protocols) {
+      super(address, protocols.slice(0, 2));  // a third one would name the session to go on with
+      window.connection = this;
+    }
+    send(frame) {
+      if (!window.silent) super.send(frame);
+    }
+  };
+"""
+MOVE = """address => {
+  window.silent = false;
+  history.pushState({}, "", address);
+  dispatchEvent(new PopStateEvent("popstate"));
+}"""
+ANOTHER = """title => document.title !== title
+  && document.querySelector("[data-testid=stApp]").dataset.testScriptState === "notRunning\""""
+LEAVE = """() => {
+  window.silent = true;
+  window.left = connection;
+  connection.close();
+}"""
+CONNECTED = """() => connection !== left && connection.readyState === WebSocket.OPEN
+  && document.querySelector("[data-testid=stApp]").dataset.testConnectionState === 'CONNECTED'"""
+
+
+class Tabs:
+    """Those that no test uses now. They are of one browser: the scripts that one has compiled the others have too."""
+
+    def __init__(self, browser: Browser, server: str) -> None:
+        self._server = server
+        self._known, self._other = (browser.new_context(viewport=SIZE) for _ in range(2))
+        self._idle: list[Page] = []
+        for context in (self._known, self._other):
+            context.add_init_script(NEW_READER)
+
+    def take(self) -> Page:
+        """One to open pages in."""
+        return self._idle.pop() if self._idle else self._known.new_page()
+
+    def take_elsewhere(self) -> Page:
+        """One of a browser apart, as if nobody had used it: only Streamlit's own scripts may be there already."""
+        self._other.clear_cookies()
+        return self._other.new_page()
+
+    def give_back(self, page: Page, *, resting: bool) -> None:
+        """For the next test. resting: whether that may find it without a load."""
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")  # Streamlit keeps there how the sidebar stands
+        if page.context is self._other:
+            page.close()
+            return
+        if not (resting and self._comes_to_rest(page)):
+            page.goto(BLANK)  # its session on the server ends
+        self._idle.append(page)
+
+    def _comes_to_rest(self, page: Page) -> bool:
+        if urlsplit(page.url).path == urlsplit(f"/{RESTING_PLACE}").path:
+            return False  # what stands there would be left
+        page.set_viewport_size(SIZE)
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        try:
+            _move(page, f"{self._server}/{RESTING_PLACE}", timeout=PATIENCE)
+            page.evaluate(LEAVE)
+        except Error:
+            return False
+        return True
+
+
+def arrive(page: Page, address: str) -> None:
+    """Open an address: from where the tab rests, or by a load where it does not."""
+    if page.url == BLANK:
+        page.goto(address)
+        return
+    page.wait_for_function(CONNECTED, polling=LOOKS)
+    _move(page, address)
+
+
+def _move(page: Page, address: str, timeout: float | None = None) -> None:
+    """To another page, as Back and Forward do, and wait until it is drawn."""
+    title = page.title()
+    page.evaluate(MOVE, address)
+    page.wait_for_function(ANOTHER, arg=title, timeout=timeout, polling=LOOKS)
