@@ -65,7 +65,7 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
         fresh: bool = False,
         kind: type[Explore] = Explore,
     ) -> Explore:
-        page = tabs.take_elsewhere() if fresh else tabs.take()
+        page = tabs.take(elsewhere=fresh)
         used[page] = not anew and width >= NARROW
         if anew or dark or width < NARROW:
             page.goto(BLANK)

@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -197,7 +197,7 @@ class Explore:
             if all(boxes[one][n] < boxes[other][n + 2] - 1 and boxes[other][n] < boxes[one][n + 2] - 1 for n in (0, 1))
         ]
 
-    def looks(self, *widths: int, height: int = 900) -> Iterator[str]:
+    def looks(self, *widths: int, height: int = 900, schemes: Sequence[str] = ("light", "dark")) -> Iterator[str]:
         """Says which look it has, once the page has come to rest at each width, in the light and in the dark.
 
         One page opened once: opening it is most of what looking at it takes.
@@ -205,7 +205,7 @@ class Explore:
         self.page.mouse.move(1, 1)  # what is pointed at has a look of its own
         for width in widths:
             self.page.set_viewport_size({"width": width, "height": height})
-            for scheme in ("light", "dark"):
+            for scheme in schemes:
                 self.page.emulate_media(color_scheme=scheme)
                 self.page.wait_for_function(SCHEME, arg=scheme, polling=POLLING)
                 self._state = self._settled()

@@ -7,7 +7,7 @@ as it does in a new tab; what the address does not say is as it is for anybody w
 
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Error, Page
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 RESTING_PLACE = "lessons?lesson=none"  # another page than the next: Streamlit then takes all of it away. It has little
 BLANK = "about:blank"
@@ -47,28 +47,22 @@ class Tabs:
     def __init__(self, browser: Browser, server: str) -> None:
         self._server = server
         self._known, self._other = (browser.new_context(viewport=SIZE) for _ in range(2))
-        self._idle: list[Page] = []
-        for context in (self._known, self._other):
+        self._idle: dict[BrowserContext, list[Page]] = {self._known: [], self._other: []}
+        for context in self._idle:
             context.add_init_script(NEW_READER)
 
-    def take(self) -> Page:
-        """One to open pages in."""
-        return self._idle.pop() if self._idle else self._known.new_page()
-
-    def take_elsewhere(self) -> Page:
-        """One of a browser apart, as if nobody had used it: only Streamlit's own scripts may be there already."""
-        self._other.clear_cookies()
-        return self._other.new_page()
+    def take(self, *, elsewhere: bool = False) -> Page:
+        """One to open pages in. elsewhere: of a browser apart, which holds nothing but what Streamlit's scripts are."""
+        context = self._other if elsewhere else self._known
+        return self._idle[context].pop() if self._idle[context] else context.new_page()
 
     def give_back(self, page: Page, *, resting: bool) -> None:
         """For the next test. resting: whether that may find it without a load."""
         page.evaluate("localStorage.clear(); sessionStorage.clear()")  # Streamlit keeps there how the sidebar stands
-        if page.context is self._other:
-            page.close()
-            return
-        if not (resting and self._comes_to_rest(page)):
+        if not (resting and page.context is self._known and self._comes_to_rest(page)):
             page.goto(BLANK)  # its session on the server ends
-        self._idle.append(page)
+            page.context.clear_cookies()
+        self._idle[page.context].append(page)
 
     def _comes_to_rest(self, page: Page) -> bool:
         if urlsplit(page.url).path == urlsplit(f"/{RESTING_PLACE}").path:

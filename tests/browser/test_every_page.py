@@ -1,16 +1,17 @@
 """Every page as anybody may meet it, in either language: on a phone, and in both themes with nothing cut off and
-nothing that axe-core's rules (contrast, names, roles) call serious. A page is opened once: that takes longest.
+nothing that axe-core's rules (contrast, names, roles) call serious. A page is opened once, and its language switched
+there: opening it takes longest.
 
 python -m pytest tests/browser/test_every_page.py
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from model.language import LANGUAGES
+from tests.browser.axe import serious
 from tests.browser.explore import Explore
 from ui.page import PAGES
 
@@ -23,38 +24,46 @@ STATE = """() => {
   const there = document.querySelector('h3') && charts.every((chart) => chart.querySelector('.main-svg'));
   return still && there ? document.querySelector('[data-testid=stMain]').innerText : null;
 }"""
-SEEN = ["color-contrast", "link-in-text-block"]  # what of axe-core's rules the theme matters for
 EXPORT = {"en": "Export", "zh": "导出"}
+PHONE, LARGE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
 KINDS = {path: type("AnyPage", (Explore,), {"PATH": path, "STATE": STATE}) for path in PATHS}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("path", PATHS)
-def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, path: str, language: str) -> None:
-    page = visit(f"lang={language}", kind=KINDS[path], width=390, height=844)
+@pytest.mark.parametrize(("path", "first"), [(path, place % 2) for place, path in enumerate(PATHS)])
+def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, path: str, first: int) -> None:
+    """In the one language, as a link opens it, then in the other: first in English and first in Chinese by turns."""
+    language, other = sorted(LANGUAGES)[first], sorted(LANGUAGES)[1 - first]
+    page = visit(f"lang={language}", kind=KINDS[path], **PHONE)
     assert page.page.get_by_test_id("stExpandSidebarButton").is_visible()  # the sidebar starts closed
-    assert page.page.locator("h3").first.is_visible()
-    main = page.page.locator("[data-testid=stMain]")
-    assert main.evaluate("main => main.scrollWidth") <= main.evaluate("main => main.clientWidth")
-    page.page.set_viewport_size({"width": 1920, "height": 1080})
-    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # it opens where there is room
-    assert not page.sticks_out()
-    found = []
-    for look in page.looks(1280):
-        found += [f"{look}: {words}" for words in page.cut_off()] + [f"{look}: sticks out"] * page.sticks_out()
-        found += [f"{look}: {words}" for words in serious(page, SEEN if "dark" in look else None)]
+    fits_a_phone(page)
+    fits_a_large_window(page, language)
+    found = faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+
+    page.after(lambda: page.page.get_by_role("radio", name=LANGUAGES[other], exact=True).click())
+    found += faults(page, page.looks(1280, schemes=("dark", "light")), {"1280 light": {"colours": False}})
+    fits_a_large_window(page, other)
+    page.page.set_viewport_size(PHONE)
+    fits_a_phone(page)
     assert not found
 
 
-def serious(page: Explore, rules: list[str] | None) -> list[str]:
-    """What axe-core finds that is serious or worse: by these of its rules, or by all."""
-    options: dict = {"resultTypes": ["violations"]}  # of all that is well it would send every element
-    if rules:
-        options["runOnly"] = {"type": "rule", "values": rules}
-    violations = Axe().run(page.page, options=options).response["violations"]
-    return [
-        f"{violation['id']}: {node['html'][:200]}"
-        for violation in violations
-        if violation["impact"] in ("serious", "critical")
-        for node in violation["nodes"]
-    ]
+def fits_a_phone(page: Explore) -> None:
+    assert page.page.locator("h3").first.is_visible()
+    main = page.page.locator("[data-testid=stMain]")
+    assert main.evaluate("main => main.scrollWidth") <= main.evaluate("main => main.clientWidth")
+
+
+def fits_a_large_window(page: Explore, language: str) -> None:
+    page.page.set_viewport_size(LARGE)
+    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar is open where there is room
+    assert not page.sticks_out()
+
+
+def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]]) -> list[str]:
+    """What is cut off or sticks out in any of these looks, and what is serious by those of axe-core's rules that are
+    asked about a look."""
+    found = []
+    for look in looks:
+        found += [f"{look}: {words}" for words in page.cut_off()] + [f"{look}: sticks out"] * page.sticks_out()
+        found += [f"{look}: {words}" for words in (serious(page, **rules[look]) if look in rules else [])]
+    return found

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
+from tests.browser.axe import violations
 from tests.browser.heads import VIEWS, Heads, Taken
 from viz.export import data
 from viz.export.lit import NAMED
@@ -135,7 +135,7 @@ class TestKeyboard:
             page.tab_to(place)
             page.move_to(page.query + 1, key)
             assert page.keeps_focus(place), f"the rerun took the keyboard from {name}"
-            assert not Axe().run(page.page, context=selector.split()[0]).response["violations"], name
+            assert not violations(page, selector.split()[0]), name
 
     @pytest.mark.parametrize("view", ["tokens", "arcs", "carried"])
     def test_of_a_key_that_is_held_the_page_hears_once(self, heads: Visit, view: str) -> None:

@@ -1,0 +1,28 @@
+"""What axe-core says of a page."""
+
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser.explore import Explore
+
+COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that the theme matters for, and the language does not
+LOADS = {"assets": ["media"]}  # before it looks; the style sheets are for one rule alone, which is off: it is an experiment
+
+
+def violations(page: Explore, place: str | None = None, *, colours: bool = True, others: bool = True) -> list[dict]:
+    """All violations, in a place of the page alone where one is named; by the rules about colours, the others or all."""
+    options: dict = {"resultTypes": ["violations"], "preload": LOADS}  # of all that is well it would send every element
+    if not others:
+        options["runOnly"] = {"type": "rule", "values": COLOURS}
+    elif not colours:
+        options["rules"] = {rule: {"enabled": False} for rule in COLOURS}
+    return Axe().run(page.page, context=place, options=options).response["violations"]
+
+
+def serious(page: Explore, **rules: bool) -> list[str]:
+    """What is serious or worse."""
+    return [
+        f"{violation['id']}: {node['html'][:200]}"
+        for violation in violations(page, **rules)
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
