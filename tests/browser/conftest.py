@@ -12,9 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocke
 
 from tests.browser.explore import Explore
 from tests.browser.running import chromium, running
-from tests.browser.tabs import BLANK, Tabs, arrive
-
-NARROW = 900  # of a window, in pixels: the sidebar starts closed
+from tests.browser.tabs import BLANK, NARROW, Tabs, arrive
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,14 @@ reader of whom that knows nothing, and who says nothing until a page is opened. 
 as it does in a new tab; what the address does not say is as it is for anybody who comes.
 """
 
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 RESTING_PLACE = "lessons?lesson=none"  # another page than the next: Streamlit then takes all of it away. It has little
 BLANK = "about:blank"
 SIZE = {"width": 1280, "height": 900}
+NARROW = 900  # of a window, in pixels: the sidebar is closed
 PATIENCE = 20_000  # ms; a tab that does not come to rest by then is loaded anew
 LOOKS = 40  # ms between two
 NEW_READER = """
@@ -65,8 +66,9 @@ class Tabs:
         self._idle[page.context].append(page)
 
     def _comes_to_rest(self, page: Page) -> bool:
-        if urlsplit(page.url).path == urlsplit(f"/{RESTING_PLACE}").path:
-            return False  # what stands there would be left
+        size = page.viewport_size
+        if _is_there(page, RESTING_PLACE) or size is None or size["width"] < NARROW:
+            return False
         page.set_viewport_size(SIZE)
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
         try:
@@ -79,11 +81,16 @@ class Tabs:
 
 def arrive(page: Page, address: str) -> None:
     """Open an address: from where the tab rests, or by a load where it does not."""
-    if page.url == BLANK:
+    if page.url == BLANK or _is_there(page, address):
         page.goto(address)
         return
     page.wait_for_function(CONNECTED, polling=LOOKS)
     _move(page, address)
+
+
+def _is_there(page: Page, address: str) -> bool:
+    """Whether it shows that page now, of which something would be left."""
+    return urlsplit(urljoin(page.url, address)).path == urlsplit(page.url).path
 
 
 def _move(page: Page, address: str, timeout: float | None = None) -> None:

@@ -13,16 +13,24 @@ TIMEOUT = 20_000
 ENGLISH, CHINESE = ("Explore", "Mask Lab"), ("探索", "掩码实验室")
 
 
-@pytest.fixture
-def chinese(server: str, browser: Browser) -> Iterator[Page]:
-    """Explore in a browser whose own language is Chinese."""
-    context = browser.new_context(locale="zh-CN", viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(TIMEOUT)
-    expect.set_options(timeout=TIMEOUT)
-    page.goto(server)
-    yield page
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """Of a browser whose own language is Chinese."""
+    context = browser.new_context(locale="zh-CN", viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    yield context.new_page()
     context.close()
+
+
+@pytest.fixture
+def chinese(server: str, tab: Page) -> Iterator[Page]:
+    """Explore in a browser whose own language is Chinese, and that keeps nothing of who used it before."""
+    tab.set_default_timeout(TIMEOUT)
+    expect.set_options(timeout=TIMEOUT)
+    tab.goto(server)
+    yield tab
+    tab.evaluate("localStorage.clear(); sessionStorage.clear()")
+    tab.context.clear_cookies()
+    tab.goto("about:blank")
 
 
 def speaks(page: Page, names: tuple[str, str]) -> None:
@@ -56,10 +64,8 @@ def test_the_browsers_language_the_readers_choice_back_and_forward(chinese: Page
 
 def test_a_link_goes_before_the_browsers_language(chinese: Page, server: str) -> None:
     for link, names in (("en", ENGLISH), ("nowhere", CHINESE)):
-        page = chinese.context.new_page()
-        page.goto(f"{server}/?lang={link}")
-        speaks(page, names)
-        page.close()
+        chinese.goto(f"{server}/?lang={link}")
+        speaks(chinese, names)
 
 
 def test_the_switch_is_in_reach_of_the_keyboard_and_stands_over_the_pages(chinese: Page) -> None:
