@@ -5,11 +5,11 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.browser.explore import Explore
 
 COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that the theme matters for, and the language does not
-LOADS = {"assets": ["media"]}  # before it looks; the style sheets are for one rule alone, which is off: it is an experiment
+LOADS = {"assets": ["media"]}  # before it looks; the style sheets are for one rule alone, an experiment that is off
 
 
 def violations(page: Explore, place: str | None = None, *, colours: bool = True, others: bool = True) -> list[dict]:
-    """All violations, in a place of the page alone where one is named; by the rules about colours, the others or all."""
+    """All violations, in one place of the page where one is named; by the rules about colours, the others, or all."""
     options: dict = {"resultTypes": ["violations"], "preload": LOADS}  # of all that is well it would send every element
     if not others:
         options["runOnly"] = {"type": "rule", "values": COLOURS}

@@ -46,9 +46,9 @@ def watch(server: str) -> "Watch":
 def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Explore]]:
     """visit(query="", width=1280, height=900, dark=False, anew=False, fresh=False, kind=Explore) -> the page.
 
-    To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what it
-    is while it loads, and for those that leave something in the page that outlives its parts. Windows too narrow for
-    the sidebar, and dark ones, are opened so too: they begin otherwise. fresh: as in a browser that has never been here.
+    To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what
+    there is while it loads, and for those that leave something behind that outlives what is on it. Windows too narrow
+    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: as in a browser that has never been here.
     After the test: no request may have left this machine, and the browser may have met no error.
     """
     used: dict[Page, bool] = {}  # and whether it may rest

@@ -59,6 +59,7 @@ class Tabs:
 
     def give_back(self, page: Page, *, resting: bool) -> None:
         """For the next test. resting: whether that may find it without a load."""
+        page.mouse.move(1, 1)  # what the mouse is left on, the next page would take as pointed at
         page.evaluate("localStorage.clear(); sessionStorage.clear()")  # Streamlit keeps there how the sidebar stands
         if not (resting and page.context is self._known and self._comes_to_rest(page)):
             page.goto(BLANK)  # its session on the server ends

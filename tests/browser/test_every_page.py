@@ -55,7 +55,7 @@ def fits_a_phone(page: Explore) -> None:
 
 def fits_a_large_window(page: Explore, language: str) -> None:
     page.page.set_viewport_size(LARGE)
-    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar is open where there is room
+    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar opens where there is room
     assert not page.sticks_out()
 
 
