@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
+os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # with one that leaves, all garbage is looked for: 0.4 s
 
 import pytest
 import torch
