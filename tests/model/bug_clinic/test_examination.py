@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from model.bug_clinic import lines
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.evidence import FEATURES, difference
-from model.bug_clinic.examination import examine, unshifted_losses
+from model.bug_clinic.examination import examine, right_of, unshifted_losses
 from model.bug_clinic.rerun import rerun
 from model.bug_clinic.spot import CANDIDATES, NOT_TO_SEE, VISIBLE, Puzzle, following, puzzle, stages_of
 from model.masks import MaskSpec
@@ -110,6 +111,29 @@ class TestExamination:
             assert math.isnan(wrong)
         else:
             assert abs(wrong - right) > 0.001
+
+
+class TestTheRightVersion:
+    """One for all bugs that are looked at in a layer."""
+
+    def test_no_bug_changes_it(self, story: Model, trace: Trace) -> None:
+        for bug in BUGS:
+            examine(story, trace, bug, 4, 0)
+        for dtype in {bug.dtype for bug in BUGS}:
+            shared = right_of(story, trace, 4, 0, dtype)
+            anew = right_of(story, read(story, TEXT), 4, 0, dtype)
+            assert shared is right_of(story, trace, 4, 0, dtype)
+            for name in ("q", "k", "v", "allowed", "keep"):
+                assert torch.equal(getattr(shared.case, name), getattr(anew.case, name)), name
+            assert torch.equal(shared.stages.weights, anew.stages.weights)
+            assert repr(shared.verdicts) == repr(anew.verdicts)  # NaN is there too
+
+    def test_goes_with_its_run(self, story: Model) -> None:
+        run = read(story, "a run that nobody else has")
+        examine(story, run, BUGS[0], 1, 0)
+        gone = ref(run)
+        del run
+        assert gone() is None
 
 
 def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Model, trace: Trace) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from model.errors import CheckpointError
 from model.gpt2 import save_transformer
