@@ -16,11 +16,11 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model.jobs.background import Watched
 from model.obey.check import check
 from model.obey.findings import Report
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
+from tests.pages.here import Here
 from tests.pages.test_chinese import english, texts
 from ui import obey, results
 from ui.obey import ALL
@@ -153,17 +153,6 @@ def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest
     monkeypatch.setattr(obey, "MOST_MEGABYTES", 1)
     page = Obey(text="a text that no other test has checked")
     assert "python -m unmask check story" in page.app.error[0].value
-
-
-class Here:
-    """A long job done at once: for what is not about its process, which takes seconds to start."""
-
-    def __init__(self, function: Callable, *arguments: object) -> None:
-        self._job = function, arguments
-
-    def finish(self, look: Callable[[Watched], object]) -> object:
-        function, arguments = self._job
-        return function(lambda report: look(Watched(reports=(report,))), *arguments)
 
 
 @pytest.fixture
