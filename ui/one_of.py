@@ -18,7 +18,9 @@ def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
 
 
 def plain(word: str) -> str:
-    """A word as these rows show it that begins with no emoji. Before one that is not ASCII Streamlit looks for emoji, by
-    an expression of all that there are, which takes a process 0.14 s to compile; not before a space, which nobody sees.
+    """A word as these rows show it that begins with no emoji.
+
+    Before one that is not ASCII Streamlit looks for emoji, with an expression of all there are: to compile it takes
+    a process 0.14 s. Before a space, which nobody sees, it does not look.
     """
     return word if word.isascii() else f" {word}"
