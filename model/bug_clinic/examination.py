@@ -81,17 +81,20 @@ class Right:
     verdicts: dict[str, Verdict]
 
 
-_right_of: WeakKeyDictionary[Trace, dict[tuple[int, int, torch.dtype], Right]] = WeakKeyDictionary()
+_right_of: WeakKeyDictionary[Trace, tuple[tuple[int, int, torch.dtype], Right]] = WeakKeyDictionary()
 
 
 def right_of(model: Model, trace: Trace, layer: int, row: int, dtype: torch.dtype) -> Right:
-    """Made once for a run's row and layer, however many bugs are looked at; it goes with the trace."""
-    made, key = _right_of.setdefault(trace, {}), (layer, row, dtype)
-    if key not in made:
+    """Made once for the bugs that are looked at in one layer and row of a run. It goes with the run, or once others are
+    asked for."""
+    key = layer, row, dtype
+    made, right = _right_of.get(trace, (None, None))
+    if right is None or made != key:
         case = case_of(model, trace, layer, row).to(dtype)
         verdicts = {name: judge(law, attention_stages, case) for name, law in LAWS.items()}
-        made[key] = Right(case, _row(case.run(attention_stages)), verdicts)
-    return made[key]
+        right = Right(case, _row(case.run(attention_stages)), verdicts)
+        _right_of[trace] = key, right
+    return right
 
 
 @torch.inference_mode()
