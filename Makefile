@@ -14,6 +14,8 @@ run: $(VENV)/.app
 serve: $(VENV)/.app
 	$(BIN)/streamlit run serve.py
 
+# Bytecode is written whatever the environment says: the suite starts about a hundred processes
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
+os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # with one that leaves, all garbage is looked for: 0.4 s
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from model.gpt2 import save_transformer
 from model.language import spoken
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
-from tests.packages import read_once
+from tests.apptest import done_once
 
 ROOT = Path(__file__).parents[1]
 TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass
@@ -34,10 +35,16 @@ gc.set_threshold(20_000, 20, 20)  # torch and Streamlit are in every whole colle
 torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: collections, loading a model is one, look at what the tests make alone."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def packages_read_once() -> Iterator[None]:
+def pages_quickly() -> Iterator[None]:
     """For all that open pages by AppTest; the others do without Streamlit."""
-    with read_once() if "streamlit.testing" in sys.modules else nullcontext():
+    with done_once() if "streamlit.testing" in sys.modules else nullcontext():
         yield
 
 

@@ -45,6 +45,7 @@ PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items
 NATIVE_SWITCHES = ("causal", "padding", "window", "chunk")
 COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
 
+EARLY = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")  # parts of Streamlit's that pages need
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
 ROOM = """
@@ -153,7 +154,7 @@ def set_up(title: str) -> None:
         speech.choose()
         for path, (label, icon) in PAGES.items():
             st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
-        st.html(_fetch_early("PlotlyChart"), unsafe_allow_javascript=True)
+        st.html(_fetch_early(), unsafe_allow_javascript=True)
         st.html(_tell_browser(language()), unsafe_allow_javascript=True)
     _import_torch()
 
@@ -200,14 +201,15 @@ def _section_names() -> str:
 
 
 @cache
-def _fetch_early(part: str) -> str:
-    """A script that lets the browser fetch and compile a part of Streamlit's own page while the server imports torch.
+def _fetch_early() -> str:
+    """A script that lets the browser fetch and compile parts of Streamlit's own page while the server imports torch.
 
-    Plotly's is 5 MB of JavaScript, asked for otherwise only once a chart arrives. It does nothing where a later
-    Streamlit keeps its parts elsewhere.
+    They are asked for otherwise only once a chart or a control arrives, Plotly's 5 MB of JavaScript among them. It does
+    nothing where a later Streamlit keeps its parts elsewhere.
     """
     scripts = Path(st.__file__).parent / "static" / "static" / "js"
-    addresses = [json.dumps(f"static/js/{path.name}") for path in sorted(scripts.glob(f"{part}.*.js"))]
+    files = [path.name for part in EARLY for path in sorted(scripts.glob(f"{part}.*.js"))]
+    addresses = [json.dumps(f"static/js/{name}") for name in files]
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     return f"<script>{'; '.join(fetched)}</script>"
 

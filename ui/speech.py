@@ -5,6 +5,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from model.language import ENGLISH, LANGUAGES, known_by, language, speak
 from ui import choices
+from ui.one_of import plain
 
 
 def restore() -> None:
@@ -16,7 +17,8 @@ def restore() -> None:
 def choose() -> None:
     """The switch; what it says needs no translation."""
     st.session_state.language_switch = language()
-    st.segmented_control("Language · 语言", list(LANGUAGES), format_func=LANGUAGES.__getitem__, key="language_switch",
+    names = {name: plain(own) for name, own in LANGUAGES.items()}
+    st.segmented_control("Language · 语言", list(names), format_func=names.__getitem__, key="language_switch",
                          required=True, on_change=_take, label_visibility="collapsed")  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Sizes: H heads, T positions, D head width.
 import math
 from dataclasses import dataclass, replace
 from typing import Unpack
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
 from model.bug_clinic.bug import Bug, Options
-from model.bug_clinic.case import Attention, Crash
+from model.bug_clinic.case import Attention, Case, Crash
 from model.bug_clinic.laws import LAWS, Verdict, judge
 from model.bug_clinic.lines import masks_for
 from model.bug_clinic.rerun import case_of, rerun
@@ -71,13 +72,39 @@ class Examination:
         return (getattr(self.wrong, part) - right).abs().nan_to_num(math.inf)
 
 
+@dataclass(frozen=True, eq=False)
+class Right:
+    """The right version alone: what every bug of one number type is held against. verdicts: for each law by its key."""
+
+    case: Case
+    stages: AttentionStages
+    verdicts: dict[str, Verdict]
+
+
+_right_of: WeakKeyDictionary[Trace, tuple[tuple[int, int, torch.dtype], Right]] = WeakKeyDictionary()
+
+
+def right_of(model: Model, trace: Trace, layer: int, row: int, dtype: torch.dtype) -> Right:
+    """Made once for the bugs that are looked at in one layer and row of a run. It goes with the run, or once others are
+    asked for."""
+    key = layer, row, dtype
+    made, right = _right_of.get(trace, (None, None))
+    if right is None or made != key:
+        case = case_of(model, trace, layer, row).to(dtype)
+        verdicts = {name: judge(law, attention_stages, case) for name, law in LAWS.items()}
+        right = Right(case, _row(case.run(attention_stages)), verdicts)
+        _right_of[trace] = key, right
+    return right
+
+
 @torch.inference_mode()
 def examine(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Examination:
     """The bug on one row of a run under masks_for(model).
 
     All layers before are right, but for a bug that lies in them: then its queries and keys are those of a run with it.
     """
-    case = case_of(model, trace, layer, row).to(bug.dtype)
+    right = right_of(model, trace, layer, row, bug.dtype)
+    case = right.case
     wrong_case, buggy = bug.case(case), None
     if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
         buggy = model.run(trace.batch, _forgetful(model, trace.num_layers)).select(trace.name)
@@ -90,9 +117,9 @@ def examine(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Exami
         error = str(crash)
     return Examination(
         wrong,
-        _row(case.run(attention_stages)),
+        right.stages,
         error,
-        {key: (judge(law, attention, wrong_case), judge(law, attention_stages, case)) for key, law in LAWS.items()},
+        {key: (judge(law, attention, wrong_case), right.verdicts[key]) for key, law in LAWS.items()},
         _losses(model, trace, bug, row, buggy),
         exact=_is_exact(model, bug, layer),
     )

@@ -20,11 +20,12 @@ from typing import Any
 
 from model import catalog, machine
 from model.files import write
-from model.heads.atlas_progress import Progress, about, begun, load, made_of, measured, save
+from model.heads import atlas_threads
+from model.heads.atlas_progress import Progress, about, begun, load, made_of, save
 from model.heads.atlas_result import Atlas
 from model.heads.atlas_table import as_parquet, examples_path, examples_table, heads_table
 from model.heads.atlas_texts import Unit, units_of_files, units_of_random
-from model.heads.atlas_unit import LONGEST_ROW, check, measure_unit, row_length
+from model.heads.atlas_unit import LONGEST_ROW, check, row_length
 from model.masks import NATIVE
 
 SAVE_EVERY = 30.0  # seconds between two savings of what there is so far
@@ -68,7 +69,7 @@ def _run(given: argparse.Namespace) -> int:
 
         done = atlas_ray.measured(given.model, units, masks, length, progress, given.ray)
     else:
-        done = measured(units, progress, lambda unit, bar: measure_unit(model, unit, masks, length, bar))
+        done = atlas_threads.measured(model, units, masks, length, progress)
     with _stop_asked_for() as asked:
         finished = _follow(done, progress, lambda: save(state, settings, progress), asked)
     if not finished:

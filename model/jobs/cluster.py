@@ -107,7 +107,9 @@ def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> l
     most: replicas; 0 for as many as the cluster has cores.
     """
     if not ray.is_initialized():
-        os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here: replicas answer readers
+        # of a cluster that begins here: replicas answer readers, and would not run in a process without ENVIRONMENT
+        os.environ.setdefault("RAY_worker_niceness", "0")
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT}, **own)
     most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)

@@ -7,8 +7,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from model import threads
 from model.language import N_, say
-from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, threads, training
+from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, training
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
 from model.obey.prepare import prepare

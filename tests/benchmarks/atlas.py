@@ -1,6 +1,8 @@
-"""How much longer an atlas takes than the forward passes that it is made of: reading, measuring and adding up."""
+"""How much longer an atlas takes than the forward passes that it is made of: reading, measuring and adding up, as the
+command does them. Both have all threads."""
 
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 
@@ -8,14 +10,17 @@ import torch
 
 from model import catalog, machine
 from model.base import Model
+from model.heads import atlas_threads
+from model.heads.atlas_progress import begun
 from model.heads.atlas_texts import Unit, batch_of, rows_of_unit, units_of_sample
-from model.heads.atlas_unit import batches, measure_unit
+from model.heads.atlas_unit import batches
 from model.text import TokenBatch
 from tests.benchmarks.forward import interleaved
 from tests.benchmarks.gpt2_small import random_model
 from tests.benchmarks.report import Ratio
 
 ROWS, TOKENS, REPETITIONS = 4, 256, 15
+UNITS = 8  # of the sample's texts, again and again: as many as there are in a file of 100 KB
 BAR = 1.3
 
 
@@ -32,22 +37,31 @@ def _ratios() -> list[Ratio]:
     full = Unit(0, 0, rows=tuple(map(tuple, ids.tolist())))
     large = random_model()
     large.label = str  # type: ignore[method-assign]  # it has no tokenizer
+    (sample,) = units_of_sample()
+    some = [replace(sample, number=number) for number in range(UNITS)]
     return [
-        _ratio(f"an atlas ÷ its forward passes, GPT-2 small's shape, {TOKENS} tokens a row", large, full),
-        _ratio(
-            "an atlas ÷ its forward passes, the story model on the sample", catalog.load("story"), units_of_sample()[0]
-        ),
+        _ratio(f"an atlas ÷ its forward passes, GPT-2 small's shape, {TOKENS} tokens a row", large, [full]),
+        _ratio("an atlas ÷ its forward passes, the story model on short texts", catalog.load("story"), some),
     ]
 
 
-def _ratio(what: str, model: Model, unit: Unit) -> Ratio:
-    rows = [row for row in rows_of_unit(model, unit, TOKENS) if len(row.ids) > 1]
-    some = [batch_of([rows[number] for number in numbers]) for numbers in batches(rows)]
-    whole, forwards = interleaved(
-        partial(measure_unit, model, unit, model.standard, TOKENS), partial(_run, model, some), REPETITIONS
+def _ratio(what: str, model: Model, units: list[Unit]) -> Ratio:
+    """By the unit."""
+    some: list[TokenBatch] = []
+    for unit in units:
+        rows = [row for row in rows_of_unit(model, unit, TOKENS) if len(row.ids) > 1]
+        some += [batch_of([rows[number] for number in numbers]) for numbers in batches(rows)]
+    whole, forwards = interleaved(partial(_atlas, model, units), partial(_run, model, some), REPETITIONS)
+    detail = (
+        f"{1000 * whole / len(units):.0f} ms ÷ {1000 * forwards / len(units):.0f} ms for each of {len(units)} "
+        f"{'unit' if len(units) == 1 else 'units'}, medians of {REPETITIONS}"
     )
-    detail = f"{1000 * whole:.0f} ms ÷ {1000 * forwards:.0f} ms, medians of {REPETITIONS}"
     return Ratio(what, whole / forwards, BAR, detail)
+
+
+def _atlas(model: Model, units: list[Unit]) -> None:
+    for _ in atlas_threads.measured(model, units, model.standard, TOKENS, begun(model, TOKENS)):
+        pass
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from streamlit.testing.v1 import AppTest
 
-from tests.packages import read_once
+from tests.apptest import done_once
 from ui.ablation.choosing import AblationLink
 from ui.bug_clinic.choose import ClinicLink
 from ui.compare.choosing import CompareLink
@@ -210,5 +210,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with read_once():
+    with done_once():
         main()

@@ -24,6 +24,7 @@ from tests.browser.running import free_port, running
 from tests.coroutines import finished
 
 MEMORY, PATIENCE = 1_500_000_000, 60
+CLICK = 0.2  # seconds from a flip to the next
 GONE = 200  # clients
 EXPLORE = Switch("", "causal")
 FILES = 300  # that a process may have open, as long as it does not ask for more
@@ -72,7 +73,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Beside:
-    """Another reader, who flips all the while."""
+    """Another reader, who flips all the while, as fast as one can click."""
 
     def __init__(self, reader: Reader) -> None:
         self.flips, self._reader, self._over = 0, reader, False
@@ -86,6 +87,7 @@ class Beside:
         while not self._over:
             await self._reader.flip()  # raises where the page shows an error
             self.flips += 1
+            await asyncio.sleep(CLICK)
 
     async def __aexit__(self, *_: object) -> None:
         self._over = True
@@ -157,6 +159,7 @@ def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
         end = time.monotonic() + PATIENCE
         while server.process.num_fds() > files + 30:
             finished(come_and_flip(server))  # with whoever leaves go those whose time is over
+            time.sleep(CLICK)
             assert time.monotonic() < end, f"{server.sessions()} sessions, {server.process.num_fds()} files of {files}"
         assert server.sessions() == 0
     finally:

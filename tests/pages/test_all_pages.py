@@ -9,7 +9,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.explore import Explore
-from ui import results
+from tests.pages.here import Here
+from ui import obey, results
 from ui.page import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,8 @@ def test_a_page_without_a_text_says_which_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_explore_is_as_it_was_after_another_page(name: str) -> None:
+def test_explore_is_as_it_was_after_another_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obey, "Background", Here)
     page = Explore(text=TEXT, row="2", layer="2", head="3", pad="right").switch("causal", False)
     weights = page.weights()
     for _ in range(2):

@@ -52,10 +52,11 @@ class Clinic:
         return self.run()
 
     def choose(self, bug: Bug) -> "Clinic":
-        """The way a reader does: its number, then which way."""
-        self.app.selectbox(key="bug_title").set_value(bug.title)
-        self.run()
-        if bug.variant:
+        """The way a reader does: its number, then which way, each where it is another."""
+        if self.app.selectbox(key="bug_title").value != bug.title:
+            self.app.selectbox(key="bug_title").set_value(bug.title)
+            self.run()
+        if bug.variant and self.app.selectbox(key="bug").value != bug.key:
             self.app.selectbox(key="bug").set_value(bug.key)
             self.run()
         return self

@@ -6,18 +6,21 @@ python -m pytest tests/pages/test_obey.py
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
-from model.jobs.background import Watched
 from model.obey.check import check
+from model.obey.findings import Report
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
+from tests.pages.here import Here
 from tests.pages.test_chinese import english, texts
 from ui import obey, results
 from ui.obey import ALL
@@ -56,10 +59,40 @@ class Obey:
         return html.unescape(re.sub("<.*?>", "", shown)) + re.sub(r"\\([^A-Za-z0-9])", r"\1", text)
 
 
+class Checked:
+    """check, which keeps for each name the module that it was given, as it was left, what else, and its report."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, torch.nn.Module] = {}
+        self.asked: dict[str, set[str]] = {}
+        self.reports: dict[str, Report] = {}
+
+    def __call__(self, module: torch.nn.Module, *, name: str, **more: Any) -> Report:
+        self.modules[name], self.asked[name] = module, set(more)
+        self.reports[name] = check(module, name=name, **more)
+        return self.reports[name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def checked() -> Iterator[Checked]:
+    """What the page checks by itself: the patients."""
+    with pytest.MonkeyPatch.context() as patch:
+        kept = Checked()
+        patch.setattr(obey, "check", kept)
+        yield kept
+
+
 @pytest.fixture(scope="module")
-def patients() -> Obey:
+def patients(checked: Checked) -> Obey:
     """One that only chooses patients."""
     return Obey(what="patient", patient="future")
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Of one class, in one mode, with the same weights in one number type."""
+    here, there = one.state_dict(), other.state_dict()
+    alike = type(one) is type(other) and repr(one) == repr(other) and one.training == other.training
+    return alike and here.keys() == there.keys() and all(torch.equal(here[key], there[key]) for key in here)
 
 
 def test_the_first_view_is_a_model_that_obeys() -> None:
@@ -71,9 +104,12 @@ def test_the_first_view_is_a_model_that_obeys() -> None:
 
 
 @pytest.mark.parametrize("key", ALL)
-def test_every_patient_is_shown_as_it_was_measured(patients: Obey, key: str) -> None:
+def test_every_patient_is_shown_as_it_was_measured(patients: Obey, checked: Checked, key: str) -> None:
     patients.patient(key)
-    report = check(ALL[key].make())
+    name = ALL[key].name
+    report = checked.reports[name]
+    assert same(checked.modules[name], ALL[key].make())
+    assert checked.asked[name] <= {"seconds", "progress"}, "nothing that changes what is found"
     verdict = "It obeys its mask." if report.obeys else "It does not obey its mask."
     assert verdict in patients.words()
     assert report.mask is not None
@@ -119,17 +155,6 @@ def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest
     assert "python -m unmask check story" in page.app.error[0].value
 
 
-class Here:
-    """A long job done at once: for what is not about its process, which takes seconds to start."""
-
-    def __init__(self, function: Callable, *arguments: object) -> None:
-        self._job = function, arguments
-
-    def finish(self, look: Callable[[Watched], object]) -> object:
-        function, arguments = self._job
-        return function(lambda report: look(Watched(reports=(report,))), *arguments)
-
-
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(obey, "Background", Here)
@@ -137,8 +162,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("text", ["a", "<script>alert(1)</script>", "**x** $y$ :red[z] `", "猫" * 300, "word " * 900])
-def test_no_text_breaks_it(text: str) -> None:
-    page = Obey(text=text)
+def test_no_text_breaks_it(text: str, tiny_folder: Path) -> None:
+    page = Obey(model=str(tiny_folder), text=text)
     assert not page.app.error
     assert ("The first 48 tokens" in page.words()) == (len(text) > 200)
 

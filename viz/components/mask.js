@@ -1,11 +1,11 @@
 // The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
 // Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
-// strokes}) tells the whole drawing a moment after the last one. A packet whose `most` is 0 is there to look at. Of a packet
-// with a `query` its row is framed, and onPick("query", position) tells which one the key q chose.
+// strokes}) tells the whole drawing: at once, or a moment after the last of several. A packet whose `most` is 0 is there to
+// look at. Of a packet with a `query` its row is framed, and onPick("query", position) tells which one the key q chose.
 // A finger scrolls the page, and draws once "Draw" is pressed, a button that is there where a finger is what one points with.
 
-const WAIT = 60; // milliseconds of rest before the page hears of it
+const WAIT = 60; // milliseconds of rest before a page that is busy with a stroke hears of the next ones
 const HEAD = ".st-key-head_figure .js-plotly-plot"; // the head's picture on the page
 
 const PARTS = `
@@ -111,10 +111,13 @@ function studio(canvas, root) {
     self.strokes = strokes;
     self.drawing = painted(self.mask, strokes);
     self.sheet = null;
+    const waits = self.sent > self.mask.number; // the page has not answered to the strokes before
     self.sent += 1;
     clearTimeout(self.timer);
     const number = self.sent;
-    self.timer = setTimeout(() => self.send({ number, epoch: self.mask.epoch, strokes: self.strokes }), WAIT);
+    const send = () => self.send({ number, epoch: self.mask.epoch, strokes: self.strokes });
+    if (waits) self.timer = setTimeout(send, WAIT);
+    else send();
     show();
   };
   const add = (from, to) => {

@@ -11,7 +11,8 @@ const FAINT = 0.2; // how much is left of a head of which a measure is 0
 function read({ header, body }) {
   const pixels = 3 * 255 + header.layers * header.heads * header.tall * header.wide;
   const parts = new Uint16Array(body.slice(pixels).buffer);
-  return { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255, pixels), parts };
+  const packet = { ...header, palette: body.subarray(0, 3 * 255), pixels: body.subarray(3 * 255, pixels), parts };
+  return { ...packet, drawn: pixelsOf(packet) };
 }
 
 // The share, 0 to 1, that a measure gives a head; null where there is none.
@@ -39,17 +40,26 @@ function orders(packet, measure, sorted) {
   });
 }
 
-function thumbnail(packet, cell) {
-  const { wide, tall, palette, pixels } = packet;
-  const image = new ImageData(wide, tall);
-  const begin = cell * wide * tall;
-  for (let i = 0; i < wide * tall; i++) {
-    const value = pixels[begin + i];
-    if (value === BLOCKED) continue; // stays transparent: the hatching behind it shows
-    image.data.set(palette.subarray(3 * value, 3 * value + 3), 4 * i);
-    image.data[4 * i + 3] = 255;
+// All heads' pixels on one canvas, below and beside each other; a blocked one is transparent: the hatching behind it shows.
+function pixelsOf({ layers, heads, wide, tall, palette, pixels }) {
+  const bytes = new Uint8ClampedArray(4 * 256);
+  for (let value = 0; value < BLOCKED; value++) bytes.set([...palette.subarray(3 * value, 3 * value + 3), 255], 4 * value);
+  const colours = new Uint32Array(bytes.buffer);
+  const image = new ImageData(heads * wide, layers * tall);
+  const out = new Uint32Array(image.data.buffer);
+  let at = 0;
+  for (let layer = 0; layer < layers; layer++) {
+    for (let head = 0; head < heads; head++) {
+      for (let row = 0; row < tall; row++) {
+        const begin = (layer * tall + row) * heads * wide + head * wide;
+        for (let column = 0; column < wide; column++) out[begin + column] = colours[pixels[at++]];
+      }
+    }
   }
-  return image;
+  const canvas = document.createElement("canvas");
+  Object.assign(canvas, { width: image.width, height: image.height });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
 }
 
 function layout(packet, width) {
@@ -62,15 +72,14 @@ function layout(packet, width) {
 // by: {measure, order}, the measure that dims heads, or -1, and which head stands where.
 function picture(canvas, packet, by) {
   const ratio = window.devicePixelRatio || 1;
-  const width = canvas.parentElement.clientWidth || 320;
+  const width = widthOf(canvas);
   const { cell, tall, height } = layout(packet, width);
   const all = sheet(width, height, ratio);
   const pen = all.getContext("2d");
   pen.imageSmoothingEnabled = false;
   const style = getComputedStyle(canvas);
   const hatch = hatching(pen, [packet.hatch], ratio, packet.hatch.ground);
-  const small = document.createElement("canvas");
-  Object.assign(small, { width: packet.wide, height: packet.tall });
+  const { wide, tall: high, drawn } = packet;
   const gap = gapOf(cell);
   for (let layer = 0; layer < packet.layers; layer++) {
     for (let column = 0; column < packet.heads; column++) {
@@ -79,8 +88,7 @@ function picture(canvas, packet, by) {
       pen.globalAlpha = by.measure < 0 ? 1 : FAINT + (1 - FAINT) * (share(packet, by.measure, layer, head) ?? 0);
       pen.fillStyle = hatch;
       pen.fillRect(x, y, cell - gap, tall - gap);
-      small.getContext("2d").putImageData(thumbnail(packet, layer * packet.heads + head), 0, 0);
-      pen.drawImage(small, x, y, cell - gap, tall - gap);
+      pen.drawImage(drawn, head * wide, layer * high, wide, high, x, y, cell - gap, tall - gap);
       pen.globalAlpha = 1;
     }
   }
@@ -98,7 +106,7 @@ function picture(canvas, packet, by) {
 
 // The letters of what heads are called by, over the upper right corners of their thumbnails: no part of the picture.
 function letters(canvas, packet, order) {
-  const { cell, tall } = layout(packet, canvas.parentElement.clientWidth || 320);
+  const { cell, tall } = layout(packet, widthOf(canvas));
   if (Math.min(cell, tall) < LEAST_TAGGED) return [];
   return order.flatMap((heads, layer) => heads.flatMap((head, column) => {
     const known = habit(packet, layer, head);
@@ -112,7 +120,7 @@ function letters(canvas, packet, order) {
 }
 
 function paint(canvas, packet, all, cursor, order) {
-  const { cell, tall, height } = layout(packet, canvas.parentElement.clientWidth || 320);
+  const { cell, tall, height } = layout(packet, widthOf(canvas));
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all, window.devicePixelRatio || 1);
   const style = getComputedStyle(canvas);
@@ -128,6 +136,7 @@ function paint(canvas, packet, all, cursor, order) {
   if (cursor) frame(cursor.layer, cursor.head, style.color, 1.5);
 }
 
+const widthOf = (canvas) => canvas.parentElement.clientWidth || 320;
 const gapOf = (cell) => (cell > 20 ? GAP : 1);
 
 function cellAt(canvas, packet, event, order) {
@@ -190,12 +199,16 @@ export function draw(element, data, onPick) {
   let packet = null;
   let cursor = null;
   let left = false;
-  let all = null; // the picture, painted once for a packet and a size
+  let all = null; // the picture, painted once for a packet and a width
+  let wide = 0;
   const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
   let by = { measure: -1, order: [] };
 
   const show = () => {
-    if (!all) element.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
+    if (!all) {
+      wide = widthOf(canvas);
+      element.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
+    }
     paint(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
   };
   const arrange = () => {
@@ -247,8 +260,9 @@ export function draw(element, data, onPick) {
     event.preventDefault();
   };
   const resized = new ResizeObserver(() => {
+    if (widthOf(canvas) === wide) return; // it tells of the size that it finds, too
     all = null;
-    if (packet) show();
+    show();
   });
 
   canvas.latest = data; // packets unpack one after another, but may not finish in that order

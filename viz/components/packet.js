@@ -11,14 +11,20 @@ function headerOf(data) {
 
 const lengthOf = ({ buffer, byteOffset }) => new DataView(buffer, byteOffset).getUint32(0, true);
 
-// The header and the bytes after it.
+// The header and the bytes after it. Without a Blob or a Response: what they read comes by way of other tasks, behind
+// the page's own long ones, and this comes before the next.
 async function unpack(data) {
   if (data.header) return data;
   const header = headerOf(data);
-  const bytes = data.slice(); // Streamlit's view starts at an unaligned offset
-  const length = lengthOf(bytes);
-  const stream = new Blob([bytes.subarray(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return { header, body: new Uint8Array(await new Response(stream).arrayBuffer()) };
+  const inflater = new DecompressionStream("deflate");
+  const [writer, reader] = [inflater.writable.getWriter(), inflater.readable.getReader()];
+  writer.write(data.slice(4 + lengthOf(data))); // a copy: Streamlit's view starts at an unaligned offset
+  writer.close();
+  const parts = [];
+  for (let part = await reader.read(); !part.done; part = await reader.read()) parts.push(part.value);
+  const body = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  parts.reduce((at, part) => (body.set(part, at), at + part.length), 0);
+  return { header, body };
 }
 
 // A sentence of a packet's words with its {places} filled (viz/components/words.py).

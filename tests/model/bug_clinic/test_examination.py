@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from model.bug_clinic import lines
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.evidence import FEATURES, difference
-from model.bug_clinic.examination import examine, unshifted_losses
+from model.bug_clinic.examination import examine, right_of, unshifted_losses
 from model.bug_clinic.rerun import rerun
 from model.bug_clinic.spot import CANDIDATES, NOT_TO_SEE, VISIBLE, Puzzle, following, puzzle, stages_of
 from model.masks import MaskSpec
@@ -110,6 +111,35 @@ class TestExamination:
             assert math.isnan(wrong)
         else:
             assert abs(wrong - right) > 0.001
+
+
+class TestTheRightVersion:
+    """One for all bugs that are looked at in a layer."""
+
+    def test_no_bug_changes_it(self, story: Model, trace: Trace) -> None:
+        own = read(story, TEXT)
+        for bug in sorted(BUGS, key=lambda bug: str(bug.dtype)):
+            shared = right_of(story, trace, 4, 0, bug.dtype)
+            examine(story, trace, bug, 4, 0)
+            assert shared is right_of(story, trace, 4, 0, bug.dtype)
+            anew = right_of(story, own, 4, 0, bug.dtype)  # no bug was ever given that run
+            for name in ("q", "k", "v", "allowed", "keep"):
+                assert torch.equal(getattr(shared.case, name), getattr(anew.case, name)), name
+            assert torch.equal(shared.stages.weights, anew.stages.weights)
+            assert repr(shared.verdicts) == repr(anew.verdicts)  # NaN is there too
+
+    def test_is_that_of_the_layer_the_row_and_the_number_type_asked_for(self, story: Model, trace: Trace) -> None:
+        asked = [(4, 0, torch.float32), (3, 0, torch.float32), (3, 0, torch.float16), (4, 0, torch.float32)]
+        for layer, row, dtype in asked:
+            found = right_of(story, trace, layer, row, dtype).case.q
+            assert torch.equal(found, trace.layers[layer].q[row : row + 1].to(dtype).reshape(found.shape))
+
+    def test_goes_with_its_run(self, story: Model) -> None:
+        run = read(story, "a run that nobody else has")
+        examine(story, run, BUGS[0], 1, 0)
+        gone = ref(run)
+        del run
+        assert gone() is None
 
 
 def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Model, trace: Trace) -> None:

@@ -37,7 +37,10 @@ LINES = ["the cat sat on the mat", "the cat"]
 @pytest.fixture(scope="module", params=HOMES)
 def home(request: pytest.FixtureRequest) -> Iterator[Home]:
     """Two hands of each kind."""
-    settings = {"process": {}, "workers": {"workers": 2}, "ray": {"workers": 2, "ray": "local"}}[request.param]
+    if request.param == "workers":
+        yield request.getfixturevalue("their_home")
+        return
+    settings = {"process": {}, "ray": {"workers": 2, "ray": "local"}}[request.param]
     if request.param == "ray":
         pytest.importorskip("ray", reason="needs ray: pip install -r requirements-ray.txt")
     found = homes.start(Settings(**settings, job_seconds=SECONDS), Engine(2, 10**7))
@@ -46,16 +49,21 @@ def home(request: pytest.FixtureRequest) -> Iterator[Home]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> list[WorkerProcess]:
-    """Two, and a short patience."""
-    return [WorkerProcess(2, 10**7, silence=10.0) for _ in range(2)]
+def their_home() -> Iterator[Home]:
+    """The home of two workers: each start of one imports torch, so these are for all tests here."""
+    found = homes.start(Settings(workers=2, job_seconds=SECONDS), Engine(2, 10**7))
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="module")
-def their_home(workers: list[WorkerProcess]) -> Iterator[Home]:
-    found = Home(workers, homes.turns_of(Settings(), len(workers)), seconds=SECONDS, sticky=True)
-    yield found
-    found.close()
+def workers(their_home: Home) -> list[WorkerProcess]:
+    """Two, and a short patience."""
+    found = [hand for hand in their_home._hands if isinstance(hand, WorkerProcess)]
+    assert len(found) == 2
+    for worker in found:
+        worker._silence = 10.0
+    return found
 
 
 def run_of(model: Model, spec: MaskSpec | None = None) -> Run:

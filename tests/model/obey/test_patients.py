@@ -3,21 +3,29 @@
 python -m pytest tests/model/obey/test_patients.py
 """
 
+from functools import cache
+
 import pytest
 import torch
 
 from model.bug_clinic.bugs import BUGS
 from model.obey.check import check
-from model.obey.findings import BROKEN
+from model.obey.findings import BROKEN, Report
 from model.obey.ward import LAWS, SOUND, everyone
 
 ALL = everyone(BUGS)
 SICK = [patient for patient in ALL.values() if patient.law]
 
 
+@cache
+def report_of(key: str) -> Report:
+    """The patient's check, made once."""
+    return check(ALL[key].make())
+
+
 @pytest.mark.parametrize("patient", SICK, ids=lambda patient: patient.key)
 def test_every_patient_is_caught_by_the_law_that_names_it(patient) -> None:
-    report = check(patient.make())
+    report = report_of(patient.key)
     assert report.exit_code == 1
     assert report.finding(patient.law).verdict == BROKEN
 
@@ -50,7 +58,7 @@ def test_a_patient_that_breaks_one_law_breaks_no_other() -> None:
     }
     assert alone <= set(ALL)
     for key in alone:
-        assert [finding.law for finding in check(ALL[key].make()).broken] == [ALL[key].law]
+        assert [finding.law for finding in report_of(key).broken] == [ALL[key].law]
 
 
 def test_all_of_the_clinics_bugs_are_patients() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from model.errors import CheckpointError
 from model.gpt2 import save_transformer
@@ -53,6 +52,8 @@ def card() -> dict[str, str]:
 
 
 def test_the_digits_are_those_that_scikit_learn_loads_each_once() -> None:
+    from sklearn.datasets import load_digits  # which nothing else needs: every worker of pytest reads this file
+
     theirs, ours = load_digits(), real_digits()
     parts = (ours.train, ours.validation, ours.test)
     found = sorted(

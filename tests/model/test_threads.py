@@ -1,6 +1,6 @@
 """A small module is checked by one thread, and everybody else keeps theirs.
 
-python -m pytest tests/model/obey/test_threads.py
+python -m pytest tests/model/test_threads.py
 """
 
 import threading
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.obey import threads
+from model import threads
 from model.obey.check import check
 from model.obey.small import SmallDecoder, SmallOutput
 

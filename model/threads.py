@@ -1,4 +1,4 @@
-"""One thread for small modules, without taking threads from anybody else in the process.
+"""One thread for small models, without taking threads from anybody else in the process.
 
 On tensors this small more threads only wait for each other: a check of one million parameters takes ten times as long
 beside another busy process. torch.set_num_threads would change it for everybody who comes later: it sets the calling

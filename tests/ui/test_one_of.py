@@ -1,0 +1,25 @@
+"""A row of words begins without a look for emoji: that is a seventh of a second of a process's start.
+
+python -m pytest tests/ui/test_one_of.py
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from model.language import LANGUAGES
+
+APP = Path(__file__).parents[2] / "app.py"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_first_page_asks_for_no_list_of_emoji(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "streamlit.emojis", None)  # asked for, it is an error on the page
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.query_params["lang"] = language
+    app.run()
+    assert not app.exception
+    words = [option.content for row in app.get("button_group") for option in row.proto.options]
+    assert {name.strip() for name in words} > set(LANGUAGES.values())
