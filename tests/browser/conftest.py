@@ -48,7 +48,7 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
 
     To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what
     there is while it loads, and for those that leave something behind that outlives what is on it. Windows too narrow
-    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: as in a browser that has never been here.
+    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: the same, and no cookie is left of who was there.
     After the test: no request may have left this machine, and the browser may have met no error.
     """
     used: dict[Page, bool] = {}  # and whether it may rest
@@ -63,10 +63,12 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
         fresh: bool = False,
         kind: type[Explore] = Explore,
     ) -> Explore:
-        page = tabs.take(elsewhere=fresh)
+        page = tabs.take()
         used[page] = not anew and width >= NARROW
-        if anew or dark or width < NARROW:
+        if anew or fresh or dark or width < NARROW:
             page.goto(BLANK)
+        if fresh:
+            page.context.clear_cookies()
         # a reader who wants no motion: nothing to wait for, and none of its frames to draw
         page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": height})

@@ -7,7 +7,7 @@ as it does in a new tab; what the address does not say is as it is for anybody w
 
 from urllib.parse import urljoin, urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Error, Page
+from playwright.sync_api import Browser, Error, Page
 
 RESTING_PLACE = "lessons?lesson=none"  # another page than the next: Streamlit then takes all of it away. It has little
 BLANK = "about:blank"
@@ -43,28 +43,30 @@ CONNECTED = """() => connection !== left && connection.readyState === WebSocket.
 
 
 class Tabs:
-    """Those that no test uses now. They are of one browser: the scripts that one has compiled the others have too."""
+    """Those that no test uses now. Each has a browser to itself: of two in one, that in the background is slow to hear
+    of the mouse."""
 
     def __init__(self, browser: Browser, server: str) -> None:
+        self._browser = browser
         self._server = server
-        self._known, self._other = (browser.new_context(viewport=SIZE) for _ in range(2))
-        self._idle: dict[BrowserContext, list[Page]] = {self._known: [], self._other: []}
-        for context in self._idle:
-            context.add_init_script(NEW_READER)
+        self._idle: list[Page] = []
 
-    def take(self, *, elsewhere: bool = False) -> Page:
-        """One to open pages in. elsewhere: of a browser apart, which holds nothing but what Streamlit's scripts are."""
-        context = self._other if elsewhere else self._known
-        return self._idle[context].pop() if self._idle[context] else context.new_page()
+    def take(self) -> Page:
+        """One to open pages in."""
+        if self._idle:
+            return self._idle.pop()
+        page = self._browser.new_context(viewport=SIZE).new_page()
+        page.add_init_script(NEW_READER)
+        return page
 
     def give_back(self, page: Page, *, resting: bool) -> None:
         """For the next test. resting: whether that may find it without a load."""
         page.mouse.move(1, 1)  # what the mouse is left on, the next page would take as pointed at
         page.evaluate("localStorage.clear(); sessionStorage.clear()")  # Streamlit keeps there how the sidebar stands
-        if not (resting and page.context is self._known and self._comes_to_rest(page)):
+        if not (resting and self._comes_to_rest(page)):
             page.goto(BLANK)  # its session on the server ends
             page.context.clear_cookies()
-        self._idle[page.context].append(page)
+        self._idle.append(page)
 
     def _comes_to_rest(self, page: Page) -> bool:
         size = page.viewport_size
