@@ -48,7 +48,7 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
 
     To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what
     there is while it loads, and for those that leave something behind that outlives what is on it. Windows too narrow
-    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: so, with no cookie of who was there before.
+    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: so, without a cookie of who was there.
     After the test: no request may have left this machine, and the browser may have met no error.
     """
     used: dict[Page, bool] = {}  # and whether it may rest
