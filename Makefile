@@ -14,12 +14,13 @@ run: $(VENV)/.app
 serve: $(VENV)/.app
 	$(BIN)/streamlit run serve.py
 
-# Bytecode is written whatever the environment says: the suite starts about a hundred processes
+# Bytecode is written whatever the environment says: the suite starts about a hundred processes. What mypy found of a file
+# is kept with the environment, for the next clone too.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir $(VENV)/.mypy_cache
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 audit: $(VENV)/.dev
