@@ -1,5 +1,7 @@
 """Explore: a text in, every head out, masks on and off."""
 
+from functools import partial
+
 import streamlit as st
 
 from ui import page
@@ -47,6 +49,9 @@ changed = spec != model.standard
 with sentence_place, guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
+# of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
+show_all = partial(overview.survey, overview_place, (now, standard), layer, head)
+surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
 scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
 seen = drawn(sentence, scene)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
@@ -82,12 +87,7 @@ with right:
     with st.expander(say("How a cell is computed")):
         st.markdown(say(explain.FORMULA))
 
-# the chosen head stands on the page before all are surveyed
-with overview_place, guarded(say("Looking at every head …")):
-    surveys = now.survey(), standard.survey()
-    numbers = model.describe().layer_numbers.get(attention, ())
-    overview.show(surveys[0], layer, head, numbers)
-    st.caption(say(explain.OVERVIEW))
+surveys = surveys or show_all()
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
 with tokens, guarded(say("Predicting …")):
     asked = query.predicting(now, query.choose(now))

@@ -1,16 +1,40 @@
 """The overview of all heads as a component: bytes in, the picked head out."""
 
+import math
 from collections.abc import Sequence
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from model.heads.survey import Survey
+from model.language import say
+from ui import explain, run_view
 from ui.canvas import canvas
 from ui.drawn import drawn
+from ui.guard import guarded
 from ui.heard import heard
+from ui.run_view import RunView
 from viz.overview import overview_packet
+from viz.view import HeadView
+
+MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
 
 _component = canvas("overview")
+
+
+def takes_a_moment(now: RunView, one: HeadView) -> bool:
+    """Whether all heads of a view are surveyed in a moment. one: any of them."""
+    return math.prod(run_view.shape_of(now)) * one.weights.size <= MOMENT
+
+
+def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
+    """Survey all heads of each view, and draw those of the first in its place, this one as the chosen one."""
+    with place, guarded(say("Looking at every head …")):
+        found = [view.survey() for view in views]
+        model, attention = views[0].model, views[0].run.attention
+        show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()))
+        st.caption(say(explain.OVERVIEW))
+    return found
 
 
 def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str = "overview") -> None:

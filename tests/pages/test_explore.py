@@ -5,6 +5,7 @@ python -m pytest tests/pages
 
 import re
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from model.base import MOST_ROWS, Model
 from model.masks import MaskSpec
 from model.trace import Trace
 from tests.pages.explore import LINES, Explore, array, same
+from ui import head, overview
 from ui.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.overview import BLOCKED
@@ -238,6 +240,22 @@ class TestHandEditedAddress:
         assert len(page.said("error")) == 1
         assert "nonsense" in page.said("error")[0]
         assert same(page.weights(), Explore().weights())
+
+
+@pytest.mark.parametrize(("words", "expected"), [(90, ["all heads", "one head"]), (180, ["one head", "all heads"])])
+def test_of_a_long_text_the_chosen_head_is_drawn_before_all_are_surveyed(
+    words: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a short one they are sent together: what the browser draws of one then waits for no other's."""
+    drawn: list[str] = []
+
+    def noted(name: str, call: Callable) -> Callable:
+        return lambda *arguments, **named: (drawn.append(name), call(*arguments, **named))[1]
+
+    monkeypatch.setattr(overview, "survey", noted("all heads", overview.survey))
+    monkeypatch.setattr(head, "show", noted("one head", head.show))
+    Explore(text="a horse went down " * (words // 4))
+    assert drawn == expected
 
 
 class TestTexts:

@@ -1,8 +1,8 @@
 // A click on a cell of a plotly heatmap, or on a bar, chooses it, and zooming in chooses the part that is drawn. Streamlit
 // hands neither to the server, so this part, which draws nothing, listens to the chart in the container of class
 // data.chart. The positions [row, column], or [position] of what has but one, go to the trigger "pick"; "first row-last
-// row,first column-last column" to "zoom", "" for the whole. Put after axis_names.js. Only the browser knows how large the picture is: labels that have no
-// room beside the next one are left out, every second or third alike.
+// row,first column-last column" to "zoom", "" for the whole. Put after axis_names.js. Only the browser knows how large the
+// picture is: labels that have no room beside the next one are left out, every second or third alike.
 
 const ROOM = 1.1; // of its own height that a label needs
 
@@ -11,7 +11,7 @@ function thin(chart) {
     const labels = [...chart.querySelectorAll(`.${letter}tick`)];
     const axis = chart._fullLayout[`${letter}axis`];
     if (labels.length < 2) continue;
-    const needed = ROOM * parseFloat(getComputedStyle(labels[0].querySelector("text")).fontSize);
+    const needed = ROOM * axis.tickfont.size; // as plotly has it: to ask the browser is to have it lay the page out
     const every = Math.ceil(needed / (axis._length / labels.length));
     labels.forEach((label, place) => { label.style.display = place % every ? "none" : ""; });
   }
