@@ -1,6 +1,6 @@
 """The same atlas of a small model: several units in hand, and a thread for each.
 
-On tensors this small the threads of one unit mostly wait for each other: one each, they read a quarter more texts.
+On tensors this small the threads of one unit mostly wait for each other: with a unit each, they do not.
 """
 
 from collections import deque

@@ -107,7 +107,8 @@ def hands(address: str, most: int, models_in_memory: int, trace_bytes: int) -> l
     most: replicas; 0 for as many as the cluster has cores.
     """
     if not ray.is_initialized():
-        # of a cluster that begins here: replicas answer readers, and would not run in a process without ENVIRONMENT
+        # of a cluster that begins here: replicas answer readers, so they are not nice; and processes that Ray starts
+        # before anybody asks have not got ENVIRONMENT: no replica would run in one
         os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
