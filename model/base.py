@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.errors import NotSupported
 from model.frozen import FrozenRun
@@ -113,8 +113,10 @@ class Model(ABC):
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
     has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
     of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
+    network: what holds its weights.
     """
 
+    network: nn.Module
     standard = MaskSpec()  # the masks it was trained with
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)

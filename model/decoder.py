@@ -15,6 +15,8 @@ from model.transformer import Transformer, positions_under
 class DecoderModel(Model):
     """A GPT-2-compatible decoder. tokenizer may be None for a subclass that reads no text."""
 
+    network: Transformer
+
     def __init__(
         self, name: str, network: Transformer, tokenizer: BatchTokenizer | None, *, key: str | None = None
     ) -> None:

@@ -69,6 +69,7 @@ class DatesModel(Model):
     kind = "encoder-decoder"
     attentions = PARTS
     predicts = True
+    network: EncoderDecoder
 
     def __init__(self, name: str, network: EncoderDecoder, tokenizer: Tokenizer) -> None:
         config = network.config

@@ -46,6 +46,8 @@ MOST_WRITTEN = 40  # tokens of a target that the model writes itself
 class HuggingFaceModel(Model):
     """A network with its tokenizers. Where it was saved without a language-model head, it predicts nothing."""
 
+    network: PreTrainedModel
+
     def __init__(
         self,
         name: str,
@@ -70,7 +72,7 @@ class HuggingFaceModel(Model):
             key_value_heads=tuple(head * shared // heads for head in range(heads)),
         )
         self.predicts, self._head = head.predicts, head
-        self._stacks, self._findings = stacks, findings
+        self.network, self._stacks, self._findings = stacks.network, stacks, findings
         self._device = device_of(stacks.network)
         self._residuals = ResidualHooks(
             stacks.decoder if isinstance(stacks, TwoStacks) else stacks.stack, _layers_of(findings, shown)
@@ -195,12 +197,12 @@ class HuggingFaceModel(Model):
                 return self._run_both(self._stacks, batch, spec, edit)
             return self._run_one(self._stacks, batch, spec, edit)
         except NotSupported as error:
-            raise refusal(self.name, self._stacks.network.config.model_type, str(error)) from None
+            raise refusal(self.name, self.network.config.model_type, str(error)) from None
         except (ValueError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - what a stranger's network raises on some text, nobody can list
             why = say("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))
-            raise refusal(self.name, self._stacks.network.config.model_type, why) from None
+            raise refusal(self.name, self.network.config.model_type, why) from None
 
     def describe(self) -> Description:
         """What was found when it was loaded, in the reader's language."""
@@ -213,7 +215,7 @@ class HuggingFaceModel(Model):
     @once
     def _description(self) -> Description:
         """All of it that is the same in every language."""
-        network, sites = self._stacks.network, self._findings.sites
+        network, sites = self.network, self._findings.sites
         windows = [site.window for site in sites if site.window is not None]
         chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
         causal = ["causal"] if any(site.causal for site in sites) else []

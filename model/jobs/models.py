@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
+from weakref import ref
 
 from model import catalog
 from model.base import Model, files_key
@@ -86,11 +87,13 @@ class LoadedModels:
             self._models[name] = stamp, model
             while len(self._models) > self._most:
                 gone.append(self._models.popitem(last=False)[1][1])
+        left = [ref(old.network) for old in gone]
         for old in gone:
             self._left(old.key)
         if gone:
             del gone, old
-            gc.unfreeze()  # what has left may be in a circle
+        if any(network() is not None for network in left):
+            gc.unfreeze()  # in a circle, or in use: this once, everything is looked at
         gc.collect()
         gc.freeze()  # what is loaded now stays for long: no collection need look at it again
 

@@ -3,9 +3,11 @@
 python -m pytest tests/ui/test_models.py
 """
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import streamlit as st
@@ -78,6 +80,25 @@ def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Pa
     again = kept.load(str(tiny_folder), settings)
     assert again is not first
     assert again.key == first.key != other.key
+
+
+@pytest.mark.parametrize("circle", [False, True])
+def test_the_weights_of_a_model_that_leaves_leave_too(
+    tiny_folder: Path, circle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only of one that is in a circle all that there is is looked at, which holds everybody up."""
+    kept = models.LoadedModels(1)
+    network = kept.load(str(tiny_folder), Settings()).network
+    weight = ref(network.token_embedding.weight)
+    if circle:
+        network.register_forward_hook(lambda *_, network=network: None)
+    del network
+    looked: list[bool] = []
+    unfreeze = gc.unfreeze
+    monkeypatch.setattr(gc, "unfreeze", lambda: looked.append(True) or unfreeze())
+    kept.load("story", Settings())
+    assert weight() is None
+    assert looked == [True] * circle
 
 
 def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path) -> None:
