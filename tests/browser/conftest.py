@@ -48,7 +48,8 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
 
     To the server whoever visits is somebody it has never seen. anew: by a load of the whole page, for tests of what
     there is while it loads, and for those that leave something behind that outlives what is on it. Windows too narrow
-    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: so, without a cookie of who was there.
+    for the sidebar, and dark ones, begin otherwise and are loaded too. fresh: so, without a cookie of who was there,
+    and in the place of the page that the test opened last, if there is one: another tab would fetch all scripts again.
     After the test: no request may have left this machine, and the browser may have met no error.
     """
     used: dict[Page, bool] = {}  # and whether it may rest
@@ -63,7 +64,9 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
         fresh: bool = False,
         kind: type[Explore] = Explore,
     ) -> Explore:
-        page = tabs.take()
+        page = list(used)[-1] if fresh and used else tabs.take()
+        if page not in used:
+            watch.follow(page)
         used[page] = not anew and width >= NARROW
         if anew or fresh or dark or width < NARROW:
             page.goto(BLANK)
@@ -72,7 +75,6 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
         # a reader who wants no motion: nothing to wait for, and none of its frames to draw
         page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": height})
-        watch.follow(page)
         return kind(page, f"{server}/{kind.PATH}{query and '?' + query}", arrive)
 
     yield open_page

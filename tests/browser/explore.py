@@ -32,6 +32,25 @@ STATE = """() => {
   ]);
 }"""
 
+STILL = """async (before) => {
+  const look = LOOK;
+  const rest = () => new Promise((done) => setTimeout(done, POLLING));
+  const end = Date.now() + TIMEOUT;
+  let state = look();
+  while (state === null || state === before) {
+    if (Date.now() > end) throw new Error("nothing changes");
+    await rest();
+    state = look();
+  }
+  for (let same = 0, looks = 0; same < 3; looks += 1) {
+    if (looks === 100) throw new Error("the page does not come to rest");
+    await rest();
+    const now = look();
+    same = now !== null && now === state ? same + 1 : 0;
+    state = now;
+  }
+  return state;
+}"""  # in the page, which hands over all that it shows once, not at each look
 SCHEME = "scheme => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme === scheme"
 
 
@@ -46,17 +65,13 @@ class Explore:
         self.page = page
         page.set_default_timeout(TIMEOUT)
         go(page, address)
-        page.wait_for_function(self.STATE, timeout=TIMEOUT, polling=POLLING)
         self._state = self._settled()
 
     def after(self, action: Callable[[], Any]) -> "Explore":
-        """Do it, and wait until the page has changed and is still again. Raises a timeout where nothing changes."""
+        """Do it, and wait until the page has changed and is still again. Raises Error where nothing changes."""
         before = self._state
         action()
-        self.page.wait_for_function(
-            f"before => {{ const now = ({self.STATE})(); return now && now !== before; }}", arg=before, polling=POLLING
-        )
-        self._state = self._settled()
+        self._state = self._settled(before)
         return self
 
     def toggle(self, name: str) -> "Explore":
@@ -256,17 +271,12 @@ class Explore:
                }"""
         )
 
-    def _settled(self) -> str:
-        """The state once it has been the same for a while: plotly draws after the script ends."""
-        state, same = None, 0
-        for _ in range(100):
-            now = self.page.evaluate(self.STATE)
-            same = same + 1 if now is not None and now == state else 0
-            if same == 3:
-                return now
-            state = now
-            self.page.wait_for_timeout(POLLING)
-        raise AssertionError("the page does not come to rest within 10 seconds")
+    def _settled(self, before: str | None = None) -> str:
+        """The state once it is there, and not this one any more, and the same for a while: plotly draws after the
+        script ends."""
+        return self.page.evaluate(
+            STILL.replace("LOOK", self.STATE).replace("POLLING", str(POLLING)).replace("TIMEOUT", str(TIMEOUT)), before
+        )
 
 
 def picture_of(element: Locator) -> np.ndarray:

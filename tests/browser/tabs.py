@@ -22,7 +22,9 @@ NEW_READER = """
       window.connection = this;
     }
     send(frame) {
-      if (!window.silent) super.send(frame);
+      if (window.silent) return;
+      window.sent = (window.sent ?? 0) + 1;
+      super.send(frame);
     }
   };
 """

@@ -25,8 +25,8 @@ WATCH_SHIFTS = """() => {
 
 @pytest.fixture
 def generation(visit: Callable[..., Generation]) -> Open:
-    def open_page(anew: bool = False, **choices: str | int) -> Generation:
-        return visit(urlencode({"text": PROMPT} | choices), kind=Generation, anew=anew)
+    def open_page(**choices: str | int) -> Generation:
+        return visit(urlencode({"text": PROMPT} | choices), kind=Generation)
 
     return open_page
 
@@ -87,7 +87,7 @@ def test_nothing_is_cut_off_nor_lies_over_another(generation: Open) -> None:
 
 
 def test_while_it_plays_the_picture_never_goes_white_and_nothing_moves(generation: Open) -> None:
-    page = generation(seed=3, anew=True)  # it counts shifts from now on
+    page = generation(seed=3)
     page.press("step")
     page.page.evaluate(WATCH_SHIFTS)
     page.play()

@@ -20,21 +20,13 @@ from viz.export.lit import NAMED
 from viz.heads.cells import weight_text
 
 Visit = Callable[..., Heads]
-COUNT_FRAMES = """() => {
-  const send = WebSocket.prototype.send;
-  window.sent = 0;
-  WebSocket.prototype.send = function (...frame) {
-    window.sent += 1;
-    return send.apply(this, frame);
-  };
-}"""
 LINE = "The cat saw a dog and the cat ran"
 
 
 @pytest.fixture
 def heads(visit: Callable[..., Heads]) -> Visit:
-    def open_page(height: int = 1500, anew: bool = False, **choices: str | int) -> Heads:
-        return visit(urlencode({"text": LINE} | choices), kind=Heads, height=height, anew=anew)
+    def open_page(height: int = 1500, **choices: str | int) -> Heads:
+        return visit(urlencode({"text": LINE} | choices), kind=Heads, height=height)
 
     return open_page
 
@@ -46,9 +38,9 @@ def chosen(page: Heads, name: str) -> str | None:
 
 class TestTokens:
     def test_pointing_lights_the_others_and_asks_the_server_nothing(self, heads: Visit) -> None:
-        page = heads(layer=4, head=0, anew=True)  # it counts frames from now on
+        page = heads(layer=4, head=0)
         weights = page.weights()
-        page.page.evaluate(COUNT_FRAMES)
+        page.page.evaluate("window.sent = 0")
         requests: list[str] = []
         page.page.on("request", lambda request: requests.append(request.url))
         for query in (3, 7, 1):
@@ -139,10 +131,10 @@ class TestKeyboard:
 
     @pytest.mark.parametrize("view", ["tokens", "arcs", "carried"])
     def test_of_a_key_that_is_held_the_page_hears_once(self, heads: Visit, view: str) -> None:
-        page = heads(query=2, view=view, anew=True)
+        page = heads(query=2, view=view)
         _, place, key = VIEWS[view.capitalize()]
         page.page.locator(place).first.focus()
-        page.page.evaluate(COUNT_FRAMES)
+        page.page.evaluate("window.sent = 0")
         for _ in range(4):
             page.page.keyboard.down(key)
             page.page.wait_for_timeout(300)

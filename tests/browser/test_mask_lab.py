@@ -234,8 +234,9 @@ def test_the_address_holds_the_whole_mask(lab: Callable, visit: Visit) -> None:
     address = urlsplit(page.page.url).query
     spec = MaskSpec.from_json(parse_qs(address)["masks"][0])
     assert spec == MaskSpec(sliding=4, sinks=2, documents="dog", drawn=(Stroke("block", *FIRST, *LAST),))
+    weights = page.weights()
     again = visit(address + "&" + urlencode({"text": LINE}), kind=Lab, fresh=True)
-    np.testing.assert_array_equal(again.weights(), page.weights())
+    np.testing.assert_array_equal(again.weights(), weights)
 
 
 def test_a_mask_for_this_head_alone_moves_with_the_head_that_is_shown(lab: Callable) -> None:

@@ -18,6 +18,12 @@ TEXT = "The cat saw a dog\nOnce upon a time there was a cat"
 OTHERS = [name for name in PAGES if name != "app.py"]
 
 
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Obey's check too."""
+    monkeypatch.setattr(obey, "Background", Here)
+
+
 def visit(page: Explore, name: str) -> None:
     page.app.switch_page(name)
     page.run()
@@ -60,8 +66,7 @@ def test_a_page_without_a_text_says_which_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_explore_is_as_it_was_after_another_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obey, "Background", Here)
+def test_explore_is_as_it_was_after_another_page(name: str) -> None:
     page = Explore(text=TEXT, row="2", layer="2", head="3", pad="right").switch("causal", False)
     weights = page.weights()
     for _ in range(2):

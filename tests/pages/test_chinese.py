@@ -19,7 +19,9 @@ from streamlit.testing.v1 import AppTest
 
 from model.bug_clinic.lines import ADDED
 from model.heads.atlas_texts import SAMPLE as ATLAS_SAMPLE
+from tests.pages.here import Here
 from tests.viz.packet import unpacked
+from ui import obey
 from ui.cross_attention import lines as dates
 from ui.examples import EXAMPLES
 from ui.padding.lines import OURS
@@ -73,6 +75,12 @@ SHOWN = (
     "hovertemplate",
     "value",
 )
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Obey's check too."""
+    monkeypatch.setattr(obey, "Background", Here)
 
 
 @pytest.mark.parametrize(("name", "link"), [*((name, {}) for name in PAGES), *STATES])
