@@ -213,14 +213,15 @@ class Explore:
         ]
 
     def looks(self, *widths: int, height: int = 900, schemes: Sequence[str] = ("light", "dark")) -> Iterator[str]:
-        """Says which look it has, once the page has come to rest at each width, in the light and in the dark.
+        """Says which look it has, once the page has come to rest at each width, in the light and in the dark; at the
+        next width the other way round, which is one change of colours less.
 
         One page opened once: opening it is most of what looking at it takes.
         """
         self.page.mouse.move(1, 1)  # what is pointed at has a look of its own
-        for width in widths:
+        for place, width in enumerate(widths):
             self.page.set_viewport_size({"width": width, "height": height})
-            for scheme in schemes:
+            for scheme in schemes[:: -1 if place % 2 else 1]:
                 self.page.emulate_media(color_scheme=scheme)
                 self.page.wait_for_function(SCHEME, arg=scheme, polling=POLLING)
                 self._state = self._settled()

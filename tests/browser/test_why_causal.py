@@ -38,7 +38,7 @@ def test_the_curve_grows_a_pause_stands_still_and_without_the_mask_it_falls_to_n
 
     page.press("Go on")
     page.until(lambda: page.step() > paused)
-    page.until(lambda: "Done" in page.status(), 240)  # seconds; on two free cores it takes about ten
+    page.until(lambda: "Done" in page.status() and page.curve(), 240)  # seconds; on two free cores it takes about ten
     (losses,) = page.curve()
     assert losses[-1] < 0.2 < 2 < losses[0]
 

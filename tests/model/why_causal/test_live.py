@@ -66,19 +66,7 @@ def test_it_reports_every_few_steps_and_ends_with_its_measurements(start: Callab
     assert gone(training)
 
 
-def test_stop_ends_the_process_and_keeps_the_curve(start: Callable) -> None:
-    training = start(steps=live.MOST_STEPS)
-    seen = until(training, lambda progress: progress.step > 0)
-    training.stop()
-    assert gone(training)
-    after = training.watch()
-    assert after.state == "stopped"
-    assert after.losses[: len(seen.losses)] == seen.losses
-    time.sleep(0.3)
-    assert training.watch() == after
-
-
-def test_a_pause_stands_still_until_it_goes_on(start: Callable) -> None:
+def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_keeps_the_curve(start: Callable) -> None:
     training = start(steps=live.MOST_STEPS)
     until(training, lambda progress: progress.step > 0)
     training.pause()
@@ -90,7 +78,15 @@ def test_a_pause_stands_still_until_it_goes_on(start: Callable) -> None:
     assert paused.step <= seen.step + live_training.REPORT_EVERY
     assert paused.state == "paused"
     training.go_on()
-    assert until(training, lambda progress: progress.step > paused.step).state == "running"
+    seen = until(training, lambda progress: progress.step > paused.step)
+    assert seen.state == "running"
+    training.stop()
+    assert gone(training)
+    after = training.watch()
+    assert after.state == "stopped"
+    assert after.losses[: len(seen.losses)] == seen.losses
+    time.sleep(0.3)
+    assert training.watch() == after
 
 
 @pytest.mark.parametrize("paused", [False, True])
