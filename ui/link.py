@@ -128,7 +128,7 @@ class View(TextLink):
     query: Whole | None = None  # the query that is looked at
     key: Whole | None = None  # and the key, of a cell
     view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
-    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried"] = "head"  # of Export
+    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why"] = "head"  # of Export
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
     heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head

@@ -50,8 +50,9 @@ class ScoreSplit:
     added: what the architecture adds to it (a position bias), 0 where it adds nothing; softcap: what it caps it at
     before that, or None.
 
-    sources: S names, and terms: float64 [S,S], rows what wrote the query, columns what wrote the key: they sum to the
-    score. Both None where the split by source is not exact; why_not then says why, in a sentence.
+    sources: S names, which a page says in its language, and terms: float64 [S,S], rows what wrote the query, columns
+    what wrote the key: they sum to the score. Both None where the split by source is not exact; why_not then says why,
+    in a sentence.
     scale: what q·k is multiplied with.
     """
 

@@ -40,7 +40,7 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             found=found,
         )
         return ScoreSplit(*plain, why_not=why)
-    return ScoreSplit(*plain, sources=tuple(map(say, names)), terms=terms.numpy())
+    return ScoreSplit(*plain, sources=names, terms=terms.numpy())
 
 
 def by_source(

@@ -54,7 +54,8 @@ def test_a_second_reader_is_answered_while_another_trains_and_stop_stops(visit: 
         other.after(lambda choice=choice: other.pick(choice))
         assert before <= page.step() < 600, "answered only once the training had ended"
     page.press("Stop")
-    page.until(lambda: "Stopped" in page.status())
+    page.until(lambda: "Stopped" in page.status() and page.curve())
+    page.page.wait_for_timeout(500)  # until the curve that it ended with is drawn
     stopped = page.step(), page.curve()
     page.page.wait_for_timeout(1500)
     assert (page.step(), page.curve()) == stopped

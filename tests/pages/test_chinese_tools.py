@@ -12,7 +12,10 @@ from ui.export.sections import SECTIONS
 
 STATES = {
     "pixels": ({"causal": "false"}, {"causal": "false", "scope": "layer"}, {"part": "write"}, {"part": "finish"}),
-    "export": ({"causal": "false"}, *({"picture": kind} for kind in ("every", "arcs", "tokens", "bars", "carried"))),
+    "export": (
+        {"causal": "false"},
+        *({"picture": kind} for kind in ("every", "arcs", "tokens", "bars", "carried", "why")),
+    ),
     "layers": ({"causal": "false"}, {"across": "token", "over": "flow"}, {"across": "all", "causal": "false"}),
     "ablation": ({"ranking": "true", "way_off": "mask"}, {"heads_off": ""}),
     "compare": ({"differs": "text", "b_text": "Tom sat"}, {"differs": "model", "b_model": "dates"}),

@@ -4,6 +4,7 @@ python -m pytest tests/pages/test_export.py
 """
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec
+from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.export import pictures, sections
 from viz import fonts
 from viz.export import data
 from viz.export.paper import Paper
+from viz.formats import signed
+from viz.heads.cells import weight_text
+from viz.heads.score_split import largest_pairs
 
 TEXT = "Once upon a time, the cat sat on a mat"
 
@@ -91,9 +96,9 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     said = captions(monkeypatch)
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT], "left"))
-    for kind in ("every", "arcs", "tokens", "bars", "carried"):
-        Page(picture=kind, layer="2", head="3", heads="1,5", query="4")
-    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried) = said
+    for kind in ("every", "arcs", "tokens", "bars", "carried", "why"):
+        Page(picture=kind, layer="2", head="3", heads="1,5", query="4", key="1")
+    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried), (cell, why) = said
     assert "Attention of all 6 × 6 heads of story. " in all_said
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
     assert "Attention of layer 2, heads 3, 1, 5 of story." in arcs_said
@@ -104,7 +109,23 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     assert "The token that looks is 4: " in carried_said
     assert "adds: how long what the key adds" in carried_said
     np.testing.assert_allclose(carried.of[1].weights, trace.weights(2, 3)[4].numpy(), atol=1e-5)
+    q, k = (one[0, 3, place] for one, place in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
+    score, weight = float(q @ k) * len(q) ** -0.5, float(trace.weights(2, 3)[4, 1])
+    assert f" is {signed(score)}: q·k × {len(q) ** -0.5:.4g}. Its weight is {weight_text(weight)}." in cell
+    assert "The score of 4: " in cell
+    rest = float(re.findall(r"The other [\d,]+ terms sum to ([+−][\d.]+)\.", cell)[0].replace("−", "-"))
+    terms = [term for *_, term in largest_pairs(why.of[0])]
+    assert sum(terms) + rest == pytest.approx(score, abs=1e-3)
     assert all(one.file("svg").startswith(b"<?xml") for _, one in said)
+
+
+def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = captions(monkeypatch)
+    Page(picture="why", model=str(save("bert", tmp_path / "bert")))
+    ((cell, why),) = said
+    assert why.of[0].sources is None
+    assert "Not split by what wrote the query and the key. " in cell
+    assert "Each bar" not in cell
 
 
 def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

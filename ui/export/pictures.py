@@ -7,8 +7,9 @@ from typing import Any
 import streamlit as st
 
 from model.heads.carried import carried
+from model.heads.score_split import score_split
 from model.language import N_, language, say, spoken
-from ui import query, results
+from ui import key, query, results
 from ui.drawn import drawn
 from ui.export.subject import Subject
 from ui.guard import guarded
@@ -23,9 +24,12 @@ from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import DOTS, KINDS, Paper, Sheet
 from viz.export.picture import MOST_SIDE, head_picture
+from viz.export.why import why_picture
 from viz.fonts import drawable, language_of, writes
 from viz.heads import arcs, tokens
 from viz.heads.bars import Row
+from viz.heads.cells import weight_text
+from viz.heads.score_split import plain_sum_words
 from viz.heads.tokens import left_out, light_words
 from viz.view import HeadView, cropped
 
@@ -156,6 +160,22 @@ def _carried(subject: Subject, part: Part) -> Picture:
                     lambda: [*how(), *words.of_carried(added=found.added is not None)])  # fmt: skip
 
 
+def _why(subject: Subject, part: Part) -> Picture:
+    view, now = subject.views()[0], subject.now
+    with st.container(horizontal=True):
+        at = query.choose(now)
+        to = key.choose(view, at)
+    found = results.ask(score_split, now.run.model, now.run, now.row, *subject.place, at, to)
+    score, weight = float(view.scaled[at, to]), weight_text(view.weights[at, to])
+    names = f"{at}: {view.queries[at]}", f"{to}: {view.keys[to]}"
+    blocked = [name for name, mask in view.blocked.items() if mask[at, to]]
+
+    def how() -> list[str]:
+        return [plain_sum_words(found, *names, score=score, weight=weight, blocked=blocked), *words.of_why(found)]
+
+    return _picture(subject, why_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
+
+
 def _rows(subject: Subject, part: Part) -> tuple[list[HeadView], How]:
     """The row of the query that the reader chooses, now and as standard; and in words which it is."""
     at = query.choose(subject.now)
@@ -199,4 +219,5 @@ PICTURES: dict[str, tuple[str, Callable[[Subject, Part], Picture | None]]] = {
     "tokens": (N_("Tokens"), _tokens),
     "bars": (N_("Bars"), _bars),
     "carried": (N_("Carried"), _carried),
+    "why": (N_("Why this cell"), _why),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui import results
+from ui import key, results
 from ui.heard import heard
 from ui.link import PINS
 from ui.query_keys import Moves
@@ -44,12 +44,8 @@ class Chosen:
 
     @property
     def key(self) -> int:
-        """The position looked at: the choice "key", the heaviest of the query's until there is one."""
-        picked = st.session_state.get("key")
-        if isinstance(picked, int) and 0 <= picked < len(self.view.keys):
-            return picked
-        st.session_state.key = None
-        return int(self.view.weights[self.query].argmax())
+        """The position looked at."""
+        return key.chosen(self.view, self.query)
 
     @property
     def across(self) -> bool:
@@ -72,12 +68,12 @@ def pins() -> list[int]:
     return [int(place) for place in (st.session_state.get("pins") or "").split(",") if place]
 
 
-def hearing(key: str) -> Callable[[], None]:
-    """A callback: what the component under this key sent becomes the choices of the same names, if it makes sense."""
+def hearing(name: str) -> Callable[[], None]:
+    """A callback: what the component of this name sent becomes the choices of the same names, if it makes sense."""
 
     def take() -> None:
-        take_query(key)
-        sent = heard(key)
+        take_query(name)
+        sent = heard(name)
         if isinstance(sent.get("pins"), str):
             st.session_state.pins = sent["pins"] if re.fullmatch(PINS, sent["pins"]) else None
         if sent.get("towards") in ("at", "by"):

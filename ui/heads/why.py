@@ -6,6 +6,7 @@ from model.heads.score_split import score_split
 from model.language import N_, say
 from ui import page, query_keys
 from ui.heads.chosen import Chosen
+from ui.key import choose
 from ui.markdown import escaped
 from viz.heads.cells import weight_text
 from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
@@ -18,7 +19,8 @@ SOURCES = N_(
 
 def show(chosen: Chosen) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
-    key = _choose_key(chosen)
+    hint = say("A click on a cell of the heatmap chooses its query and its key.")
+    key = choose(chosen.view, chosen.query, hint)
     with st.container(key="why_of_query"):
         _show_cell(chosen, key)
     query_keys.hear("why_of_query", say("Why this cell"), chosen.moves)
@@ -44,16 +46,3 @@ def _show_cell(chosen: Chosen, key: int) -> None:
     writers.html(sources_table(found, "query"))
     written.html(sources_table(found, "key"))
     st.caption(say(SOURCES))
-
-
-def _choose_key(chosen: Chosen) -> int:
-    keys = chosen.view.keys
-    st.session_state.key_column = chosen.key
-    st.selectbox(say("Key"), range(len(keys)), key="key_column", on_change=_take, width=240,
-                 format_func=lambda place: f"{place}: {keys[place]}",
-                 help=say("A click on a cell of the heatmap chooses its query and its key."))  # fmt: skip
-    return st.session_state.key_column
-
-
-def _take() -> None:
-    st.session_state.key = st.session_state.key_column

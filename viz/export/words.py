@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+from model.heads.parts import ScoreSplit
 from model.language import N_, say, together
+from viz.formats import signed
 from viz.heads.colours import Colours
+from viz.heads.score_split import largest_dimensions, largest_pairs, reaches
 from viz.masks import mask_name
 from viz.view import HeadView
 
@@ -70,6 +73,30 @@ def of_carried(*, added: bool) -> list[str]:
     moved = say("weight × |v| is how much of a key's value, which is |v| long, is taken.")
     adds = say("adds: how long what the key adds to the residual stream is, after the output projection.")
     return [moved, adds if added else "", say("Each is a share of its sum over all keys.")]
+
+
+def of_why(found: ScoreSplit) -> list[str]:
+    """How to read the parts of one cell's score."""
+    both, _, each = reaches(found)
+    how = [
+        largest_dimensions(found),
+        say("Blue is below 0, red above; the last colours are ±{both:.3g} for query and key, and ±{each:.3g} for their "
+            "products.", both=both, each=each),
+    ]  # fmt: skip
+    if found.sources is None:
+        return [*how, say("Not split by what wrote the query and the key. {reason}.", reason=found.why_not)]
+    assert found.terms is not None
+    pairs = largest_pairs(found)
+    left, rest = found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
+    how.append(
+        say(
+            "Each bar is a term of the score: what the first source wrote into the query times what the second wrote "
+            "into the key, with the norms held at their values here."
+        )
+    )
+    if left:
+        how.append(say("The other {count:,} terms sum to {rest}.", count=left, rest=signed(rest)))
+    return how
 
 
 def of_lit() -> list[str]:

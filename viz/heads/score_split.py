@@ -1,12 +1,13 @@
 """One cell's score taken apart: query and key as strips, and tables of what wrote them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from model.heads.parts import ScoreSplit
-from model.language import N_, say, say_count
+from model.language import N_, say, say_count, together
 from viz.formats import signed
 from viz.heatmap import Picture, figure
 from viz.html import bar, filled, join, table, tag
@@ -23,10 +24,8 @@ STRIPS = (  # and what part of the height each has
 
 def strips_figure(found: ScoreSplit, *, dark: bool) -> Picture:
     """q, k, and their products times the scale, which sum to the score: a strip of D numbers each."""
-    reach = max(float(np.abs([found.q, found.k]).max()), 1e-9)
-    each = max(float(np.abs(found.by_dimension).max()), 1e-9)
     traces, layout = [], {"height": 190, "margin": {"l": 8, "r": 8, "t": 8, "b": 40}}
-    rows = zip(STRIPS, (found.q, found.k, found.by_dimension), (reach, reach, each), strict=True)
+    rows = zip(STRIPS, (found.q, found.k, found.by_dimension), reaches(found), strict=True)
     dimension = say("dimension {number}", number="%{x}")
     for number, ((strip, low, high), values, most) in enumerate(rows):
         name = say(strip)
@@ -46,24 +45,42 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> Picture:
     return figure(traces, layout)
 
 
+def reaches(found: ScoreSplit) -> tuple[float, float, float]:
+    """The numbers that the last colours of the three strips stand for: of query, key and their products."""
+    both = max(float(np.abs([found.q, found.k]).max()), 1e-9)
+    return both, both, max(float(np.abs(found.by_dimension).max()), 1e-9)
+
+
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
     """HTML: the cell's numbers. score: what the softmax takes, with what the model adds to q·k or caps."""
-    places = {
-        "query": tag("b", query),
-        "key": tag("b", key),
+    places = {"query": tag("b", query), "key": tag("b", key), **_numbers(found, score)}
+    return tag("p", join((filled(_score(found), **places), _outcome(weight, blocked)), " "), class_="key")
+
+
+def plain_sum_words(
+    found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]
+) -> str:
+    """The same without markup."""
+    places = {"query": query, "key": key, **_numbers(found, score)}
+    return together([_score(found).format(**places), _outcome(weight, blocked)])
+
+
+def _numbers(found: ScoreSplit, score: float) -> dict[str, Any]:
+    return {
         "score": signed(found.score),
         "scale": found.scale,
         "most": found.softcap,
         "added": signed(found.added),
         "sum": signed(score),
     }
-    if blocked:
-        names = mask_names(blocked).capitalize()
-        so = say_count("{masks} blocks it: nothing comes of it.", "{masks} block it: nothing comes of it.",
-                       len(blocked), masks=names)  # fmt: skip
-    else:
-        so = say("Its weight is {weight}.", weight=weight)
-    return tag("p", join((filled(_score(found), **places), so), " "), class_="key")
+
+
+def _outcome(weight: str, blocked: Sequence[str]) -> str:
+    if not blocked:
+        return say("Its weight is {weight}.", weight=weight)
+    names = mask_names(blocked).capitalize()
+    return say_count("{masks} blocks it: nothing comes of it.", "{masks} block it: nothing comes of it.",
+                     len(blocked), masks=names)  # fmt: skip
 
 
 def _score(found: ScoreSplit) -> str:
@@ -98,12 +115,20 @@ def largest_dimensions(found: ScoreSplit) -> str:
     )
 
 
-def pairs_table(found: ScoreSplit) -> str:
-    """HTML: the pairs of sources with the largest terms, the others together, and their sum, the score."""
+def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
+    """The pairs of sources with the largest terms, the largest first: the query's, the key's, and the term."""
     assert found.sources is not None
     assert found.terms is not None
     order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MOST_PAIRS]
-    longest = max(float(np.abs(found.terms).max()), 1e-9)
+    places = (divmod(int(place), len(found.sources)) for place in order)
+    return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in places]
+
+
+def pairs_table(found: ScoreSplit) -> str:
+    """HTML: the pairs of sources with the largest terms, the others together, and their sum, the score."""
+    assert found.terms is not None
+    pairs = largest_pairs(found)
+    longest = max(abs(pairs[0][2]), 1e-9)
     rows = [
         [
             tag("th", say("the query's")),
@@ -111,13 +136,8 @@ def pairs_table(found: ScoreSplit) -> str:
             tag("th", say("term"), class_="number", colspan=2),
         ]
     ]
-    rest = found.score
-    for place in order:
-        q, k = divmod(int(place), len(found.sources))
-        term = float(found.terms[q, k])
-        rest -= term
-        rows.append([tag("td", found.sources[q]), tag("td", found.sources[k]), *_term(term, longest)])
-    left = found.terms.size - len(order)
+    rows += [[tag("td", one), tag("td", other), *_term(term, longest)] for one, other, term in pairs]
+    left, rest = found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
     if left:
         rows.append([tag("td", say("the other {count:,} pairs", count=left), colspan=2), *_term(rest, None)])
     rows.append([tag("td", tag("b", say("the score")), colspan=2), *_term(found.score, None)])
@@ -135,7 +155,7 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     longest = max(float(np.abs(each).max()), 1e-9)
     title = say("what wrote the query") if side == "query" else say("what wrote the key")
     rows = [[tag("th", title), tag("th", say("gives"), class_="number", colspan=2)]]
-    rows += [[tag("td", found.sources[place]), *_term(float(each[place]), longest)] for place in order]
+    rows += [[tag("td", say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
         rows.append([tag("td", say("the other {count:,}", count=len(each) - len(order))), *_term(rest, None)])

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from pypdf import PdfReader
 
-from model.heads.parts import Carried
+from model.heads.parts import Carried, ScoreSplit
 from tests.viz.views import causal, padded, view_of
 from viz import fonts
 from viz.export import paper
@@ -26,6 +26,7 @@ from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
 from viz.export.picture import MOST_SIDE, head_picture
+from viz.export.why import why_picture
 from viz.fonts import drawable
 from viz.heads.bars import row_of
 from viz.heads.colours import Colours
@@ -38,6 +39,15 @@ CARRIED = Carried(
     moved=np.array([0.5, 1, 3, 0, 0, 0, 0]),
     added=np.array([3, 1, 0, 0, 0, 0, 0]),
     output=3.0,
+)
+SPLIT = ScoreSplit(
+    q=np.array([1.0, -2.0, 3.0]),
+    k=np.array([4.0, 0.5, -1.0]),
+    scale=0.5,
+    by_dimension=np.array([2.0, -0.5, -1.5]),
+    score=0.0,
+    sources=("token", "L0 H1"),
+    terms=np.array([[2.0, -0.25], [0.75, -2.5]]),
 )
 LABELS = ["<b>", "$x$", "·the", "⏎", "&amp;", "⟨E4⟩", '"quoted"']
 
@@ -72,6 +82,11 @@ def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[
         "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the token that looks"]),
         "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
         "carried": (carried_picture, (cropped(view, (4, 5), (0, 7)), CARRIED), [*view.keys, "weight × |v|", "adds"]),
+        "why": (
+            why_picture,
+            (SPLIT,),
+            ["query", "key", "product", "L0 H1 · L0 H1", "token · L0 H1", "−2.500", "+0.750"],
+        ),
     }
 
 
@@ -171,6 +186,19 @@ def test_what_is_carried_is_in_shares_of_all_keys() -> None:
     assert heights == pytest.approx([0.25, 0.25, 0, 1 / 4.5, 3 / 4.5, 0, 0.25, 0, 0])
     (panel, *_) = carried_picture(PAPER, part, replace(CARRIED, added=None)).figure.axes
     assert len(panel.patches) == 6
+
+
+def test_a_score_s_strips_are_its_numbers_and_its_bars_its_terms_the_largest_first() -> None:
+    *strips, bars = why_picture(PAPER, SPLIT).figure.axes
+    for strip, values in zip(strips, (SPLIT.q, SPLIT.k, SPLIT.by_dimension), strict=True):
+        (image,) = strip.images
+        np.testing.assert_array_equal(image.get_array(), [values])
+    assert [strip.images[0].norm.vmax for strip in strips] == [4, 4, 2]
+    assert [bar.get_width() for bar in bars.patches] == [-2.5, 2, 0.75, -0.25]
+    assert len({bar.get_facecolor() for bar in bars.patches}) == 2
+    low, high = bars.get_ylim()
+    assert low > high, "the first bar stands above"
+    assert len(why_picture(PAPER, replace(SPLIT, sources=None, terms=None)).figure.axes) == 3
 
 
 def test_a_row_with_nothing_to_attend_to_says_so() -> None:

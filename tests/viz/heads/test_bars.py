@@ -21,7 +21,15 @@ from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_i
 from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
 from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
 from viz.heads.numbers import MOST_ROWS, STEP, numbers_table, shown
-from viz.heads.score_split import MOST_PAIRS, largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
+from viz.heads.score_split import (
+    MOST_PAIRS,
+    largest_dimensions,
+    pairs_table,
+    plain_sum_words,
+    sources_table,
+    strips_figure,
+    sum_words,
+)
 from viz.palette import SEQUENTIAL_SCALE
 from viz.view import HeadView
 
@@ -267,3 +275,4 @@ class TestScoreSplit:
         assert "within ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
         assert "for the positions" in pairs_table(found)
         assert words.endswith("Causal and padding block it: nothing comes of it.")
+        assert plain_sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]) == words
