@@ -14,7 +14,7 @@ from model.heads.atlas_unit import row_length
 from ui import controls, explain
 from ui.drawn import drawn
 from ui.guard import guarded
-from ui.head_atlas import choices, finder, picking, runs, sections
+from ui.head_atlas import choices, finder, picking, runs, sections, taken
 from viz.head_atlas import words
 from viz.head_atlas.scatter import distances
 from viz.head_atlas.tables import tokens_table
@@ -47,9 +47,11 @@ title.markdown(f"### {say('Head atlas')}\u2002:small[{explain.title_of(model)} Â
 st.html(words.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
-    picking.show(atlas, x, y, (layer, head))
+    drawable = picking.show(atlas, x, y, (layer, head))
     point = say("A point is a head; click one. Dotted: a head that looks evenly. {naming}", naming=words.naming())
     st.caption(together(filter(None, [point, words.cut(atlas, row_length(model))])))
+    if drawable:
+        taken.offer(atlas, model, masks, x, y, (layer, head))
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)
     st.html(words.head_sentence(atlas, layer, head))

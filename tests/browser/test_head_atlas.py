@@ -66,6 +66,23 @@ def test_a_click_on_a_point_shows_its_head_and_the_link_brings_it_back(atlas: Ca
     assert again.sentences() == page.sentences()
 
 
+def test_it_is_taken_away_as_a_picture_of_what_is_shown(atlas: Callable[..., HeadAtlas]) -> None:
+    page = atlas("y=previous&x=entropy&layer=2&head=5").page
+    page.get_by_role("button", name="Picture for print").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG", exact=True).click()
+    assert download.value.suggested_filename == "head_atlas.svg"
+    drawn = download.value.path().read_text(encoding="utf-8")
+    for words in (
+        "L2 H5",
+        "L0 H3",
+        "entropy, bits",
+        "previous token",
+        "The 36 attention heads of story, measured over",
+    ):
+        assert words in drawn
+
+
 def test_a_mark_finds_a_head_and_its_button_shows_it(atlas: Callable[..., HeadAtlas]) -> None:
     page = atlas("section=find&back=1")
     page.after(lambda: page.page.get_by_role("button", name="Look at L0 H3").click())

@@ -351,3 +351,11 @@ def test_a_unit_that_waits_in_the_queue_gives_up_its_place_when_its_reader_stops
     assert (look.state, look.done, look.why) == ("stopped", 1, "Stopped.")
     assert look.atlas is not None
     assert look.atlas.texts == 3
+
+
+@pytest.mark.parametrize(("text", "there"), [("Tom sat", False), ("Tom sat and Tom sat", True)])
+def test_where_a_measure_counts_nowhere_it_says_so_and_offers_no_picture(text: str, there: bool) -> None:
+    page = HeadAtlas(source="text", text=text, x="induction")
+    assert ("No query of these texts can be measured for induction" in page.words()) != there
+    labels = [one.proto.popover.label for one in page.app.get("popover")]
+    assert ("Picture for print" in labels) == there

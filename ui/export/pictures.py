@@ -1,31 +1,27 @@
-"""What the reader sees as a picture for print, and the files of it, made when they are asked for."""
+"""What the reader sees of a head or of all of them, as a picture for print."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
 from model.heads.carried import carried
 from model.heads.score_split import score_split
-from model.language import N_, language, say, spoken
+from model.language import N_, say
 from ui import key, query, results
-from ui.drawn import drawn
+from ui.export.picture import Picture, offer, say_what_has_no_font
 from ui.export.subject import Subject
 from ui.guard import guarded
 from ui.heads.arcs import choose_heads
 from ui.heads.views import colours
-from ui.later import later
 from viz.export import words
 from viz.export.bars import bars_picture
 from viz.export.carried import carried_picture
 from viz.export.every import every_picture
 from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
-from viz.export.paper import DOTS, KINDS, Paper, Sheet
+from viz.export.paper import Sheet
 from viz.export.picture import MOST_SIDE, head_picture
 from viz.export.why import why_picture
-from viz.fonts import drawable, language_of, writes
 from viz.heads import arcs, tokens
 from viz.heads.bars import Row
 from viz.heads.cells import weight_text
@@ -33,30 +29,8 @@ from viz.heads.score_split import plain_sum_words
 from viz.heads.tokens import left_out, light_words
 from viz.view import HeadView, cropped
 
-SCALES = {"1×": 1, "2×": 2, "4×": 4}
 Part = tuple[int, int]
 How = Callable[[], list[str]]  # sentences, in the language in which it is called
-
-
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """draw(paper, *of) is it. title, caption: say what it is, in the language in which they are called. labels: of its
-    tokens."""
-
-    draw: Callable[..., Sheet]
-    of: tuple[Any, ...]
-    title: Callable[[], str]
-    caption: Callable[[], str]
-    labels: list[str]
-
-    def file(self, kind: str, scale: int = 1) -> bytes:
-        """As a file of this kind, in a language that it can be written in."""
-        with spoken(language_of(kind)):
-            return self.draw(Paper(self.title(), self.caption(), kind, scale), *self.of).file()
-
-    def preview(self) -> tuple[str, int]:
-        """As SVG, and how many pixels wide; remembered."""
-        return drawn(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
 
 
 def show(subject: Subject, part: Part) -> None:
@@ -69,36 +43,13 @@ def show(subject: Subject, part: Part) -> None:
             st.info(say("A picture has room to name {most} tokens a side. Choose a part of the text on the left.",
                         most=MOST_SIDE))  # fmt: skip
             return
-        files = st.container(horizontal=True, vertical_alignment="bottom")
-        _say_what_has_no_font(picture)
+        files = st.container()
+        say_what_has_no_font(picture)
         with st.container(key="paper"):
             svg, wide = picture.preview()
             st.image(svg, width=wide, alt=f"{picture.title()}. {picture.caption()}")
     with files:
-        _button(picture, "svg", "SVG", say("Text stays text."))
-        _button(picture, "pdf", "PDF", say("Text stays text; as large as its tokens need."))
-        for name, scale in SCALES.items():
-            _button(picture, "png", f"PNG {name}", say("{dots} pixels to the inch.", dots=DOTS * scale), scale)
-
-
-def _say_what_has_no_font(picture: Picture) -> None:
-    missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
-    if missing:
-        st.caption(
-            say("No font of this server has {characters}: PNG and PDF name such characters by their code points, an "
-                "SVG is drawn with the fonts of whoever opens it.", characters=missing[:20])
-        )  # fmt: skip
-    if not writes(language()):
-        st.caption(
-            say("No font of this server has the letters of your language: the words in PNG and PDF are English, an SVG "
-                "is drawn with the fonts of whoever opens it.")
-        )  # fmt: skip
-
-
-def _button(picture: Picture, kind: str, label: str, help_text: str, scale: int = 1) -> None:
-    name = "attention.svg" if kind == "svg" else "attention.pdf" if kind == "pdf" else f"attention@{scale}x.png"
-    st.download_button(label, later(lambda: picture.file(kind, scale)), name, KINDS[kind], key=f"take_{kind}_{scale}",
-                       on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
+        offer(picture)
 
 
 def _head(subject: Subject, part: Part) -> Picture | None:
@@ -205,11 +156,6 @@ def _picture(
         return subject.caption(what, how())
 
     return Picture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
-
-
-def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, int]:
-    sheet = draw(paper, *of)
-    return sheet.file().decode(), round(sheet.wide * DOTS)
 
 
 PICTURES: dict[str, tuple[str, Callable[[Subject, Part], Picture | None]]] = {

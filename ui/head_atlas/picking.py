@@ -29,8 +29,8 @@ def chosen(model: Model) -> tuple[int, int]:
     return state.layer, state.head
 
 
-def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> None:
-    """The scatter; a click on a point chooses its head."""
+def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
+    """The scatter; a click on a point chooses its head. Gives whether there is one, or a measure counts nowhere."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
         names = say_all([say(MEASURES[name].title) for name in nowhere])
@@ -40,12 +40,13 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> None:
                 measures=names,
             )
         )
-        return
+        return False
     alt = say(
         "Every head as a point: {across} across, {up} up.", across=say(MEASURES[x].title), up=say(MEASURES[y].title)
     )
     st.plotly_chart(scatter(atlas, x, y, chosen), key="atlas_scatter", config=page.CHART, on_select=_take_point,
                     selection_mode="points", alt=alt)  # fmt: skip
+    return True
 
 
 def distances_alt(atlas: Atlas, layer: int, head: int) -> str:

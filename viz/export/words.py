@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from model.heads.atlas_names import MEASURES
+from model.heads.atlas_result import Atlas
 from model.heads.parts import ScoreSplit
 from model.language import N_, say, together
 from viz.formats import signed
+from viz.head_atlas.scatter import even_at
 from viz.heads.colours import Colours
 from viz.heads.score_split import largest_dimensions, largest_pairs, reaches
 from viz.masks import mask_name
@@ -73,6 +76,14 @@ def of_carried(*, added: bool) -> list[str]:
     moved = say("weight × |v| is how much of a key's value, which is |v| long, is taken.")
     adds = say("adds: how long what the key adds to the residual stream is, after the output projection.")
     return [moved, adds if added else "", say("Each is a share of its sum over all keys.")]
+
+
+def of_atlas(atlas: Atlas, x: str, y: str) -> list[str]:
+    """How to read all heads as points. x, y: names of measures."""
+    titles = {"across": say(MEASURES[x].title), "up": say(MEASURES[y].title)}
+    point = say("A point is a head: {across} across, {up} up.", **titles)
+    even = [name for name in (x, y) if even_at(atlas, name) is not None]
+    return [point, say("Dotted: what a head has that looks evenly at all it may see.") if even else ""]
 
 
 def of_why(found: ScoreSplit) -> list[str]:

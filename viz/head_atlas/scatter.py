@@ -24,7 +24,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
     """x, y: names of measures. A point's customdata is its layer and head; a head that a measure counts nowhere for has
     no point."""
     across, up = atlas.measure(x), atlas.measure(y)
-    places = [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
+    places = measured(across, up)
     layers = [atlas.numbers[layer] for layer, _ in places]
     words = [_hover(atlas, place) for place in places]
     titles = say(MEASURES[x].title), say(MEASURES[y].title)
@@ -49,7 +49,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
         "selected": {"marker": {"opacity": 1}},
         "unselected": {"marker": {"opacity": 1}},
     }
-    beside = _labelled(places, across, up, chosen)
+    beside = labelled(places, across, up, chosen)
     labels = {
         "type": "scatter",
         "mode": "markers+text",  # of markers that are not seen: text keeps off them
@@ -125,7 +125,12 @@ def distance_names(atlas: Atlas) -> list[str]:
     return [say("later"), say("itself"), *bins]
 
 
-def _labelled(
+def measured(across: np.ndarray, up: np.ndarray) -> list[tuple[int, ...]]:
+    """The heads that have a point: both measures count somewhere for them."""
+    return [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
+
+
+def labelled(
     places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
 ) -> list[tuple[int, ...]]:
     """Those that stand out, the chosen one and the largest of either measure, but for those whose labels would meet."""
@@ -144,24 +149,37 @@ def _hover(atlas: Atlas, place: tuple[int, ...]) -> str:
     return say("{head}, {called}", head=name, called=kind) if kind else name
 
 
-def _axis(name: str, values: np.ndarray) -> dict:
+def axis_title(name: str) -> str:
+    """A measure with its unit."""
     measure = MEASURES[name]
     title = say(measure.title)
-    if measure.unit != "share":
-        title = say("{measure}, {unit}", measure=title, unit=say(measure.unit))
+    return title if measure.unit == "share" else say("{measure}, {unit}", measure=title, unit=say(measure.unit))
+
+
+def axis_range(name: str, values: np.ndarray) -> list[float]:
+    """From a little below 0, where a point has room, to beyond the largest."""
     most = np.nanmax(values) if not np.isnan(values).all() else 1.0
-    end = 1.05 if measure.unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
-    return {"title": {"text": title}, "range": [-0.04 * end, end], "zeroline": False}
+    end = 1.05 if MEASURES[name].unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
+    return [-0.04 * end, end]
+
+
+def even_at(atlas: Atlas, name: str) -> float | None:
+    """What a measure is of an even head, None unless that is the same in every layer."""
+    even = atlas.even[NAMES.index(name)]
+    if np.isnan(even).any() or not math.isclose(even.min(), even.max(), rel_tol=1e-3, abs_tol=1e-6):
+        return None
+    return float(even.mean())
+
+
+def _axis(name: str, values: np.ndarray) -> dict:
+    return {"title": {"text": axis_title(name)}, "range": axis_range(name, values), "zeroline": False}
 
 
 def _even_lines(atlas: Atlas, x: str, y: str) -> list[dict]:
-    """Where an even head is, if it is at one place in every layer."""
+    """Where an even head is."""
     lines = []
-    for name, kind in ((x, "x"), (y, "y")):
-        even = atlas.even[NAMES.index(name)]
-        if np.isnan(even).any() or not math.isclose(even.min(), even.max(), rel_tol=1e-3, abs_tol=1e-6):
-            continue
-        at, other = float(even.mean()), "y" if kind == "x" else "x"
-        ends = {f"{kind}0": at, f"{kind}1": at, f"{other}0": 0, f"{other}1": 1}
-        lines.append({"type": "line", f"{other}ref": "paper", "line": DASHED, "layer": "below", **ends})
+    for kind, other, at in (("x", "y", even_at(atlas, x)), ("y", "x", even_at(atlas, y))):
+        if at is not None:
+            ends = {f"{kind}0": at, f"{kind}1": at, f"{other}0": 0, f"{other}1": 1}
+            lines.append({"type": "line", f"{other}ref": "paper", "line": DASHED, "layer": "below", **ends})
     return lines

@@ -16,9 +16,11 @@ from PIL import Image
 from pypdf import PdfReader
 
 from model.heads.parts import Carried, ScoreSplit
+from tests.viz.head_atlas.test_head_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
 from viz import fonts
 from viz.export import paper
+from viz.export.atlas import atlas_picture
 from viz.export.bars import bars_picture
 from viz.export.carried import carried_picture
 from viz.export.every import every_picture
@@ -27,6 +29,7 @@ from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
 from viz.export.picture import MOST_SIDE, head_picture
 from viz.export.why import why_picture
+from viz.export.words import of_atlas
 from viz.fonts import drawable
 from viz.heads.bars import row_of
 from viz.heads.colours import Colours
@@ -199,6 +202,25 @@ def test_a_score_s_strips_are_its_numbers_and_its_bars_its_terms_the_largest_fir
     low, high = bars.get_ylim()
     assert low > high, "the first bar stands above"
     assert len(why_picture(PAPER, replace(SPLIT, sources=None, terms=None)).figure.axes) == 3
+
+
+def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_colour() -> None:
+    sheet = atlas_picture(PAPER, made(induction=INDUCTION), "induction", "previous", (1, 0))
+    panel, key = sheet.figure.axes
+    (points,) = panel.collections
+    across = np.array(INDUCTION).ravel()
+    counted = ~np.isnan(across)
+    np.testing.assert_allclose(points.get_offsets(), np.c_[across[counted], np.full(counted.sum(), 0.1)])
+    np.testing.assert_array_equal(points.get_array(), [3, 3, 3, 7, 7])
+    assert (points.norm.vmin, points.norm.vmax) == (3, 7)
+    across_even, up_even = panel.lines  # an even head's
+    assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
+    assert key.get_ylabel() == "layer"
+    atlas = made()
+    assert any("looks evenly" in said for said in of_atlas(atlas, "induction", "entropy"))
+    uneven = replace(atlas, even=atlas.even * np.array([1, 2]))
+    assert of_atlas(uneven, "entropy", "peak") == ["A point is a head: entropy across, sharpness up.", ""]
+    assert not atlas_picture(PAPER, uneven, "entropy", "peak", (0, 0)).figure.axes[0].lines
 
 
 def test_a_row_with_nothing_to_attend_to_says_so() -> None:

@@ -1,0 +1,72 @@
+"""A picture for print: what it is, and its files, made when they are asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from model.language import language, say, spoken
+from ui.drawn import drawn
+from ui.later import later
+from viz.export.paper import DOTS, KINDS, Paper, Sheet
+from viz.fonts import drawable, language_of, writes
+
+SCALES = {"1×": 1, "2×": 2, "4×": 4}
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """draw(paper, *of) is it. title, caption: say what it is, in the language in which they are called. labels: of its
+    tokens."""
+
+    draw: Callable[..., Sheet]
+    of: tuple[Any, ...]
+    title: Callable[[], str]
+    caption: Callable[[], str]
+    labels: list[str]
+
+    def file(self, kind: str, scale: int = 1) -> bytes:
+        """As a file of this kind, in a language that it can be written in."""
+        with spoken(language_of(kind)):
+            return self.draw(Paper(self.title(), self.caption(), kind, scale), *self.of).file()
+
+    def preview(self) -> tuple[str, int]:
+        """As SVG, and how many pixels wide; remembered."""
+        return drawn(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
+
+
+def offer(picture: Picture, name: str = "attention") -> None:
+    """A button for each of its files of this name."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _button(picture, f"{name}.svg", "SVG", say("Text stays text."))
+        _button(picture, f"{name}.pdf", "PDF", say("Text stays text; as large as its tokens need."))
+        for times, scale in SCALES.items():
+            said = say("{dots} pixels to the inch.", dots=DOTS * scale)
+            _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
+
+
+def say_what_has_no_font(picture: Picture) -> None:
+    """Which characters, and whether the reader's language, the fonts of this server cannot write."""
+    missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
+    if missing:
+        st.caption(
+            say("No font of this server has {characters}: PNG and PDF name such characters by their code points, an "
+                "SVG is drawn with the fonts of whoever opens it.", characters=missing[:20])
+        )  # fmt: skip
+    if not writes(language()):
+        st.caption(
+            say("No font of this server has the letters of your language: the words in PNG and PDF are English, an SVG "
+                "is drawn with the fonts of whoever opens it.")
+        )  # fmt: skip
+
+
+def _button(picture: Picture, name: str, label: str, help_text: str, scale: int = 1) -> None:
+    kind = name.rpartition(".")[2]
+    st.download_button(label, later(lambda: picture.file(kind, scale)), name, KINDS[kind], key=f"take_{kind}_{scale}",
+                       on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
+
+
+def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, int]:
+    sheet = draw(paper, *of)
+    return sheet.file().decode(), round(sheet.wide * DOTS)
