@@ -31,7 +31,7 @@ else:
     obey.share(model)
     with guarded(say("Checking {name} …", name=explain.title_of(model))):
         reading = obey.read(model, text)
-        report = obey.of_model(model.name, reading, number_type)
+        report = obey.of_model(model, reading, number_type)
     if reading.cut:
         notes = say("The first {count} tokens of the first line are read.", count=report.length)
 

@@ -14,15 +14,17 @@ from model.bug_clinic.bugs import BUGS
 from model.jobs.background import Background
 from model.language import N_, say, say_count, together
 from model.obey.check import Progress, check
+from model.obey.declared import declare
 from model.obey.findings import CannotCheck, Report
 from model.obey.formats import amount_text
 from model.obey.reported import Patient
 from model.obey.ward import everyone
 from model.settings import Settings
-from ui import choices, controls, link, results
+from ui import choices, controls, link, page, results
+from ui import head as head_picture
 from ui.markdown import escaped
 from ui.one_of import one_of
-from viz.obey import MARK
+from viz.obey import MARK, declared_figure
 
 ALL = everyone(BUGS)
 WHATS = {"model": N_("A model"), "patient": N_("A patient")}
@@ -117,8 +119,10 @@ def read(model: Model, text: str) -> Reading:
     return Reading(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
 
-def of_model(name: str, reading: Reading, number_type: str) -> Report:
-    """The check of a model as transformers runs it. Raises what loading and checking raise."""
+def of_model(model: Model, reading: Reading, number_type: str) -> Report:
+    """The check of a model as transformers runs it; while it lasts, what the model declares is shown. Raises what
+    loading and checking raise."""
+    name = model.name
     from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
     from model.obey.checkpoint import check_checkpoint
 
@@ -136,7 +140,18 @@ def of_model(name: str, reading: Reading, number_type: str) -> Report:
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (LOADING, 0.0))))
 
-    return _with_progress(("obey", files_key(name, folder), reading, number_type), make)
+    key = ("obey", files_key(name, folder), reading, number_type)
+    return _with_progress(key, make, lambda: _show_declared(model, reading))
+
+
+def _show_declared(model: Model, reading: Reading) -> None:
+    """What the model's configuration says: known before anything is measured."""
+    reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
+    alt = say("The mask that {name} declares, {length} by {length}; nothing is measured yet.", name=model.name,
+              length=len(reading.ids))  # fmt: skip
+    st.markdown("### " + say("Obey"))
+    figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
+    head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
 
 
 def of_patient(patient: Patient, number_type: str) -> Report:
@@ -149,8 +164,11 @@ def of_patient(patient: Patient, number_type: str) -> Report:
     return _with_progress(("obey", patient.key, number_type), make)
 
 
-def _with_progress(key: tuple[Hashable, ...], make: Callable[[Progress], Report]) -> Report:
-    """The report of this key. While it is made: how far it is, and a button that ends it before its next forward."""
+def _with_progress(
+    key: tuple[Hashable, ...], make: Callable[[Progress], Report], meanwhile: Callable[[], None] = lambda: None
+) -> Report:
+    """The report of this key. While it is made: how far it is, a button that ends it before its next forward, and below
+    them what meanwhile draws."""
     kept = results.find(key)
     if kept is not None:
         return kept
@@ -161,6 +179,9 @@ def _with_progress(key: tuple[Hashable, ...], make: Callable[[Progress], Report]
     with place.container(horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, say(LOADING))
         st.button(say("Stop"), on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
+    below = st.empty()
+    with below.container():
+        meanwhile()
     shown = 0.0
 
     def show(law: str, share: float) -> None:
@@ -173,6 +194,7 @@ def _with_progress(key: tuple[Hashable, ...], make: Callable[[Progress], Report]
         return results.kept(key, lambda: make(show), lambda: show(WAITING, 0.0))
     finally:
         place.empty()
+        below.empty()
 
 
 def _stop(name: str) -> None:

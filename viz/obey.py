@@ -93,7 +93,7 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     blank = np.zeros(view.moved.shape, np.float32)
     axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
     _add_measured(figure, view, axes, dark=dark)
-    _add_declared(figure, view, axes, dark=dark)
+    _add_declared(figure, view.declared, axes, dark=dark, place="2")
     layout = axes_of(axes) | axes_of(axes, "2", tokens=False)
     layout["xaxis"] |= {"domain": LEFT, "title": {"text": say(KEY)}}
     layout["yaxis"] |= {"title": {"text": say(QUERY)}}
@@ -109,6 +109,19 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     marked = ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen"))  # not shown
     for cells, symbol, size, name in marked:
         _add_marks(figure, cells, axes, symbol, size, name)
+    return figure
+
+
+def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> go.Figure:
+    """What is known before anything is measured: bool [T,T], True = may reach."""
+    blank = np.zeros(declared.shape, np.float32)
+    axes = HeadView(blank, blank, {}, tokens, tokens)
+    figure = go.Figure(layout={"margin": MARGIN | {"autoexpand": False}, "hovermode": "closest", "showlegend": False})
+    _add_declared(figure, declared, axes, dark=dark, place="")
+    figure.update_layout(axes_of(axes))
+    figure.update_layout(xaxis_title_text=say(KEY), yaxis_title_text=say(QUERY))
+    figure.add_annotation(text=f"<b>{say(TITLES[1])}</b>", xref="paper", yref="paper", x=0, y=1, xanchor="left",
+                          yanchor="bottom", showarrow=False)  # fmt: skip
     return figure
 
 
@@ -186,16 +199,16 @@ def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bo
     _add_flat(figure, still, axes, NOTHING[dark], "still", words, "")
 
 
-def _add_declared(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bool) -> None:
-    closed = ~view.declared
+def _add_declared(figure: go.Figure, declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -> None:
+    closed = ~declared
     words = _hover(say("{output} is declared to see {token}", **PLACES))
-    _add_flat(figure, view.declared, axes, ALLOWED, "open", words, "2")
+    _add_flat(figure, declared, axes, ALLOWED, "open", words, place)
     if closed.any():
         later = np.triu(np.ones_like(closed), 1)
         masks = {"causal": closed & later, "window": closed & ~later}
-        figure.update_layout(images=hatching(masks, dark=dark, place="2"))
+        figure.update_layout(images=hatching(masks, dark=dark, place=place))
         words = _hover(say("{output} is declared not to see {token}", **PLACES))
-        _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, "2")
+        _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, place)
 
 
 def _add_flat(

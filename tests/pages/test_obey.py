@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
@@ -22,7 +23,7 @@ from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.here import Here
 from tests.pages.test_chinese import english, texts
-from ui import obey, results
+from ui import head, obey, results
 from ui.obey import ALL
 
 ROOT = Path(__file__).parents[2]
@@ -144,9 +145,35 @@ def test_an_encoder_decoder(tmp_path: Path) -> None:
     assert "It obeys its mask." in page.words()
 
 
+def layers_of(figure: go.Figure) -> dict[str, list]:
+    return {trace["name"]: np.asarray(trace["z"]).tolist() for trace in figure.to_dict()["data"]}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", ["story", "mistral", "bert", "gemma2", "t5", "gpt_oss"])
+def test_what_is_declared_is_there_before_it_is_measured(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[go.Figure, str]] = []
+    show = head.show
+    monkeypatch.setattr(
+        head, "show", lambda figure, alt, **how: shown.append((figure, alt)) or show(figure, alt, **how)
+    )
+    model = name if name == "story" else str(save(name, tmp_path / name))
+    page = Obey(model=model, text="the cat sat on a mat and then it saw the cat again")
+    (early, said), (late, _) = shown
+    before, after = layers_of(early), layers_of(late)
+    assert set(before) == {"open", "closed"} & set(after)
+    for layer in before:
+        np.testing.assert_array_equal(before[layer], after[layer])
+    assert "nothing is measured yet" in said
+    assert len(page.app.get("plotly_chart")) == 1
+
+
 def test_what_cannot_be_checked_is_a_sentence() -> None:
     page = Obey(model="dates", text="the 3rd of March 2021")
     assert "unknown to transformers" in page.app.error[0].value
+    assert not page.app.get("plotly_chart")
 
 
 def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
