@@ -123,19 +123,19 @@ def of_model(model: Model, reading: Reading, number_type: str) -> Report:
     """The check of a model as transformers runs it; while it lasts, what the model declares is shown. Raises what
     loading and checking raise."""
     name = model.name
-    from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
-    from model.obey.checkpoint import check_checkpoint
-
     folder = catalog.fetch(name, None, Settings.from_environment())
-    files = checkpoint_files.local_files(folder)
-    size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
-    if size > MOST_MEGABYTES:
-        raise CannotCheck(
-            say("{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check {name}",
-                name=name, size=size)
-        )  # fmt: skip
 
     def make(show: Progress) -> Report:
+        from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
+        from model.obey.checkpoint import check_checkpoint
+
+        files = checkpoint_files.local_files(folder)
+        size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
+        if size > MOST_MEGABYTES:
+            raise CannotCheck(
+                say("{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check "
+                    "{name}", name=name, size=size)
+            )  # fmt: skip
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (LOADING, 0.0))))
