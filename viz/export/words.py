@@ -9,7 +9,7 @@ from model.language import N_, say, together
 from viz.formats import signed
 from viz.head_atlas.scatter import even_at
 from viz.heads.colours import Colours
-from viz.heads.score_split import largest_dimensions, largest_pairs, reaches
+from viz.heads.score_split import largest_dimensions, other_pairs, reaches
 from viz.masks import mask_name
 from viz.view import HeadView
 
@@ -96,9 +96,7 @@ def of_why(found: ScoreSplit) -> list[str]:
     ]  # fmt: skip
     if found.sources is None:
         return [*how, say("Not split by what wrote the query and the key. {reason}.", reason=found.why_not)]
-    assert found.terms is not None
-    pairs = largest_pairs(found)
-    left, rest = found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
+    left, rest = other_pairs(found)
     how.append(
         say(
             "Each bar is a term of the score: what the first source wrote into the query times what the second wrote "

@@ -124,9 +124,15 @@ def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
     return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in places]
 
 
+def other_pairs(found: ScoreSplit) -> tuple[int, float]:
+    """How many pairs there are besides those, and the sum of their terms."""
+    assert found.terms is not None
+    pairs = largest_pairs(found)
+    return found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
+
+
 def pairs_table(found: ScoreSplit) -> str:
     """HTML: the pairs of sources with the largest terms, the others together, and their sum, the score."""
-    assert found.terms is not None
     pairs = largest_pairs(found)
     longest = max(abs(pairs[0][2]), 1e-9)
     rows = [
@@ -137,7 +143,7 @@ def pairs_table(found: ScoreSplit) -> str:
         ]
     ]
     rows += [[tag("td", one), tag("td", other), *_term(term, longest)] for one, other, term in pairs]
-    left, rest = found.terms.size - len(pairs), found.score - sum(term for *_, term in pairs)
+    left, rest = other_pairs(found)
     if left:
         rows.append([tag("td", say("the other {count:,} pairs", count=left), colspan=2), *_term(rest, None)])
     rows.append([tag("td", tag("b", say("the score")), colspan=2), *_term(found.score, None)])
