@@ -21,9 +21,7 @@ attention = controls.choose_attention(model.attentions)
 layers, heads = run_view.shape(model, attention)
 with st.sidebar:
     layer, head = controls.choose_head(model, layers, heads)
-names = controls.switches(model)
-on = [name for name in names if getattr(spec, name)]
-lifted = [name for name in names if getattr(model.standard, name) and not getattr(spec, name)]
+on, lifted = controls.held_and_lifted(model, spec)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
     subject = Subject(

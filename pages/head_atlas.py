@@ -51,7 +51,7 @@ with left:
     point = say("A point is a head; click one. Dotted: a head that looks evenly. {naming}", naming=words.naming())
     st.caption(together(filter(None, [point, words.cut(atlas, row_length(model))])))
     if drawable:
-        taken.offer(atlas, model, masks, x, y, (layer, head))
+        taken.offer(atlas, model, masks, chosen, x, y, (layer, head))
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)
     st.html(words.head_sentence(atlas, layer, head))

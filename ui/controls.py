@@ -194,6 +194,13 @@ def switches(model: Model) -> list[str]:
     return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
+def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
+    """Of the masks that a reader can switch: those that hold, and those of the model's own that do not."""
+    names = switches(model)
+    held = [name for name in names if getattr(spec, name)]
+    return held, [name for name in names if getattr(model.standard, name) and name not in held]
+
+
 def only(scope: str, layer: int) -> int | None:
     """The only layer that a lifted mask is lifted in; None where the model is run again."""
     return layer if scope == "layer" else None

@@ -19,7 +19,8 @@ from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui.export import picture, pictures, sections
+from ui import printed
+from ui.export import pictures, sections
 from viz import fonts
 from viz.export import data
 from viz.export.paper import Paper
@@ -65,11 +66,11 @@ def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert taken["CSV"]().count("\n") == 1 + export.chosen.weights.size
 
 
-def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, picture.Picture]]:
+def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.Picture]]:
     """What the page's pictures say of themselves, and they, in the order in which they are shown."""
-    said: list[tuple[str, picture.Picture]] = []
+    said: list[tuple[str, printed.Picture]] = []
     blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
-    monkeypatch.setattr(picture.Picture, "preview", lambda one: said.append((one.caption(), one)) or blank)
+    monkeypatch.setattr(printed.Picture, "preview", lambda one: said.append((one.caption(), one)) or blank)
     return said
 
 
@@ -88,7 +89,7 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
 
 
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
+    monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
     assert "No font of this server has c: PNG and PDF" in " ".join(one.value for one in Page().app.caption)
 
 
@@ -213,7 +214,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     page = Page(lang="zh", picture="tokens", query="4")
     assert not any("字体" in one.value for one in page.app.caption)
     written: list[str] = []
-    monkeypatch.setattr(picture, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
+    monkeypatch.setattr(printed, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
     taken["PDF"]()
     assert "正在看的词元是 4" in written[0]
 

@@ -8,11 +8,11 @@ from model.heads.carried import carried
 from model.heads.score_split import score_split
 from model.language import N_, say
 from ui import key, query, results
-from ui.export.picture import Picture, offer, say_what_has_no_font
 from ui.export.subject import Subject
 from ui.guard import guarded
 from ui.heads.arcs import choose_heads
 from ui.heads.views import colours
+from ui.printed import Picture, offer, say_what_has_no_font
 from viz.export import words
 from viz.export.bars import bars_picture
 from viz.export.carried import carried_picture

@@ -4,26 +4,29 @@ import streamlit as st
 
 from model.base import Model
 from model.heads.atlas_result import Atlas
-from model.language import say, say_count, together
+from model.language import N_, say, say_count, together
 from model.masks import MaskSpec
 from model.version import version
 from ui import controls, explain
 from ui.guard import guarded
 
+TEXTS = {
+    "sample": N_("the sample that ships with Unmask"), "text": N_("entered on the page"), "file": N_("a file"),
+    "random": N_("random tokens that come twice"),
+}  # fmt: skip
 
-def offer(atlas: Atlas, model: Model, masks: MaskSpec, x: str, y: str, chosen: tuple[int, int]) -> None:
-    """What the scatter shows, in a popover: its files are made when they are asked for."""
+
+def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: str, chosen: tuple[int, int]) -> None:
+    """What the scatter shows, in a popover: its files are made when they are asked for. texts: a key of TEXTS."""
     place = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
     if not place.open:
         return
-    from ui.export import picture  # matplotlib takes a second, and nothing else here needs it
+    from ui import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export import words
     from viz.export.atlas import atlas_picture
 
     name = explain.plain_title(model)
-    names = controls.switches(model)
-    on = [mask for mask in names if getattr(masks, mask)]
-    lifted = [mask for mask in names if getattr(model.standard, mask) and not getattr(masks, mask)]
+    on, lifted = controls.held_and_lifted(model, masks)
 
     def caption() -> str:
         what = say_count(
@@ -31,11 +34,12 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, x: str, y: str, chosen: t
             "The {heads} attention heads of {model}, measured over {count} texts, {tokens:,} tokens in all.",
             atlas.texts, heads=atlas.layers * atlas.heads, model=name, tokens=atlas.read,
         )  # fmt: skip
+        which = say("Texts: {which}.", which=say(TEXTS[texts]))
         held = say("Masks: {masks}.", masks=words.masks_said(on, lifted, only_layer=False))
-        return together([what, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
+        return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
 
     of = atlas, x, y, chosen
-    found = picture.Picture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
+    found = printed.Picture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
     with place, guarded(say("Drawing …")):
-        picture.say_what_has_no_font(found)
-        picture.offer(found, "head_atlas")
+        printed.say_what_has_no_font(found)
+        printed.offer(found, "head_atlas")
