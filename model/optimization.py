@@ -3,6 +3,7 @@
 The models that ship were trained with it (training/), and one is while a reader watches (why_causal/live_training.py).
 """
 
+import inspect
 import math
 from dataclasses import dataclass
 
@@ -22,6 +23,21 @@ class Rates:
     other_rate: float = 4e-3  # AdamW's
     matrix_decay: float = 0.05
     warmup: float = 0.02  # share of the training
+
+
+class _Untraced:
+    """What torch.optim keeps from torch.compile, as it stands: to say that nothing is compiled here its decorators
+    import the compiler, a second of every training's start."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class _Muon(_Untraced, torch.optim.Muon): ...
+
+
+class _AdamW(_Untraced, torch.optim.AdamW):
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 def new_transformer(config: TransformerConfig) -> Transformer:
@@ -60,10 +76,10 @@ def new_optimizers(model: nn.Module, rates: Rates) -> list[torch.optim.Optimizer
     matrices = [parameter for is_matrix, parameter in named if is_matrix]
     others = [parameter for is_matrix, parameter in named if not is_matrix]
     return [
-        torch.optim.Muon(
+        _Muon(
             matrices, lr=rates.matrix_rate, weight_decay=rates.matrix_decay, adjust_lr_fn="match_rms_adamw"
         ),
-        torch.optim.AdamW(others, lr=rates.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
+        _AdamW(others, lr=rates.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     ]
 
 

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
+    # 64 MB of new objects before they are looked through: what a page makes to draw itself is mostly garbage by then
+    "--js-flags=--min-semi-space-size=64 --max-semi-space-size=64",
     # nothing but this machine is found. Playwright's own routes would refuse too, but whoever has one has no cache:
     # every page then fetches, parses and compiles all of Streamlit's scripts again
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",

@@ -4,14 +4,15 @@ python -m pytest tests/model/test_training.py
 """
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
-from model import masks
+from model import masks, optimization
 from model.base import Model
 from model.heads import measures
 from model.optimization import new_optimizers, new_transformer, rate_at, rotations, update
@@ -220,19 +221,34 @@ class TestLearning:
             assert_near(diagonal, diagonal[:1].expand_as(diagonal), 1e-3, f"positions {back} apart")
         assert (products.diagonal(-1) < products.diagonal()[:-1]).all()
 
-    def test_a_few_steps_learn_a_batch(self) -> None:
+    def learn(self, steps: int) -> tuple[list[float], Tensor]:
+        """A batch learned from the beginning: the loss before each step, and all weights in the end."""
         torch.manual_seed(0)
         model = new_transformer(self.RECIPE.config)
         optimizers = new_optimizers(model, self.RECIPE)
         ids = torch.randint(2, 283, (7, 31))
         targets = ids.roll(-1, 1).masked_fill(torch.arange(31) == 30, -100)
         losses = []
-        for _ in range(30):
+        for _ in range(steps):
             loss = story.mean_loss(model, ids, targets)
             losses.append(float(loss.detach()))
             loss.backward()
             update(model, optimizers, 1.0)
+        return losses, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    def test_a_few_steps_learn_a_batch(self) -> None:
+        losses, _ = self.learn(30)
         assert losses[-1] < 0.7 * losses[0]
+
+    def test_torchs_own_optimizers_to_the_bit_without_its_compiler(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "torch._dynamo", None)  # whoever imports it now fails
+            losses, weights = self.learn(3)
+        monkeypatch.setattr(optimization, "_Muon", torch.optim.Muon)
+        monkeypatch.setattr(optimization, "_AdamW", torch.optim.AdamW)
+        expected, expected_weights = self.learn(3)
+        assert losses == expected
+        assert torch.equal(weights, expected_weights)
 
     def test_targets_without_loss_do_not_count(self) -> None:
         torch.manual_seed(0)
