@@ -76,9 +76,7 @@ def new_optimizers(model: nn.Module, rates: Rates) -> list[torch.optim.Optimizer
     matrices = [parameter for is_matrix, parameter in named if is_matrix]
     others = [parameter for is_matrix, parameter in named if not is_matrix]
     return [
-        _Muon(
-            matrices, lr=rates.matrix_rate, weight_decay=rates.matrix_decay, adjust_lr_fn="match_rms_adamw"
-        ),
+        _Muon(matrices, lr=rates.matrix_rate, weight_decay=rates.matrix_decay, adjust_lr_fn="match_rms_adamw"),
         _AdamW(others, lr=rates.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     ]
 

@@ -6,6 +6,7 @@ Sizes: B rows, H heads, T positions, D head width.
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -63,8 +64,7 @@ class Case:
 
     def run(self, attention: Attention) -> AttentionStages:
         """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
-        takes_beside = "beside" in inspect.signature(attention).parameters
-        more = {"beside": self.beside} if takes_beside else {}
+        more = {"beside": self.beside} if _takes_beside(attention) else {}
         try:
             return attention(self.q, self.k, self.v, self.allowed, scale=self.scale, terms=self.terms, **more)
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
@@ -128,3 +128,8 @@ class Case:
         """q, k, v and what stands beside them, changed alike."""
         q, k, v = change(self.q), change(self.k), change(self.v)
         return replace(self, q=q, k=k, v=v, beside=self.beside.of_numbers(change))
+
+
+@lru_cache(64)
+def _takes_beside(attention: Attention) -> bool:
+    return "beside" in inspect.signature(attention).parameters

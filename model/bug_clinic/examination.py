@@ -19,6 +19,7 @@ from model.bug_clinic.case import Attention, Case, Crash
 from model.bug_clinic.laws import LAWS, Verdict, judge
 from model.bug_clinic.lines import masks_for
 from model.bug_clinic.rerun import case_of, rerun
+from model.bug_clinic.tried import Tried
 from model.kv_cache import network_of
 from model.masks import MaskSpec
 from model.trace import Trace
@@ -91,8 +92,9 @@ def right_of(model: Model, trace: Trace, layer: int, row: int, dtype: torch.dtyp
     made, right = _right_of.get(trace, (None, None))
     if right is None or made != key:
         case = case_of(model, trace, layer, row).to(dtype)
-        verdicts = {name: judge(law, attention_stages, case) for name, law in LAWS.items()}
-        right = Right(case, _row(case.run(attention_stages)), verdicts)
+        tried = Tried(attention_stages, case)
+        verdicts = {name: judge(law, tried) for name, law in LAWS.items()}
+        right = Right(case, _row(tried.stages), verdicts)
         _right_of[trace] = key, right
     return right
 
@@ -110,16 +112,16 @@ def examine(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Exami
         buggy = model.run(trace.batch, _forgetful(model, trace.num_layers)).select(trace.name)
         wrong_case = replace(case_of(model, buggy, layer, row), allowed=case.allowed)
     attention = bug.function if layer >= bug.first_layer else attention_stages
-    wrong, error = None, ""
+    tried, wrong, error = Tried(attention, wrong_case), None, ""
     try:
-        wrong = _row(wrong_case.run(attention))
+        wrong = _row(tried.stages)
     except Crash as crash:
         error = str(crash)
     return Examination(
         wrong,
         right.stages,
         error,
-        {key: (judge(law, attention, wrong_case), right.verdicts[key]) for key, law in LAWS.items()},
+        {key: (judge(law, tried), right.verdicts[key]) for key, law in LAWS.items()},
         _losses(model, trace, bug, row, buggy),
         exact=_is_exact(model, bug, layer),
     )

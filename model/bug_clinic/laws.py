@@ -1,7 +1,7 @@
 """What every attention must do, whoever wrote it. A law measures by how much an attention breaks it.
 
-A law takes an attention with the core's signature (`attention_stages`) and a Case to try it on. It returns the largest
-violation: 0 where the law is kept, infinity where a number is not finite, NaN where the case cannot tell.
+A law takes an attention that is tried on a case (`Tried`). It returns the largest violation: 0 where the law is kept,
+infinity where a number is not finite, NaN where the case cannot tell.
 Sizes: B rows, H heads, T positions, D head width.
 """
 
@@ -13,28 +13,28 @@ import torch
 from torch import Tensor
 
 from model.attention import attend
-from model.bug_clinic.case import Attention, Case, Crash
+from model.bug_clinic.case import Case, Crash
+from model.bug_clinic.tried import Tried
 from model.language import N_
 
-TOKENS_AT_ONCE = 16
 HALF_ROUNDS = 1000.0  # float16 rounds about so much coarser than what the laws allow float32
 
 
-def runs(attention: Attention, case: Case) -> float:
+def runs(tried: Tried) -> float:
     """0: who gets here was computed. Raises Crash where PyTorch refuses."""
-    case.run(attention)
+    _ = tried.stages
     return 0.0
 
 
-def blocked(attention: Attention, case: Case) -> float:
+def blocked(tried: Tried) -> float:
     """The largest weight in a blocked cell."""
-    weights = case.run(attention).weights
-    return _largest(weights[~case.allowed.expand_as(weights)])
+    weights = tried.stages.weights
+    return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
 
-def rows(attention: Attention, case: Case) -> float:
+def rows(tried: Tried) -> float:
     """The furthest that a row's sum is from 1 (beside sinks, from what they leave), where it has a key to look at."""
-    sums = case.run(attention).weights.sum(-1)
+    case, sums = tried.case, tried.stages.weights.sum(-1)
     expected = torch.ones_like(sums)
     if case.terms.sinks is not None:
         ones = torch.ones_like(case.v[..., :1])  # their weighted sum is the row's sum
@@ -43,76 +43,79 @@ def rows(attention: Attention, case: Case) -> float:
     return _largest((sums - expected)[looks])
 
 
-def empty(attention: Attention, case: Case) -> float:
+def empty(tried: Tried) -> float:
     """The largest weight or output of a row that is blocked throughout."""
-    nothing = ~case.allowed.any(-1)  # [B,1,T]
-    stages = case.run(attention)
+    nothing = ~tried.case.allowed.any(-1)  # [B,1,T]
+    stages = tried.stages
     parts = [tensor[nothing.expand(tensor.shape[:-1])] for tensor in (stages.weights, stages.output)]
     return max(map(_largest, parts)) if nothing.any() else math.nan
 
 
-def causal(attention: Attention, case: Case) -> float:
+def causal(tried: Tried) -> float:
     """How far an output moves when a real token that comes later is changed, each of them in turn."""
-    return _moved(attention, case, lambda changed, position: position < changed)
+    return _moved(tried, lambda changed, position: position < changed)
 
 
-def target(attention: Attention, case: Case) -> float:
+def target(tried: Tried) -> float:
     """How far an output moves when the token that it is to predict is changed, each of them in turn."""
-    return _moved(attention, case, lambda changed, position: position == changed - case.ahead)
+    return _moved(tried, lambda changed, position: position == changed - tried.case.ahead)
 
 
-def padded(attention: Attention, case: Case) -> float:
+def padded(tried: Tried) -> float:
     """How far the output of a padded row is from that of the same text alone."""
+    case = tried.case
     if case.keep.all():
         return math.nan
-    together = case.run(attention).output
+    together = tried.stages.output
     worst = 0.0
     for row in range(len(case.keep)):
-        alone = case.text_alone(row).run(attention).output[0]
+        alone = tried.output(case.text_alone(row))[0]
         worst = max(worst, _apart(together[row, :, case.real(row)], alone))
     return worst
 
 
-def same(attention: Attention, case: Case) -> float:
+def same(tried: Tried) -> float:
     """How far the output is from that of `attend`, which PyTorch's own kernels compute."""
+    case = tried.case
     expected = attend(case.q, case.k, case.v, case.allowed, scale=case.scale, terms=case.terms)
-    return _apart(case.run(attention).output, expected)
+    return _apart(tried.stages.output, expected)
 
 
-def heads(attention: Attention, case: Case) -> float:
+def heads(tried: Tried) -> float:
     """How far the other heads' output moves when head 0, and who shares its keys, are given other numbers."""
+    case = tried.case
     group = case.q.shape[1] // case.k.shape[1]
     if case.k.shape[1] == 1:
         return math.nan
-    before = case.run(attention).output
-    after = case.turned((slice(None), 0)).run(attention).output
+    before, after = tried.stages.output, tried.output(case.turned((slice(None), 0)))
     return _apart(before[:, group:], after[:, group:])
 
 
-def projected(attention: Attention, case: Case) -> float:
+def projected(tried: Tried) -> float:
     """How many of q, k and v may be given other numbers without any effect on the output."""
+    case = tried.case
     if (case.allowed.sum(-1) < 2).all():
         return math.nan  # who has one key to look at gives it all weight, whatever q and k
-    before = case.run(attention).output
+    before = tried.stages.output
     changed = [replace(case, **{name: -getattr(case, name)}) for name in ("q", "k", "v")]
-    return float(sum(_apart(before, other.run(attention).output) == 0 for other in changed))
+    return float(sum(_apart(before, tried.output(other)) == 0 for other in changed))
 
 
-def scaled(attention: Attention, case: Case) -> float:
+def scaled(tried: Tried) -> float:
     """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance.
 
     In the case's sizes and precision, on numbers of its own: 128 positions.
     """
-    random = torch.Generator().manual_seed(0)
+    case, random = tried.case, torch.Generator().manual_seed(0)
     shapes = (tensor.shape[1::2] for tensor in (case.q, case.k, case.v))  # (H, D) of each
     q, k, v = (torch.randn(1, heads, 128, width, generator=random).to(case.q.dtype) for heads, width in shapes)
     drawn = Case(q, k, v, torch.ones(1, 1, 128, 128, dtype=torch.bool), torch.ones(1, 128, dtype=torch.bool))
-    return abs(float(drawn.run(attention).scaled.float().std()) - 1)
+    return abs(float(drawn.run(tried.attention).scaled.float().std()) - 1)
 
 
-def kept(attention: Attention, case: Case) -> float:
+def kept(tried: Tried) -> float:
     """How many of the scores, which others may still use, the attention has overwritten with -inf."""
-    stages = case.run(attention)
+    stages = tried.stages
     return float((stages.raw.isfinite() & (stages.scaled == -torch.inf)).sum())
 
 
@@ -124,7 +127,7 @@ class Law:
     """
 
     words: str
-    measure: Callable[[Attention, Case], float]
+    measure: Callable[[Tried], float]
     of: str
     most: float = 0.0
     needs: str = ""  # what a case must have for the law to say anything
@@ -186,38 +189,29 @@ class Verdict:
     error: str = ""
 
 
-def judge(law: Law, attention: Attention, case: Case) -> Verdict:
-    """Measure one law on one case."""
+def judge(law: Law, tried: Tried) -> Verdict:
+    """Measure one law on one attention and case."""
     try:
-        amount = law.measure(attention, case)
+        amount = law.measure(tried)
     except Crash as crash:
         return Verdict(math.inf if law.measure is runs else math.nan, law.measure is runs, str(crash))
-    most = law.most * (HALF_ROUNDS if case.q.dtype == torch.float16 else 1.0)
+    most = law.most * (HALF_ROUNDS if tried.case.q.dtype == torch.float16 else 1.0)
     if law.of == "output":
-        most *= max(1.0, float(case.v.abs().max()))
+        most *= max(1.0, float(tried.case.v.abs().max()))
     return Verdict(amount, amount > most)
 
 
-def _moved(attention: Attention, case: Case, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
+def _moved(tried: Tried, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
     """How far an output moves when a real token is changed, each in turn.
 
-    asked: (the changed positions [N,1], all positions [T]) -> bool [N,T], which outputs are asked about.
+    asked: (the changed positions [T,1], all positions [T]) -> bool [T,T], which outputs are asked about.
     """
-    size = case.allowed.shape[-1]
-    later = torch.ones(size, size, dtype=torch.bool).triu(1)
-    if (case.allowed & later).any() or size == 1:
+    allowed = tried.case.allowed
+    positions = torch.arange(allowed.shape[-1])
+    later = positions > positions[:, None]
+    if (allowed & later).any() or len(positions) == 1:
         return math.nan  # here nothing forbids to look ahead, or nobody comes earlier
-    worst = 0.0
-    for row in range(len(case.keep)):
-        real = case.real(row)
-        for some in torch.arange(real.start, real.stop).split(TOKENS_AT_ONCE):
-            copies = torch.arange(len(some))
-            changed = case.copies(row, len(some) + 1).turned((copies, slice(None), some))
-            outputs = changed.run(attention).output  # the last copy is unchanged
-            where = asked(some[:, None], torch.arange(size)) & case.keep[row]
-            change = (outputs[:-1] - outputs[-1:]).masked_fill(~where[:, None, :, None], 0.0)
-            worst = max(worst, _largest(change))
-    return worst
+    return _largest(tried.moved[:, asked(positions[:, None], positions)])
 
 
 def _apart(one: Tensor, other: Tensor) -> float:

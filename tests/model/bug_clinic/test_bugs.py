@@ -20,6 +20,7 @@ from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
 from model.bug_clinic.case import Beside, Case, Crash
 from model.bug_clinic.laws import LAWS, judge
+from model.bug_clinic.tried import Tried
 from tests.near import assert_near
 
 B, H, T, D = 2, 3, 7, 5
@@ -62,12 +63,12 @@ def bug(request: pytest.FixtureRequest) -> Bug:
 
 class TestEachBug:
     def test_breaks_its_law(self, bug: Bug) -> None:
-        assert judge(LAWS[bug.law], bug.function, bug.case(some_case()).to(bug.dtype)).broken
+        assert judge(LAWS[bug.law], Tried(bug.function, bug.case(some_case()).to(bug.dtype))).broken
 
     @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
     def test_the_right_version_breaks_none(self, case: Case, dtype: torch.dtype) -> None:
-        found = {key: judge(law, attention_stages, case.to(dtype)) for key, law in LAWS.items()}
+        found = {key: judge(law, Tried(attention_stages, case.to(dtype))) for key, law in LAWS.items()}
         assert {key: verdict.amount for key, verdict in found.items() if verdict.broken} == {}
         measured = [key for key, verdict in found.items() if not math.isnan(verdict.amount)]
         assert set(LAWS) - {"empty"} <= set(measured), "a law that measures nothing holds for anything"
@@ -215,9 +216,9 @@ class TestByHand:
             ("unprojected", "projected"): 2.0,  # with q standing in for the inputs, k and v are ignored
         }
         for (key, law), amount in found.items():
-            assert LAWS[law].measure(BY_KEY[key].function, case) == pytest.approx(amount, abs=1e-6), (key, law)
+            assert LAWS[law].measure(Tried(BY_KEY[key].function, case)) == pytest.approx(amount, abs=1e-6), (key, law)
         # the last token's k turned round scores -ln 3, and its v is -8: the first output goes from (1, 6) to (3, -2)
-        assert LAWS["causal"].measure(masks.masks_joined_by_or, case) == pytest.approx(8.0, abs=1e-5)
+        assert LAWS["causal"].measure(Tried(masks.masks_joined_by_or, case)) == pytest.approx(8.0, abs=1e-5)
 
     def test_scales(self) -> None:
         """Width 2·3, heads of 2: √6, √(2/3) and 1 in place of √2."""
@@ -228,10 +229,10 @@ class TestByHand:
 
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
-        verdict = judge(LAWS["runs"], scores.filled_with_too_much, some_case().to(torch.float16))
+        verdict = judge(LAWS["runs"], Tried(scores.filled_with_too_much, some_case().to(torch.float16)))
         assert "without overflow" in verdict.error
         assert verdict.amount == math.inf
-        assert not judge(LAWS["same"], scores.filled_with_too_much, some_case(keep=KEEP | True)).broken
+        assert not judge(LAWS["same"], Tried(scores.filled_with_too_much, some_case(keep=KEEP | True))).broken
 
     def test_added_it_becomes_infinite_and_an_empty_row_no_number(self) -> None:
         stages = some_case().to(torch.float16).run(scores.added_too_much)
@@ -280,13 +281,13 @@ class TestCrashes:
         case = some_case().to(bug.dtype)
         with pytest.raises(Crash, match=re.escape(words)):
             case.run(bug.function)
-        found = {name: judge(law, bug.function, case) for name, law in LAWS.items()}
+        found = {name: judge(law, Tried(bug.function, case)) for name, law in LAWS.items()}
         assert words in found["runs"].error
         assert [name for name, verdict in found.items() if verdict.broken] == ["runs"]
         assert [name for name, verdict in found.items() if not math.isnan(verdict.amount)] == ["runs"]
 
     def test_are_those_that_are_listed(self) -> None:
-        found = {bug.key for bug in BUGS if judge(LAWS["runs"], bug.function, some_case().to(bug.dtype)).broken}
+        found = {bug.key for bug in BUGS if judge(LAWS["runs"], Tried(bug.function, some_case().to(bug.dtype))).broken}
         assert found == CRASHES
 
     def test_one_head_or_one_cell_does_not_crash(self) -> None:
@@ -299,8 +300,8 @@ class TestCrashes:
 class TestTheTarget:
     def test_is_the_next_token_unless_the_targets_are_not_shifted(self) -> None:
         case = some_case()
-        assert judge(LAWS["target"], attention_stages, case).amount == 0
-        assert judge(LAWS["target"], attention_stages, BY_KEY["targets"].case(case)).broken
+        assert judge(LAWS["target"], Tried(attention_stages, case)).amount == 0
+        assert judge(LAWS["target"], Tried(attention_stages, BY_KEY["targets"].case(case))).broken
 
     def test_a_later_token_that_is_not_the_target_breaks_the_causal_law_alone(self) -> None:
         def far(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, **options: object) -> AttentionStages:
@@ -308,19 +309,19 @@ class TestTheTarget:
             opened[3, 5] = True
             return attention_stages(q, k, v, allowed | opened, **options)  # type: ignore[arg-type]
 
-        assert judge(LAWS["causal"], far, some_case()).broken
-        assert not judge(LAWS["target"], far, some_case()).broken
+        assert judge(LAWS["causal"], Tried(far, some_case())).broken
+        assert not judge(LAWS["target"], Tried(far, some_case())).broken
 
 
 class TestLaws:
     def test_say_nothing_where_a_case_cannot_tell(self) -> None:
         one = torch.ones(1, 1, 1, 3)
         case = Case(one, one, one, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
-        silent = {key for key, law in LAWS.items() if math.isnan(law.measure(attention_stages, case))}
+        silent = {key for key, law in LAWS.items() if math.isnan(law.measure(Tried(attention_stages, case)))}
         assert silent == {"empty", "causal", "target", "padded", "heads", "projected"}
-        assert not any(judge(law, attention_stages, case).broken for law in LAWS.values())
+        assert not any(judge(law, Tried(attention_stages, case)).broken for law in LAWS.values())
         open_case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
-        assert math.isnan(LAWS["causal"].measure(attention_stages, open_case))
+        assert math.isnan(LAWS["causal"].measure(Tried(attention_stages, open_case)))
 
     def test_one_open_cell_is_a_look_ahead(self) -> None:
         def leaky(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, **options: object) -> AttentionStages:
@@ -328,8 +329,8 @@ class TestLaws:
             opened[3, 4] = True
             return attention_stages(q, k, v, allowed | opened, **options)  # type: ignore[arg-type]
 
-        assert judge(LAWS["causal"], leaky, some_case()).broken
-        assert judge(LAWS["blocked"], leaky, some_case()).broken
+        assert judge(LAWS["causal"], Tried(leaky, some_case())).broken
+        assert judge(LAWS["blocked"], Tried(leaky, some_case())).broken
 
     def test_a_number_that_is_none_counts_as_the_largest_violation(self) -> None:
         def broken(*args: Tensor, **options: object) -> AttentionStages:
@@ -337,4 +338,4 @@ class TestLaws:
             return replace(stages, weights=stages.weights * math.nan, output=stages.output * math.nan)
 
         for key in ("blocked", "rows", "empty", "causal", "padded", "same", "heads"):
-            assert judge(LAWS[key], broken, some_case()).amount == math.inf, key
+            assert judge(LAWS[key], Tried(broken, some_case())).amount == math.inf, key
