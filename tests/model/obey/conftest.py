@@ -1,0 +1,15 @@
+"""FlexAttention as it is: torch compiles it anew for every shape, even where nothing is to be compiled, half a second
+each. The patients run it as readers do."""
+
+from collections.abc import Iterator
+
+import pytest
+from torch.nn.attention import flex_attention
+
+
+@pytest.fixture(scope="module", autouse=True)
+def flex_as_it_is(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.path.stem.endswith("patients"):
+            patch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+        yield
