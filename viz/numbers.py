@@ -134,6 +134,11 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def whole_percent(share: float) -> str:
+    """A share that is round, or known in part: 0.5 -> "50 %"."""
+    return f"{100 * share:.0f} %"
+
+
 def percent(share: float) -> str:
     """A share to a tenth of a percent: 0.4132 -> "41.3 %"; NaN -> "–".
 

@@ -80,8 +80,10 @@ def coarser_words(view: HeadView) -> str:
     step, count = step_of(view), max(view.weights.shape)
     if step == 1:
         return ""
-    return say("{count:,} tokens are too many for a screen: each cell is the largest of {step} × {step}.", count=count,
-               step=step)  # fmt: skip
+    return say(
+        "{count:,} tokens are too many for a screen: each cell is the largest of {step}\u00a0×\u00a0{step}.",
+        count=count, step=step,
+    )  # fmt: skip
 
 
 def step_of(view: HeadView, most: int = MOST_CELLS) -> int:

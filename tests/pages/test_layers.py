@@ -155,7 +155,7 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
     words = f"{tokens:,} tokens are too many for a screen: each"
     assert f"{words} column is the largest of 2." in " ".join(one.value for one in page.app.caption)
     page.section("all")
-    assert f"{words} cell is the largest of 2 × 2." in " ".join(one.value for one in page.app.caption)
+    assert f"{words} cell is the largest of 2\u00a0×\u00a02." in " ".join(one.value for one in page.app.caption)
 
 
 def test_a_text_too_long_for_flow_is_a_sentence() -> None:

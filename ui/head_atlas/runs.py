@@ -25,6 +25,7 @@ from ui import results
 from ui.guard import waiting
 from ui.head_atlas.measuring import Ask, Busy, Look, Measuring
 from ui.markdown import escaped
+from viz.numbers import whole_percent
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
 ONE_UNIT = 30.0  # the same where there is nothing to show before it is over
@@ -137,19 +138,19 @@ def _progress(measuring: Measuring, drawn: Look) -> None:
 
 def _so_far(share: float, atlas: Atlas | None) -> str:
     if atlas is None:
-        return say("Measuring: {share:.0%} so far", share=share)
+        return say("Measuring: {share} so far", share=whole_percent(share))
     return say(
-        "Measuring: {share:.0%}, {texts:,} texts and {tokens:,} tokens so far",
-        share=share, texts=atlas.texts, tokens=atlas.read,
+        "Measuring: {share}, {texts:,} texts and {tokens:,} tokens so far",
+        share=whole_percent(share), texts=atlas.texts, tokens=atlas.read,
     )  # fmt: skip
 
 
 def _shown(why: str, share: float, atlas: Atlas | None) -> str:
     if atlas is None:
-        return say("{why} Shown is {share:.0%} of the texts.", why=why, share=share)
+        return say("{why} Shown is {share} of the texts.", why=why, share=whole_percent(share))
     return say(
-        "{why} Shown is {share:.0%} of the texts, {texts:,} texts and {tokens:,} tokens.",
-        why=why, share=share, texts=atlas.texts, tokens=atlas.read,
+        "{why} Shown is {share} of the texts, {texts:,} texts and {tokens:,} tokens.",
+        why=why, share=whole_percent(share), texts=atlas.texts, tokens=atlas.read,
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def _key(now: RunView, view: ReachView) -> str:
         parts.append(say("Layers without attention are not counted, whatever they pass on."))
     if len(view.tokens) > MOST_CELLS:
         step = -(-len(view.tokens) // MOST_CELLS)
-        parts.append(say("Each cell shows the soonest of {step} × {step} pairs of tokens.", step=step))
+        parts.append(say("Each cell shows the soonest of {step}\u00a0×\u00a0{step} pairs of tokens.", step=step))
     return together(parts)
 
 

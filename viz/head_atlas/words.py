@@ -6,7 +6,7 @@ from model.heads.atlas_names import MEASURES, NAMES, TOKENS
 from model.heads.atlas_result import LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
 from model.language import N_, say, say_all
 from viz.html import join, tag
-from viz.numbers import percent
+from viz.numbers import percent, whole_percent
 
 MOST_LISTED = 8  # heads of a kind
 NO_INDUCTION = N_("{heads} None is called induction on these texts; try Random, where all tokens come twice.")
@@ -66,9 +66,9 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
 def naming() -> str:
     """When a head is called something."""
     return say(
-        "A head has a name where it puts at least {share:.0%} of its attention on that kind of token, over the queries "
+        "A head has a name where it puts at least {share} of its attention on that kind of token, over the queries "
         "that have one, and at least {times:g} times what an even head would.",
-        share=NAMED, times=TIMES_EVEN,
+        share=whole_percent(NAMED), times=TIMES_EVEN,
     )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ class TestSteps:
         shown = Section("steps", lines=[" ".join([FIRST] * 10)], at=0)
         assert len(shown.rows()) == MOST_KEYS + 2
         assert sum(len(chart.proto.spec) for chart in shown.app.get("plotly_chart")) < 1_500_000
-        assert "the largest of 2 × 2" in shown.words()
+        assert "the largest of 2\u00a0×\u00a02" in shown.words()
 
 
 class TestFills:
