@@ -24,7 +24,22 @@ HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
+_remember: ContextVar[bool] = ContextVar("remember", default=False)
 _ask: Callable[[], str | None] | None = None  # of whoever knows the reader: the page
+
+
+class Said(str):
+    """Words that know how they were made: `again` says them in another language."""
+
+    made: tuple[Callable[..., str], tuple[Any, ...], dict[str, Any]]
+
+    def lower(self) -> str:
+        return _said(str.lower, super().lower(), self)
+
+
+def N_(sentence: str) -> str:
+    """The sentence as it is, marked for the catalogues: to be said when it is shown."""
+    return sentence
 
 
 def language() -> str:
@@ -53,6 +68,24 @@ def spoken(name: str) -> Iterator[None]:
         _language.reset(before)
 
 
+@contextmanager
+def remembered() -> Iterator[None]:
+    """Everything said inside can be said `again`: for what is found once and read in several languages."""
+    before = _remember.set(True)
+    try:
+        yield
+    finally:
+        _remember.reset(before)
+
+
+def again(words: Any) -> Any:
+    """What was said inside `remembered`, in the language that is spoken now; anything else as it is."""
+    if isinstance(words, Said):
+        make, arguments, values = words.made
+        return make(*map(again, arguments), **{name: again(value) for name, value in values.items()})
+    return [again(one) for one in words] if isinstance(words, (list, tuple)) else words
+
+
 def say(sentence: str, /, **values: Any) -> str:
     """The sentence in the reader's language, its {named} places filled. English where it has no translation.
 
@@ -60,34 +93,45 @@ def say(sentence: str, /, **values: Any) -> str:
     a place, never into the sentence.
     """
     found = _catalogue(language()).gettext(sentence) if sentence else ""
-    return _filled(found, values) if values else found
+    return _said(say, _filled(found, values) if values else found, sentence, **values)
 
 
 def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
     """As say, of a number: `one` for 1, `many` else, by the language's own rule. {count} is there unless given."""
     found = _catalogue(language()).ngettext(one, many, count)
-    return _filled(found, {"count": f"{count:,}"} | values)
+    return _said(say_count, _filled(found, {"count": f"{count:,}"} | values), one, many, count, **values)
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:
     """Several things as one phrase: "a, b and c", or with last="or"; "a、b和c"."""
-    joined = list(items)
-    if len(joined) < 2:
-        return "".join(joined)
-    head = say(", ").join(joined[:-1])
-    ends = {"head": head, "tail": joined[-1]}
+    parts = [*items]
+    if len(parts) < 2:
+        return parts[0] if parts else ""
+    ends = {"head": listed(parts[:-1]), "tail": parts[-1]}
     return say("{head} or {tail}", **ends) if last == "or" else say("{head} and {tail}", **ends)
+
+
+def listed(items: Iterable[str], between: str = N_(", ")) -> str:
+    """Several things beside each other, with the reader's own comma, or semicolon, between them."""
+    parts = [*items]
+    return _said(listed, say(between).join(parts), parts, between)
 
 
 def together(sentences: Iterable[str]) -> str:
     """Sentences in a row, as one text: a space between two, and none after a Chinese full stop."""
-    *some, last = [*sentences] or [""]
-    return "".join([*(one if FULL_STOP.search(one) else f"{one} " for one in some), last])
+    all_of_them = [*sentences] or [""]
+    *some, last = all_of_them
+    text = "".join([*(one if FULL_STOP.search(one) else f"{one} " for one in some), last])
+    return _said(together, text, all_of_them)
 
 
-def N_(sentence: str) -> str:
-    """The sentence as it is, marked for the catalogues: to be said when it is shown."""
-    return sentence
+def _said(make: Callable[..., str], text: str, /, *arguments: Any, **values: Any) -> str:
+    """The text that make(*arguments, **values) gives, which knows that where it is to be remembered."""
+    if not _remember.get():
+        return text
+    found = Said(text)
+    found.made = make, arguments, values
+    return found
 
 
 def _filled(sentence: str, values: dict[str, Any]) -> str:

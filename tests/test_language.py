@@ -8,6 +8,7 @@ tests/pages/test_chinese.py reads the pages themselves.
 """
 
 import ast
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,23 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
 from markupsafe import Markup
 
-from model.language import DOMAIN, ENGLISH, LANGUAGES, N_, known_by, language, say, say_all, say_count, spoken, together
+from model.language import (
+    DOMAIN,
+    ENGLISH,
+    LANGUAGES,
+    N_,
+    Said,
+    again,
+    known_by,
+    language,
+    listed,
+    remembered,
+    say,
+    say_all,
+    say_count,
+    spoken,
+    together,
+)
 
 ROOT = Path(__file__).parents[1]
 OTHERS = [name for name in LANGUAGES if name != ENGLISH]
@@ -166,6 +183,26 @@ def test_numbers_and_lists_follow_the_language() -> None:
     with spoken("zh"):
         assert say_all(["a", "b", "c"]) == "a、b 和 c"
         assert say_all(["因果", "填充"]) == "因果和填充"
+
+
+def test_what_was_remembered_is_said_again_in_another_language_by_another_process_too() -> None:
+    def words() -> list[str]:
+        masks = listed([say("causal"), say("padding")])
+        tokens = say_count(N_("{count} token"), N_("{count} tokens"), 2300)
+        both = say_all([say("causal"), masks, tokens])
+        return [masks, tokens, both, say("declared: {mask}", mask=both), together([both, say("Explore").lower()])]
+
+    with remembered():
+        english = words()
+        with spoken("zh"):
+            chinese = words()
+    assert english == words()
+    with spoken("zh"):
+        assert chinese == again(pickle.loads(pickle.dumps(english))) == words()  # noqa: S301 - its own
+    assert again(chinese) == english
+    assert not [one for one in english if one in chinese]
+    assert not isinstance(say("Explore"), Said), "elsewhere nothing is kept beside the words"
+    assert again("as it is") == "as it is"
 
 
 def test_a_space_stands_in_chinese_between_a_letter_and_a_character_whatever_fills_the_place() -> None:

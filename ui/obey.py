@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import streamlit as st
@@ -161,17 +161,17 @@ def of_patient(patient: Patient, number_type: str) -> Report:
         module = patient.make().to(getattr(torch, number_type))
         return check(module, name=patient.name, seconds=SECONDS, progress=show)
 
-    return _with_progress(("obey", patient.key, number_type), make)
+    return replace(_with_progress(("obey", patient.key, number_type), make), name=patient.name)
 
 
 def _with_progress(
     key: tuple[Hashable, ...], make: Callable[[Progress], Report], meanwhile: Callable[[], None] = lambda: None
 ) -> Report:
-    """The report of this key. While it is made: how far it is, a button that ends it before its next forward, and below
-    them what meanwhile draws."""
-    kept = results.find(key)
+    """The report of this key, kept for the readers of all languages. While it is made: how far it is, a button that
+    ends it before its next forward, and below them what meanwhile draws."""
+    kept = results.shared().find(key)
     if kept is not None:
-        return kept
+        return kept.again()
     place, name = st.empty(), repr(key)
     if st.session_state.get("obey_stopped") == name:
         place.button(say("Stopped. Check it after all"), on_click=_stop, args=("",), icon=":material/play_arrow:")
@@ -191,7 +191,7 @@ def _with_progress(
             shown = time.monotonic()
 
     try:
-        return results.kept(key, lambda: make(show), lambda: show(WAITING, 0.0))
+        return results.shared().get(key, lambda: make(show), lambda: show(WAITING, 0.0)).again()
     finally:
         place.empty()
         below.empty()

@@ -42,11 +42,6 @@ def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], obj
     return shared().get((language(), key), make, still_wanted)
 
 
-def find(key: Hashable) -> Any:
-    """What is kept under the key, None where nothing is."""
-    return shared().find((language(), key))
-
-
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """function(*arguments, **options) of model/, remembered; see model.jobs.job for what the arguments may be.
 

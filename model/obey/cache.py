@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.language import N_, say
+from model.language import N_, listed, say
 from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.subject import Subject
 from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
@@ -57,7 +57,7 @@ def judge(trial: Trial) -> Finding:
             words = say("{way}, output {where} differs by {amount} from the text all at once.",
                         way=way, where=where, amount=written(amount))  # fmt: skip
         most = max(most, amount)
-    kept = say("{ways}: as all at once.", ways=say(", ").join(gone))
+    kept = say("{ways}: as all at once.", ways=listed(gone))
     finding = trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
     return unknown(LAW, NAME, errors[0], finding) if errors and finding.verdict != BROKEN else finding
 

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from model import threads
-from model.language import N_, say
+from model.language import N_, remembered, say
 from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, training
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck, Finding, MeasuredMask, Report
@@ -48,7 +48,7 @@ def check(
     started = time.monotonic()
     subject = Subject(module, seconds=seconds)
     small = subject.parameters < threads.FEW
-    with evaluating(module), threads.one_thread() if small else nullcontext():
+    with remembered(), evaluating(module), threads.one_thread() if small else nullcontext():
         told = progress or (lambda _law, _share: None)
         subject.before_forward = partial(told, ROUNDING, 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.language import say
+from model.language import N_, listed, say
 from model.obey.findings import CannotCheck
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
@@ -57,7 +57,7 @@ class LayerMask:
             parts.append(say("chunks of {size}", size=self.chunk))
         if self.prefix:
             parts.append(say("prefix of {size}", size=self.prefix))
-        return say(", ").join(parts)
+        return listed(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +146,11 @@ def farthest(layers: Sequence[LayerMask]) -> int | None:
 
 def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
     kinds = list(dict.fromkeys(layers))
-    words = kinds[0].words if len(kinds) == 1 else say("; ").join(
+    several = (
         say("{some} of {all} layers {mask}", some=layers.count(kind), all=len(layers), mask=kind.words)
         for kind in kinds
-    )  # fmt: skip
+    )
+    words = kinds[0].words if len(kinds) == 1 else listed(several, N_("; "))
     reach = farthest(layers)
     if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
         words = say("{mask} (a reach of {reach} over {all} layers)", mask=words, reach=reach, all=len(layers))

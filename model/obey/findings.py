@@ -3,10 +3,12 @@
 T positions. A pair (i, j) is an output position i and the position j whose token was changed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+
+from model.language import again
 
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
@@ -137,6 +139,11 @@ class Report:
             return 1
         decisive = [finding for finding in self.findings if finding.law == DECISIVE]
         return 0 if decisive and decisive[0].verdict == OBEYS else 2
+
+    def again(self) -> "Report":
+        """The same in the language that is spoken now."""
+        findings = tuple(replace(finding, words=again(finding.words)) for finding in self.findings)
+        return replace(self, declared=again(self.declared), kernel=again(self.kernel), findings=findings)
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes, about."""

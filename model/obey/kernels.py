@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from model.language import N_, say, say_all
+from model.language import N_, listed, say, say_all
 from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.padding import padded, positions
 from model.obey.trial import Trial, difference_of, first_above, skipped, written
@@ -20,7 +20,8 @@ ROWS_BESIDE = 4
 
 def current(module: nn.Module) -> str:
     """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
-    return str(getattr(getattr(module, "config", None), "_attn_implementation", None) or say("its own"))
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    return str(name) if name else say("its own")
 
 
 def judge(trial: Trial) -> Finding:
@@ -59,7 +60,7 @@ def judge(trial: Trial) -> Finding:
                 return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
             most = max(most, amount)
     if not tried:
-        others = say("; ").join(refused) or say("no other asked")
+        others = listed(refused, N_("; ")) or say("no other asked")
         return skipped(LAW, NAME, say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
     return trial.finding(
         LAW, NAME, amount=most, broken="", kept=say("{kernels} agree.", kernels=say_all([own, *tried]))

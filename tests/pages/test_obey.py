@@ -261,3 +261,12 @@ def test_choices_outlive_another_page() -> None:
 def test_in_chinese_no_report_is_told_in_english(patient: str) -> None:
     page = Obey(lang="zh", what="patient", patient=patient)
     assert not [found for shown in texts(page.app) for found in english(shown)]
+
+
+def test_a_change_of_language_measures_nothing_again(checked: Checked) -> None:
+    before = Obey(what="patient", patient="diagonal")
+    made = list(checked.reports)
+    after = Obey(what="patient", patient="diagonal", lang="zh")
+    assert list(checked.reports) == made
+    assert not [found for shown in texts(after.app) for found in english(shown)]
+    assert before.app.get("plotly_chart")[0].proto.spec != after.app.get("plotly_chart")[0].proto.spec

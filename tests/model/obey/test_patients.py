@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from model.bug_clinic.bugs import BUGS
+from model.language import Said, spoken
 from model.obey.check import check
 from model.obey.findings import BROKEN, Report
 from model.obey.ward import LAWS, SOUND, everyone
@@ -70,3 +71,20 @@ def test_all_of_the_clinics_bugs_are_patients() -> None:
 def test_each_says_what_it_is() -> None:
     assert all(patient.said and patient.title for patient in ALL.values())
     assert len({patient.name for patient in ALL.values()}) == len(ALL)
+
+
+@pytest.mark.parametrize("patient", ALL.values(), ids=lambda patient: patient.key)
+def test_every_sentence_of_a_report_can_be_said_again(patient) -> None:
+    report = report_of(patient.key)
+    words = [report.declared, *(finding.words for finding in report.findings)]
+    assert [one for one in words if not isinstance(one, Said)] == []
+    assert [finding.words for finding in report.again().findings] == words[1:]
+
+
+@pytest.mark.parametrize("key", ["sound-window", "sound-pair", "packed", "source", "training", "if-mask"])
+def test_said_again_it_is_what_a_check_in_that_language_says(key: str) -> None:
+    with spoken("zh"):
+        chinese, again = check(ALL[key].make()), report_of(key).again()
+    assert again.declared == chinese.declared
+    assert [finding.words for finding in again.findings] == [finding.words for finding in chinese.findings]
+    assert [finding.words for finding in chinese.again().findings] == [one.words for one in report_of(key).findings]
