@@ -20,10 +20,10 @@ LARGE = "chart => chart._fullData.find(trace => trace.xaxis === 'x' && trace.nam
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
-  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
+  const [chart, another] = document.querySelectorAll('.st-key-head_figure .js-plotly-plot');
   const overview = document.querySelector('.st-key-overview [data-testid=stBidiComponentIsolated]');
   const canvas = overview?.shadowRoot?.querySelector('canvas');
-  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !canvas) return null;
+  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || another || !canvas) return null;
   if (!/[0-9]/.test(canvas.getAttribute('aria-label'))) return null;  // its packet is not unpacked yet
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');
   return JSON.stringify([
@@ -33,7 +33,7 @@ STATE = """() => {
 }"""
 
 STILL = """async (before) => {
-  const look = LOOK;
+  const look = () => window.sent > window.heard ? null : (LOOK)();  // the server has not begun to answer
   const rest = () => new Promise((done) => setTimeout(done, POLLING));
   const end = Date.now() + TIMEOUT;
   let state = look();

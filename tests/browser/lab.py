@@ -8,10 +8,11 @@ from viz.room import MARGIN
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
-  const chart = document.querySelector('.st-key-head_figure .js-plotly-plot');
+  const [chart, another] = document.querySelectorAll('.st-key-head_figure .js-plotly-plot');
   const mask = document.querySelector('.st-key-mask_canvas [data-testid=stBidiComponentIsolated]');
   const canvas = mask?.shadowRoot?.querySelector('canvas');
-  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || !canvas?.studio?.mask) return null;
+  if (app?.dataset.testScriptState !== 'notRunning' || !chart?._fullData || another) return null;
+  if (!canvas?.studio?.mask) return null;
   const {sent, mask: {number, epoch}} = canvas.studio;
   if (number < sent) return null;  // the page has not heard of all that was drawn
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');

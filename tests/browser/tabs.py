@@ -20,6 +20,7 @@ NEW_READER = """
     constructor(address, protocols) {
       super(address, protocols.slice(0, 2));  // a third one would name the session to go on with
       window.connection = this;
+      this.addEventListener("message", () => { window.heard = window.sent; });
     }
     send(frame) {
       if (window.silent) return;
