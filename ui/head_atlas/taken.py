@@ -11,7 +11,7 @@ from ui import controls, explain
 from ui.guard import guarded
 
 TEXTS = {
-    "sample": N_("the sample that ships with Unmask"), "text": N_("entered on the page"), "file": N_("a file"),
+    "sample": N_("the sample that ships with Unmask"), "text": N_("those in the page's text box"), "file": N_("a file"),
     "random": N_("random tokens that come twice"),
 }  # fmt: skip
 
