@@ -48,8 +48,8 @@ st.html(words.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
     drawable = picking.show(atlas, x, y, (layer, head))
-    point = say("A point is a head; click one. Dotted: a head that looks evenly. {naming}", naming=words.naming())
-    st.caption(together(filter(None, [point, words.cut(atlas, row_length(model))])))
+    point = say("A point is a head; click one. Dotted: a head that looks evenly.") if drawable else ""
+    st.caption(together(filter(None, [point, words.naming(), words.cut(atlas, row_length(model))])))
     if drawable:
         taken.offer(atlas, model, masks, chosen, x, y, (layer, head))
 with right:

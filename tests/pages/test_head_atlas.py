@@ -359,3 +359,12 @@ def test_where_a_measure_counts_nowhere_it_says_so_and_offers_no_picture(text: s
     assert ("No query of these texts can be measured for induction" in page.words()) != there
     labels = [one.proto.popover.label for one in page.app.get("popover")]
     assert ("Picture for print" in labels) == there
+
+
+def test_of_points_is_spoken_only_where_there_are_some() -> None:
+    page = HeadAtlas(source="text", text="a")
+    said = " ".join(one.value for one in page.app.caption)
+    assert "A point is a head" not in said
+    assert "A head has a name where" in said
+    page.choose(atlas_source="sample")
+    assert "A point is a head" in " ".join(one.value for one in page.app.caption)

@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from model.heads.atlas_names import MEASURES, NAMES, TOKENS
-from model.heads.atlas_result import LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
+from model.heads.atlas_result import LEAST_QUERIES, LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
 from model.language import N_, say, say_all
 from viz.html import join, tag
 from viz.numbers import percent, whole_percent
@@ -43,11 +43,7 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
     total = atlas.layers * atlas.heads
     found = kinds(atlas)
     if not found:
-        words = say(
-            "None of these {total} heads puts half of its attention on one kind of token, by any of the measures.",
-            total=total,
-        )
-        return tag("p", words, class_="sentence")
+        return tag("p", say("None of these {total} heads has a name on these texts.", total=total), class_="sentence")
     parts = []
     for name, heads in found.items():
         listed = say(", ").join(atlas.name(place) for place in heads[:MOST_LISTED])
@@ -67,8 +63,8 @@ def naming() -> str:
     """When a head is called something."""
     return say(
         "A head has a name where it puts at least {share} of its attention on that kind of token, over the queries "
-        "that have one, and at least {times:g} times what an even head would.",
-        share=whole_percent(NAMED), times=TIMES_EVEN,
+        "that have one, {least} at the least, and at least {times:g} times what an even head would.",
+        share=whole_percent(NAMED), least=LEAST_QUERIES, times=TIMES_EVEN,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ python -m pytest tests/viz/head_atlas/test_head_atlas.py
 """
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,18 @@ def test_the_bars_are_as_many_as_a_row_is_long() -> None:
     assert even["y"].tolist() == [0.25] * 4
 
 
+def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> None:
+    """99 % is not twice the half that an even head has of two tokens, and few queries make no name."""
+    most = made(previous=[[0.99] * 3] * 2)
+    for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
+        said = words.summary(unnamed, random=False)
+        assert "has a name on these texts" in said
+        assert "half" not in said
+        assert "L3 H0</b> has no name here" in words.head_sentence(unnamed, 0, 0)
+    assert "50 % of its attention" in words.naming()
+    assert "20 at the least" in words.naming()
+
+
 def test_the_sentence_names_heads_by_what_they_are_called() -> None:
     atlas = made(induction=INDUCTION, same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
     said = re.sub("<[^>]*>", "", words.summary(atlas, random=False))
@@ -77,7 +90,7 @@ def test_the_sentence_names_heads_by_what_they_are_called() -> None:
         "L3 H0 is called induction: induction 90.0 %, an even head 20.0 %."
     )
     assert "has no name here" in words.head_sentence(atlas, 0, 1)
-    assert "None of these 6 heads puts half" in words.summary(made(), random=False)
+    assert "None of these 6 heads has a name on these texts." in words.summary(made(), random=False)
     without = made(same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
     assert "None is called induction" in words.summary(without, random=False)
     assert "None is called induction" not in words.summary(without, random=True)
