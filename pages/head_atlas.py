@@ -59,7 +59,8 @@ with right:
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
     keys.html(drawn(tokens_table, atlas.key_tokens(layer, head)[:6], say("looked at most")))
-    queries.html(drawn(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from")))
+    sharp = drawn(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from"), words.no_token())
+    queries.html(sharp)
     st.caption(words.tokens())
 
 section = choices.choose_section()

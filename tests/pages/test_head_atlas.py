@@ -170,6 +170,12 @@ def test_the_text_on_the_left_and_none() -> None:
     assert "Type a text on the left" in page.words()
 
 
+def test_where_no_token_came_up_often_the_table_says_so_and_has_no_rows() -> None:
+    none = "No token came up 3 times with more than one key to look at."
+    assert none in HeadAtlas(source="text", text="A cat").words()
+    assert none not in HeadAtlas(source="text", text="a cat a cat a cat a cat").words()
+
+
 def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
     sentences = "cut into rows of 256", "among the first 48 tokens"
     page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)

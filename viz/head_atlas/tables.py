@@ -24,8 +24,9 @@ STYLE = """<style>
 </style>""".replace("MARK", MARK)
 
 
-def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
-    """Tokens with a share each; what: the table's heading."""
+def tokens_table(tokens: Sequence[TokenShare], what: str, none: str = "") -> Markup:
+    """Tokens with a share each; what: the table's heading. none: what is said in the place of rows where there are
+    none."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
     head = [tag("th", what, colspan=3), tag("th", say("times"), class_="number")]
     rows = [
@@ -37,7 +38,7 @@ def tokens_table(tokens: Sequence[TokenShare], what: str) -> Markup:
         ]
         for one in tokens
     ]
-    return table([head, *rows])
+    return table([head, *(rows or [[tag("td", none, colspan=4)]])])
 
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:

@@ -107,6 +107,11 @@ def tokens() -> str:
     )
 
 
+def no_token() -> str:
+    """Of the right one, where it has none."""
+    return say("No token came up {times} times with more than one key to look at.", times=LEAST_SEEN)
+
+
 def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
     mean, even = atlas.measure(name)[layer, head], atlas.even[NAMES.index(name), layer]
     return say(

@@ -128,6 +128,8 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     assert "&lt;b&gt;" in table
     assert "12.5 %" in table
     assert "1,234" in table
+    assert words.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest from", words.no_token())
+    assert words.no_token() in tokens_table([], "sharpest from", words.no_token())
     assert "L3 H0" in ranked_table([("L3 H0", 0.25, "induction")], "weight there")
 
 
