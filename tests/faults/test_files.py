@@ -22,7 +22,7 @@ from model.gpt2 import save_transformer
 from model.heads import atlas, atlas_progress
 from model.heads.atlas_progress import begun
 from model.transformer import Transformer
-from tests.conftest import TINY
+from tests.tiny import TINY
 from unmask.__main__ import main as unmask_command
 
 WORDS = "the cat sat on the mat"

@@ -23,9 +23,9 @@ from model.errors import CheckpointError, NotAvailable, TooLarge
 from model.masks import MaskSpec
 from model.settings import Settings
 from model.training.tokenizer import train_tokenizer
-from tests.conftest import TINY, TINY_ENTRIES
 from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
 from tests.near import assert_near
+from tests.tiny import TINY, TINY_ENTRIES
 
 TEXT = "the cat sat on the mat"
 

@@ -17,8 +17,8 @@ from model.base import Model
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer, read_config, save_transformer
 from model.transformer import Transformer, TransformerConfig
-from tests.conftest import TINY
 from tests.near import assert_near
+from tests.tiny import TINY
 
 
 def test_a_model_saved_and_loaded_is_the_same(tmp_path: Path) -> None:

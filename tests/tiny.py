@@ -1,0 +1,22 @@
+"""A tiny random model with its tokenizer."""
+
+from pathlib import Path
+
+import torch
+
+from model.gpt2 import save_transformer
+from model.training.tokenizer import train_tokenizer
+from model.transformer import Transformer, TransformerConfig
+
+TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass
+    vocabulary=283, context=151, layers=2, heads=3, width=21, mlp_width=37
+)
+TINY_ENTRIES = 277  # of the tokenizer: fewer than the model's vocabulary, as in many published models
+
+
+def save_tiny(folder: Path) -> None:
+    """A checkpoint in GPT-2's layout: random weights, and a byte-level tokenizer with a pad and a start token."""
+    torch.manual_seed(1)
+    save_transformer(Transformer(TINY), folder)
+    words = ["the cat sat on the mat and the cat sat still"] * 3
+    train_tokenizer(words, TINY_ENTRIES).save(str(folder / "tokenizer.json"))
