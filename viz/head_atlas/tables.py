@@ -38,7 +38,7 @@ def tokens_table(tokens: Sequence[TokenShare], what: str, none: str = "") -> Mar
         ]
         for one in tokens
     ]
-    return table([head, *(rows or [[tag("td", none, colspan=4, style="white-space: normal")]])])
+    return table([head, *(rows or [[tag("td", none, colspan=4, style="white-space:normal")]])])
 
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
