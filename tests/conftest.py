@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from model.language import spoken
+from tests.apptest import done_once
+
 if TYPE_CHECKING:
     from model.base import Model
 
@@ -39,8 +42,6 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def pages_quickly() -> Iterator[None]:
     """For all that open pages by AppTest; the others do without Streamlit."""
-    from tests.apptest import done_once
-
     with done_once() if "streamlit.testing" in sys.modules else nullcontext():
         yield
 
@@ -83,7 +84,5 @@ def story() -> Model:
 @pytest.fixture
 def in_chinese() -> Iterator[None]:
     """AppTest looks for what a select box shows among its options: in the language of the test, not of the page."""
-    from model.language import spoken
-
     with spoken("zh"):
         yield

@@ -135,8 +135,8 @@ def number(value: float) -> str:
 
 
 def whole_percent(share: float) -> str:
-    """A share that is round, or known in part: 0.5 -> "50 %"."""
-    return f"{100 * share:.0f} %"
+    """A share that is round, or known in part: 0.5 -> "50 %", which no line ends inside."""
+    return f"{100 * share:.0f}\u00a0%"
 
 
 def percent(share: float) -> str:

@@ -78,7 +78,7 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
         assert "has a name on these texts" in said
         assert "half" not in said
         assert "L3 H0</b> has no name here" in words.head_sentence(unnamed, 0, 0)
-    assert "50 % of its attention" in words.naming()
+    assert "50\u00a0% of its attention" in words.naming()
     assert "20 at the least" in words.naming()
 
 
