@@ -1,12 +1,16 @@
-"""What AppTest does anew whenever it opens or runs a page, done once."""
+"""What AppTest does anew whenever it opens or runs a page, done once; and the keys of widgets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from streamlit.testing.v1 import AppTest
 
 
 @contextmanager
@@ -32,3 +36,9 @@ def done_once() -> Iterator[None]:
         patch.setattr(manifest_scanner, "scan_component_manifests", scan)
         patch.setattr(ScriptCache, "get_bytecode", get_bytecode)
         yield
+
+
+def key_of(app: "AppTest", choice: str) -> str:
+    """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/bound.py)."""
+    state = app.session_state
+    return state["bound_keys"].get(choice, choice) if "bound_keys" in state else choice

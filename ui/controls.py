@@ -16,6 +16,7 @@ from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch
 from ui import choices, explain, link, models, notes, run_view
+from ui.bound import bound
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
 from ui.model_found import model_found
@@ -223,11 +224,11 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     others = found.other_layers()
     with st.container(horizontal=True, wrap=False):
         st.selectbox(
-            say("Layer"), range(layers), key="layer",
+            say("Layer"), range(layers), **bound("layer", st.session_state.layer),
             format_func=lambda shown: str(found.layer_number(attention, shown)),
             help=say("Numbered as in the network. {others}", others=others) if others else None,
         )  # fmt: skip
-        st.selectbox(say("Head"), range(heads), key="head")
+        st.selectbox(say("Head"), range(heads), **bound("head", st.session_state.head))
     return st.session_state.layer, st.session_state.head
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from model.language import say
 from ui import page, query_keys
+from ui.bound import bound
 from ui.heard import heard
 from ui.link import ZOOM
 from viz.components import source
@@ -106,12 +107,8 @@ def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) ->
     if keep.all() or not len(own):
         return part
     chosen = st.session_state.get("show_padding")
-    st.session_state.padding_shown = bool(not masked or keep.mean() >= LEAST_OWN) if chosen is None else chosen
-    st.toggle(say("Show padding"), key="padding_shown", on_change=_take,
-              help=say("The rows and columns of the padding tokens."))  # fmt: skip
+    at_first = bool(not masked or keep.mean() >= LEAST_OWN)
+    shown = st.toggle(say("Show padding"), **bound("show_padding", at_first if chosen is None else chosen),
+                      help=say("The rows and columns of the padding tokens."))  # fmt: skip
     begin, end = max(part[0], int(own[0])), min(part[1], int(own[-1]) + 1)
-    return part if st.session_state.padding_shown or begin >= end else (begin, end)
-
-
-def _take() -> None:
-    st.session_state.show_padding = st.session_state.padding_shown
+    return part if shown or begin >= end else (begin, end)

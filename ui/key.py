@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.language import say
+from ui.bound import bound
 from viz.view import HeadView
 
 
@@ -17,11 +18,5 @@ def chosen(view: HeadView, query: int) -> int:
 
 def choose(view: HeadView, query: int, help_text: str | None = None) -> int:
     """The chosen key, with a select box to choose another."""
-    st.session_state.key_column = chosen(view, query)
-    st.selectbox(say("Key"), range(len(view.keys)), key="key_column", on_change=_take, width=240,
-                 format_func=lambda place: f"{place}: {view.keys[place]}", help=help_text)  # fmt: skip
-    return st.session_state.key_column
-
-
-def _take() -> None:
-    st.session_state.key = st.session_state.key_column
+    return st.selectbox(say("Key"), range(len(view.keys)), **bound("key", chosen(view, query)), width=240,
+                        help=help_text, format_func=lambda place: f"{place}: {view.keys[place]}")  # fmt: skip

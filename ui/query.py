@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.language import N_, say
+from ui.bound import bound
 from ui.query_keys import Moves
 from ui.run_view import RunView
 
@@ -23,10 +24,8 @@ def chosen(now: RunView) -> int:
 def choose(now: RunView) -> int:
     """The chosen query, with a select box to choose another."""
     pieces = now.run.queries.pieces[now.row]
-    st.session_state.query_row = chosen(now)
-    st.selectbox(say("Query"), range(len(pieces)), key="query_row", on_change=_take, help=say(HELP),
-                 format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
-    return st.session_state.query_row
+    return st.selectbox(say("Query"), range(len(pieces)), **bound("query", chosen(now)), help=say(HELP),
+                        format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
 
 
 def picked() -> int | None:
@@ -44,7 +43,3 @@ def moves(now: RunView, part: tuple[int, int]) -> Moves:
 def predicting(now: RunView, query: int) -> int | None:
     """The position in the predicted text: the query, or None where another text's tokens look."""
     return query if now.run.queries is now.run.batch else None
-
-
-def _take() -> None:
-    st.session_state.query = st.session_state.query_row

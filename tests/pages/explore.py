@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from streamlit.testing.v1 import AppTest
 
+from tests.apptest import key_of
 from tests.viz.packet import read
 
 ROOT = Path(__file__).parents[2]
@@ -41,18 +42,22 @@ class Explore:
 
     def switch(self, name: str, on: bool) -> "Explore":
         """Set a mask switch."""
-        self.app.toggle(key=name).set_value(on)
+        self.app.toggle(key=key_of(self.app, name)).set_value(on)
         return self.run()
 
     def choose(self, **choices: Any) -> "Explore":
-        """Take an option in each of these select boxes, by their keys."""
-        for key, option in choices.items():
-            self.app.selectbox(key=key).set_value(option)
+        """Take an option in each of these select boxes, by their choices."""
+        for choice, option in choices.items():
+            self.app.selectbox(key=key_of(self.app, choice)).set_value(option)
         return self.run()
 
     def __getitem__(self, name: str) -> Any:
         """A choice as the page keeps it."""
         return self.app.session_state[name]
+
+    def value(self, choice: str) -> Any:
+        """What the widget of a choice shows."""
+        return self.app.session_state[key_of(self.app, choice)]
 
     @property
     def url(self) -> dict[str, str]:

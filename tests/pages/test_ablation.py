@@ -14,6 +14,7 @@ from model.base import Model
 from model.decoder import DecoderModel
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
+from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.ablation import choosing
@@ -33,7 +34,7 @@ class Ablation(Explore):
         self.run()
 
     def off(self, *heads: tuple[int, int]) -> "Ablation":
-        self.app.multiselect(key="heads_chosen").set_value(list(heads))
+        self.app.multiselect(key=key_of(self.app, "heads_chosen")).set_value(list(heads))
         self.run()
         return self
 
@@ -84,15 +85,14 @@ def test_no_head_off_shows_one_run() -> None:
     )
     assert len(page.losses()) == 1
     assert page.url["heads_off"] == ""
-    assert Ablation(**page.url)["heads_chosen"] == []
+    assert Ablation(**page.url).value("heads_chosen") == []
 
 
 def test_all_heads_on_is_a_run_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Ablation(text="the old dog ran to the sea and the cat ran too", heads_off="4.0")
     runs, run = [], DecoderModel.run
     monkeypatch.setattr(DecoderModel, "run", lambda *asked: runs.append(asked) or run(*asked))
-    page.app.selectbox(key="query_row").set_value(3)
-    page.run()
+    page.choose(query=3)
     assert "(3)" in page.sentence()
     assert runs == [], "of a long text a run takes seconds"
 
@@ -110,7 +110,7 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     np.testing.assert_allclose(page.effects(), np.stack(expected), atol=1e-5)
     layer, head = np.unravel_index(int(np.argmax(expected)), (6, 6))
     page.press("turn_first")
-    assert page["heads_chosen"] == [(layer, head)]
+    assert page.value("heads_chosen") == [(layer, head)]
     assert page.sentence().startswith(f"Turning L{layer} H{head} off")
     assert page.url == {"heads_off": f"{layer}.{head}", "ranking": "true"}
     page.press("rank")
@@ -128,7 +128,7 @@ def test_the_masks_hold_for_both_runs(story: Model) -> None:
 
 @pytest.mark.parametrize("written", ["9.9", "nonsense", "4.0.1", "-1.2", ",,"])
 def test_a_link_s_heads_that_are_not_there_are_left_out(written: str) -> None:
-    assert Ablation(heads_off=written)["heads_chosen"] == []
+    assert Ablation(heads_off=written).value("heads_chosen") == []
 
 
 @pytest.mark.parametrize(

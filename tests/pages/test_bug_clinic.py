@@ -24,6 +24,7 @@ from model.bug_clinic.examination import examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.spot import NOT_TO_SEE
+from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.test_chinese import english, texts
@@ -91,7 +92,7 @@ class Clinic:
 
     @property
     def head(self) -> int:
-        return self.app.selectbox(key="head").value
+        return self.app.session_state[key_of(self.app, "head")]
 
     def laws(self) -> dict[str, tuple[str, str]]:
         """For each law in words what is said of it with the bug and right; the one beside the picture first."""

@@ -17,6 +17,7 @@ from model.cross_attention import dates
 from model.cross_attention.date_measures import answer_chances, measure
 from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
+from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from ui.cross_attention.drawing import MASKS
@@ -138,7 +139,7 @@ class TestFirstView:
         said = html.unescape(re.sub("<.*?>", "", page.pieces()))
         weight = cross.weights(1, 3)[2].max()
         assert f"Step 3 writes 2 with > 99.9 % and looks most at 2 (position 8), with a weight of {weight:.2f}" in said
-        page.app.select_slider(key="cross_step").set_value(8)
+        page.app.select_slider(key=key_of(page.app, "cross_step")).set_value(8)
         np.testing.assert_allclose(page.run().row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 
     def test_an_alignments_lines_are_the_weights(self, model: DatesModel) -> None:

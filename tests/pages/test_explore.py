@@ -148,8 +148,7 @@ class TestChoices:
     ) -> None:
         text = "The old king rode down to the green river"
         page, losses = Explore(text=text), losses_computed(monkeypatch)
-        page.app.selectbox(key="query_row").set_value(3)
-        page.run()
+        page.choose(query=3)
         likeliest = story.run(story.encode([text])).next_token(0, 3).argmax()
         assert page.candidates()[0][0] == story.label(int(likeliest))
         assert losses == [], "of a long text they take as long as a small run"
@@ -157,7 +156,7 @@ class TestChoices:
     def test_row_and_pad_side(self) -> None:
         page = Explore(text=LINES)
         assert "<pad>" not in page.labels(), "of a row that is mostly padding its own tokens are shown"
-        page.app.toggle(key="padding_shown").set_value(True)
+        page.app.toggle(key="show_padding_0").set_value(True)
         page.run()
         assert page.url["show_padding"] == "true"
         assert page.labels()[0] == "<pad>"

@@ -24,6 +24,7 @@ from model.heads.atlas_table import measures_table
 from model.heads.atlas_texts import Unit, units_of_sample
 from model.heads.atlas_unit import measure_unit
 from model.language import spoken
+from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.test_chinese import english, texts
 from ui.head_atlas import measuring
@@ -63,7 +64,7 @@ class HeadAtlas:
             "causal": "toggle",
         }
         for key, value in values.items():
-            getattr(self.app, kinds.get(key, "selectbox"))(key=key).set_value(value)
+            getattr(self.app, kinds.get(key, "selectbox"))(key=key_of(self.app, key)).set_value(value)
         return self.run()
 
     def figure(self, key: str) -> Any:
@@ -117,7 +118,7 @@ def test_a_link_brings_back_model_measures_and_head() -> None:
     figure = page.figure("atlas_scatter")
     assert figure["layout"]["xaxis"]["title"]["text"] == "entropy, bits"
     assert figure["layout"]["yaxis"]["title"]["text"] == "mean distance, tokens"
-    assert page.app.selectbox(key="atlas_by_shown").value == "same"
+    assert page.app.session_state[key_of(page.app, "atlas_by")] == "same"
     wanted = {"x": "entropy", "y": "distance", "by": "same", "layer": "2", "head": "5", "source": "random"}
     assert dict(page.app.query_params) == wanted
     odd = HeadAtlas(x="nothing", section="nowhere", layer="99", back="x")

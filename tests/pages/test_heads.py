@@ -158,7 +158,7 @@ class TestWhy:
 
     def test_until_a_key_is_chosen_it_is_the_heaviest(self) -> None:
         page = Explore(view="why", query="6")
-        assert page.app.selectbox(key="key_column").value == int(np.nanargmax(page.weights()[6]))
+        assert page.value("key") == int(np.nanargmax(page.weights()[6]))
 
 
 class TestNumbers:

@@ -108,7 +108,7 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
 
 
 def test_choices_are_in_the_link_and_come_back() -> None:
-    page = Layers().section("token").choose(over="mean", query_row=4)
+    page = Layers().section("token").choose(over="mean", query=4)
     assert page.url == {"across": "token", "over": "mean", "query": "4"}
     again = Layers(**page.url)
     assert again.sentence() == page.sentence()
@@ -149,7 +149,7 @@ def test_the_part_shown_has_the_query_in_it_and_stays_for_the_next_ones(begin: i
 def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 16, across="token")
     (shown,) = page.chart("token_layers")
-    tokens = len(page.app.selectbox(key="query_row").options)
+    tokens = len(page.app.selectbox(key="query_0").options)
     step = -(-tokens // 128)
     assert (shown.shape[1], step) == (-(-tokens // step), 2)
     words = f"{tokens:,} tokens are too many for a screen: each"

@@ -144,7 +144,7 @@ def test_a_query_governs_its_next_token_its_loss_and_its_row_and_is_in_the_link(
     page = Lab(text=FIRST, masks=LEAK)
     assert "query" not in page.url
     last = page.candidates()
-    page.choose(query_row=4)
+    page.choose(query=4)
     assert page.url["query"] == "4"
     assert page.candidates() != last
     assert page.candidates()[0][0] == "·whist"
@@ -162,13 +162,13 @@ def test_a_query_governs_its_next_token_its_loss_and_its_row_and_is_in_the_link(
 def test_another_text_has_its_own_last_query_until_one_is_picked() -> None:
     page = Lab(text="a cat")
     page.type(TEXT)
-    assert page["query_row"] == len(page.names()) - 1
+    assert page.value("query") == len(page.names()) - 1
     assert "query" not in page.url
 
 
 def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
     page = Lab(text="the old mill by the river and " * 30)
-    last = page["query_row"]
+    last = page.value("query")
     assert last > 2 * MOST_CELLS - 60
     for query, first in (
         (last, last + 1 - MOST_CELLS),
@@ -176,12 +176,12 @@ def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
         (MOST_CELLS - 1, 0),
         (MOST_CELLS, last + 1 - MOST_CELLS),
     ):
-        page.choose(query_row=query)
+        page.choose(query=query)
         assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MOST_CELLS))
         assert f"Positions {first} to {first + MOST_CELLS - 1}:" in " ".join(page.said("caption"))
     page.app.slider(key="positions").set_value((40, last))
     assert page.run().names()[0].startswith("40: ")
-    assert page.choose(query_row=last - 1).names()[0].startswith(f"{last - MOST_CELLS}: ")
+    assert page.choose(query=last - 1).names()[0].startswith(f"{last - MOST_CELLS}: ")
 
 
 def test_a_drawing_is_switched_off_and_on_again_and_drawn_over() -> None:
@@ -191,7 +191,7 @@ def test_a_drawing_is_switched_off_and_on_again_and_drawn_over() -> None:
     assert "masks" not in page.url
     page.switch("mask_drawn_on", True)
     assert np.isnan(page.weights()[4:7, 0:2]).all()
-    assert Lab().app.toggle(key="mask_drawn_on").disabled
+    assert Lab().app.toggle(key="mask_drawn_on_0").disabled
 
 
 def test_a_drawing_says_when_the_text_under_it_has_changed() -> None:

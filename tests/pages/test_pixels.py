@@ -17,6 +17,7 @@ from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digit_writing import Draw, class_chances, write
 from model.pixels.real_digits import real_digits, recogniser
+from tests.apptest import key_of
 from tests.pages.explore import array
 from tests.viz.packet import unpacked
 from viz.numbers import percent
@@ -43,7 +44,7 @@ class Pixels:
         """Take these in their widgets, by their keys without "pixels_"."""
         for name, value in choices.items():
             widgets = ("selectbox", "toggle", "slider", "number_input", "segmented_control", "button_group")
-            found = [w for kind in widgets for w in self.app.get(kind) if w.key == "pixels_" + name]
+            found = [w for kind in widgets for w in self.app.get(kind) if w.key == key_of(self.app, "pixels_" + name)]
             found[0].set_value(value)
         return self.run()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from streamlit.testing.v1 import AppTest
 
 from model.why_causal import live
+from tests.apptest import key_of
 from tests.pages.explore import ROOT, Explore
 
 TEXT = "The king said to his son, and the old man went into the wood."
@@ -33,7 +34,7 @@ class WhyCausal(Explore):
         for key, option in choices.items():
             kinds = ("why_head", "why_place", "why_token")
             box = self.app.selectbox if key in kinds else self.app.segmented_control
-            box(key=key).set_value(option)
+            box(key=key_of(self.app, key)).set_value(option)
             self.run()
         return self
 

@@ -13,6 +13,7 @@ from model.language import N_, say
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from ui import choices, controls, link, run_view
+from ui.bound import bound
 from ui.one_of import one_of
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
@@ -56,14 +57,14 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     written = st.session_state.heads_off
     first = catalog.first_head(model)
     chosen = [first] if written is None else read(written)
-    st.session_state.heads_chosen = [one for one in chosen if one[0] < layers and one[1] < heads]
+    there = [one for one in chosen if one[0] < layers and one[1] < heads]
     offered = [(layer, head) for layer in range(layers) for head in range(heads)]
     names = run_view.layer_names(model, attention)
-    st.multiselect(
-        say("Heads off"), offered, key="heads_chosen", on_change=_take, placeholder=say("none"),
+    off = st.multiselect(
+        say("Heads off"), offered, **bound("heads_chosen", there, turn_off), placeholder=say("none"),
         max_selections=MOST_OFF, format_func=lambda one: f"{names[one[0]]} H{one[1]}",
     )  # fmt: skip
-    return tuple(st.session_state.heads_chosen)
+    return tuple(off)
 
 
 def choose_way(spec: MaskSpec) -> tuple[Way, MaskSpec | None]:
@@ -114,7 +115,3 @@ def turn_off(heads: list[Head]) -> None:
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
     controls.share(AblationLink, model, masks=None, section=None, scope="model", zoom=None)
-
-
-def _take() -> None:
-    turn_off(st.session_state.heads_chosen)

@@ -13,6 +13,7 @@ from model.language import N_, say
 from model.masks import MaskSpec
 from model.text import rows_of
 from ui import choices, controls, explain, models, run_view
+from ui.bound import bound
 from ui.link import TextLink, Whole, at_most
 from ui.one_of import one_of
 
@@ -207,7 +208,8 @@ def choose_step(outputs: list[str]) -> int:
     """Which of the written tokens to look at, from 0."""
     _within("cross_step", 0, len(outputs) - 1)
     if len(outputs) > 1:
-        st.select_slider(say("The step to look at"), range(len(outputs)), key="cross_step",
+        st.select_slider(say("The step to look at"), range(len(outputs)),
+                         **bound("cross_step", st.session_state.cross_step),
                          format_func=lambda step: f"{step + 1}: {outputs[step]}",
                          help=say("Each step writes one token, and looks at the source to do so."))  # fmt: skip
     return st.session_state.cross_step

@@ -10,6 +10,7 @@ from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from model.language import N_, say
 from ui import choices, controls
+from ui.bound import bound
 from ui.link import TextLink, Whole
 from ui.one_of import one_of
 
@@ -80,18 +81,8 @@ def choose_masks(model: Model) -> None:
 
 def choose_by(atlas: Atlas, layer: int, head: int) -> str:
     """The measure that the head's examples are ordered by; the one it is called after until another is chosen."""
-    state = st.session_state
-    first = next(iter(atlas.named(layer, head)), "peak")
-    state.atlas_by_shown = state.atlas_by or first
-    st.selectbox(
-        say("By"),
-        list(MEASURES),
-        format_func=title,
-        key="atlas_by_shown",
-        on_change=_take_by,
-        help=words(state.atlas_by_shown),
-    )
-    return state.atlas_by_shown
+    shown = st.session_state.atlas_by or next(iter(atlas.named(layer, head)), "peak")
+    return st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", shown), format_func=title, help=words(shown))
 
 
 def choose_section() -> str:
@@ -121,7 +112,3 @@ def title(name: str) -> str:
 def words(name: str) -> str:
     """What it is."""
     return say(MEASURES[name].words)
-
-
-def _take_by() -> None:
-    st.session_state.atlas_by = st.session_state.atlas_by_shown

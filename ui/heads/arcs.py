@@ -4,6 +4,7 @@ import streamlit as st
 
 from model.language import say
 from ui import run_view
+from ui.bound import bound
 from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heads.chosen import Chosen, hearing
@@ -38,13 +39,12 @@ def choose_heads(now: run_view.RunView, layer: str, chosen: int) -> list[int]:
     """The choice "heads", without the chosen head: others of the layer of this name."""
     offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
-    st.session_state.arcs_heads = [head for head in picked if head in offered][: MOST_HEADS - 1]
+    beside = [head for head in picked if head in offered][: MOST_HEADS - 1]
     others = say("Other heads of {layer}", layer=layer)
-    st.multiselect(others, offered, key="arcs_heads", format_func=lambda head: f"{layer} H{head}",
-                   max_selections=MOST_HEADS - 1, on_change=_take, placeholder=others,
-                   label_visibility="collapsed")  # fmt: skip
-    return st.session_state.arcs_heads
+    return st.multiselect(others, offered, **bound("arcs_heads", beside, _take), max_selections=MOST_HEADS - 1,
+                          format_func=lambda head: f"{layer} H{head}", placeholder=others,
+                          label_visibility="collapsed")  # fmt: skip
 
 
-def _take() -> None:
-    st.session_state.heads = ",".join(map(str, st.session_state.arcs_heads)) or None
+def _take(heads: list[int]) -> None:
+    st.session_state.heads = ",".join(map(str, heads)) or None

@@ -8,6 +8,7 @@ from model import catalog
 from model.base import Model
 from model.language import N_, say
 from ui import choices, controls, link
+from ui.bound import bound
 from ui.one_of import one_of
 
 Across = Literal["lens", "token", "all"]
@@ -57,7 +58,8 @@ def choose_layer(model: Model, names: list[str]) -> int:
     """The layer that is shown; at first that of the head worth seeing first."""
     chosen = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer
     st.session_state.layer = min(chosen, len(names) - 1)
-    st.selectbox(say("Layer"), range(len(names)), key="layer", format_func=names.__getitem__)
+    st.selectbox(say("Layer"), range(len(names)), **bound("layer", st.session_state.layer),
+                 format_func=names.__getitem__)  # fmt: skip
     return st.session_state.layer
 
 

@@ -1,5 +1,7 @@
 """The composed mask as a component: bytes in, a drawing out."""
 
+from dataclasses import astuple, replace
+
 import streamlit as st
 
 from model.heads.shown import shown_masks
@@ -54,17 +56,20 @@ def show(
     """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
     drawing, and what is chosen with the key q becomes the choice "query".
 
-    text: what the drawing then belongs to, as compose.text_key gives it.
+    text: what the drawing then belongs to, as compose.text_key gives it. Of strokes it shows those of the page: a
+    reader who is asked first draws before they hold.
     """
+    strokes, below = (tuple(map(astuple, some)) for some in compose.drawing())
     packet = drawn(
         canvas_packet,
-        view,
+        replace(view, strokes=strokes),
         rows=rows,
         columns=columns,
         epoch=compose.epoch(),
         number=compose.number(),
         most=MOST_STROKES,
         query=query,
+        below=below,
     )
     st.html(f"<style>.st-key-one_{key} {{ --above: {ABOVE}px; }}</style>")
     with st.container(key=f"one_{key}"):

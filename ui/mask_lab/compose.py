@@ -15,9 +15,10 @@ from streamlit.delta_generator import DeltaGenerator
 from model.base import Model
 from model.language import N_, say
 from model.masks import NATIVE, MaskSpec, Stroke
-from model.spec import LONGEST_SEPARATOR, MOST_STROKES
+from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch
 from ui import choices, controls, link
+from ui.bound import bound
 from ui.one_of import one_of
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}
@@ -160,21 +161,24 @@ def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
 
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
     """A drawing that does not come from the canvas, which shows it from the next run on."""
-    st.session_state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=None, mask_number=0)
+    _take(strokes, None, 0)
     _show_anew()
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str, number: int) -> None:
-    """The canvas's drawing on a text, the number-th since the page itself set one; drawn over one that is switched off,
-    it switches that on and lies on top of it."""
-    state = st.session_state
-    # who draws on while an answer is under way still sends the switch as it was before: off. Their strokes go on from
-    # the drawing that is here; those drawn over one that is switched off do not.
-    if strokes and not state.mask_drawn_on and strokes[: len(state.mask_drawn)] != state.mask_drawn:
-        strokes = (*state.mask_drawn, *strokes)[-MOST_STROKES:]
-        _show_anew()
-    state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=text if strokes else None,
-                 mask_number=number)  # fmt: skip
+    """The canvas's drawing on a text, the number-th since the page itself set one. It is switched on."""
+    _take(strokes, text if strokes else None, number)
+
+
+def _take(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
+    st.session_state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=text,
+                            mask_number=number)  # fmt: skip
+
+
+def drawing() -> tuple[tuple[Stroke, ...], tuple[Stroke, ...]]:
+    """The strokes of the drawing, and those of one that is switched off; one of the two is empty."""
+    strokes = st.session_state.mask_drawn
+    return (strokes, ()) if st.session_state.mask_drawn_on else ((), strokes)
 
 
 def epoch() -> int:
@@ -228,9 +232,15 @@ def _choose_native(model: Model, name: str) -> None:
 
 
 def _choose_drawn() -> tuple[Stroke, ...]:
-    st.toggle(say("Drawn"), key="mask_drawn_on", help=say(DRAWN), width="content", on_change=_show_anew,
-              disabled=not st.session_state.mask_drawn)  # fmt: skip
-    return st.session_state.mask_drawn if st.session_state.mask_drawn_on else ()
+    state = st.session_state
+    st.toggle(say("Drawn"), **bound("mask_drawn_on", state.mask_drawn_on, _switch), help=say(DRAWN), width="content",
+              disabled=not state.mask_drawn)  # fmt: skip
+    return drawing()[0]
+
+
+def _switch(on: bool) -> None:
+    st.session_state.mask_drawn_on = on
+    _show_anew()
 
 
 def _show_anew() -> None:

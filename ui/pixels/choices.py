@@ -9,6 +9,7 @@ from model.language import N_, say
 from model.pixels.digit_writing import Draw
 from model.pixels.digits import PIXELS, SIDE
 from ui import choices, link
+from ui.bound import bound
 from ui.one_of import one_of
 
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
@@ -86,8 +87,8 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
     state = st.session_state
     state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
     with st.container(horizontal=True, wrap=False):
-        st.selectbox(say("Layer"), range(layers), key="pixels_layer")
-        st.selectbox(say("Head"), range(heads), key="pixels_head")
+        st.selectbox(say("Layer"), range(layers), **bound("pixels_layer", state.pixels_layer))
+        st.selectbox(say("Head"), range(heads), **bound("pixels_head", state.pixels_head))
     st.selectbox(
         say("Who looks"), LOOKERS, format_func=lambda who: say(LOOKERS[who]), key="pixels_looker",
         help=say("A pixel is written by the step before it: from there the model has seen everything but it."),

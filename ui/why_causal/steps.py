@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.language import N_, say
+from ui.bound import bound
 
 LOSS, HEADS, WRITING, PROOF, TRAINING = range(1, 6)
 NAMES = {
@@ -18,8 +19,8 @@ def choose() -> int:
     """The step on the screen, from 1, as its tab or Previous and Next chose it."""
     step = st.session_state.why_step
     with st.container(key="why_steps", horizontal=True, vertical_alignment="center", gap="small"):
-        st.segmented_control(say("The five steps"), list(NAMES), format_func=_name, key="why_step", required=True,
-                             label_visibility="collapsed", width="content")  # fmt: skip
+        st.segmented_control(say("The five steps"), list(NAMES), format_func=_name, **bound("why_step", step),
+                             required=True, label_visibility="collapsed", width="content")  # fmt: skip
         st.button(say("Previous"), icon=":material/chevron_left:", key="why_previous", on_click=_go, args=(step - 1,),
                   disabled=step == LOSS)  # fmt: skip
         st.button(say("Next"), icon=":material/chevron_right:", key="why_next", on_click=_go, args=(step + 1,),

@@ -70,8 +70,8 @@ function drawCells(element, data, first, show) {
   element.latest = data; // packets unpack one after another, but may not finish in that order
   readCells(data).then((cells) => {
     if (element.latest !== data) return;
-    const own = (element.own = { element, held: false, waiting: null, ...first, ...element.own, pins: cells.pins, towards: cells.towards });
-    if (!isAhead(own)) own.query = cells.query;
+    const own = (element.own ||= { element, held: false, waiting: null, sent: {}, ...first });
+    for (const choice of ["query", "pins", "towards"]) heed(own, choice, cells[choice]);
     element.style.setProperty("--tint", cells.tint);
     element.style.setProperty("--mark", cells.mark);
     show(cells, own);

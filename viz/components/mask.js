@@ -1,8 +1,9 @@
 // The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
 // Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
-// strokes}) tells the whole drawing: at once, or a moment after the last of several. A packet whose `most` is 0 is there to
-// look at. Of a packet with a `query` its row is framed, and onPick("query", position) tells which one the key q chose.
+// strokes}) tells the whole drawing: at once, or a moment after the last of several. The first stroke over a drawing that is
+// switched off, `below`, lies on top of it. A packet whose `most` is 0 is there to look at. Of a packet with a `query` its row
+// is framed, and onPick("query", position) tells which one the key q chose.
 // A finger scrolls the page, and draws once "Draw" is pressed, a button that is there where a finger is what one points with.
 
 const WAIT = 60; // milliseconds of rest before a page that is busy with a stroke hears of the next ones
@@ -82,7 +83,7 @@ function strokeOf(mask, kind, from, box) {
 function studio(canvas, root) {
   const why = root.querySelector(".why");
   const press = (what) => root.querySelector(`[data-do=${what}]`);
-  const self = { mask: null, strokes: [], past: [], drawing: null, sheet: null, begun: 0, tool: "block", draws: false, from: null, to: null, cursor: null, anchor: null,
+  const self = { mask: null, strokes: [], below: [], past: [], drawing: null, sheet: null, tool: "block", draws: false, from: null, to: null, cursor: null, anchor: null,
     sent: 0, timer: null, send: null, choose: null };
   const draws = (finger) => !finger || self.draws;
 
@@ -109,6 +110,7 @@ function studio(canvas, root) {
     if (!self.mask.most) return;
     if (!back) self.past.push(self.strokes);
     self.strokes = strokes;
+    self.below = [];
     self.drawing = painted(self.mask, strokes);
     self.sheet = null;
     const waits = self.sent > self.mask.number; // the page has not answered to the strokes before
@@ -125,7 +127,9 @@ function studio(canvas, root) {
     const one = box.q === box.lastQ && box.k === box.lastK && from.q >= 0 && from.k >= 0;
     const again = one && self.tool !== "erase" && self.drawing[box.q * self.mask.width + box.k] === KINDS[self.tool];
     const stroke = strokeOf(self.mask, again ? "erase" : self.tool, from, box);
-    if (stroke && self.strokes.length < self.mask.most) changed([...self.strokes, stroke]);
+    if (!stroke || Math.max(self.strokes.length, self.below.length) >= self.mask.most) return;
+    if (self.below.length) replace(self.below);
+    changed([...self.strokes, stroke]);
   };
   const act = {
     undo: () => (self.past.length ? changed(self.past.pop(), true) : self.strokes.length && changed(self.strokes.slice(0, -1), true)),
@@ -190,26 +194,21 @@ function studio(canvas, root) {
     if (what && self.mask) act[what]();
     if (self.mask) show();
   };
-  // The page itself set the drawing. What it replaced can be had again; what was drawn over a drawing that was switched
-  // off, and now lies on it, is undone down to that drawing.
-  const replaced = (strokes) => {
-    const under = strokes.length - self.strokes.length;
-    const onTop = under > 0 && self.strokes.length && String(strokes.slice(under)) === String(self.strokes);
-    if (onTop) {
-      const below = strokes.slice(0, under);
-      self.past = [...self.past.slice(0, self.begun).filter((one) => String(one) !== String(below)),
-        ...self.past.slice(self.begun).map((one) => [...below, ...one])];
-    } else if (self.strokes.length) self.past.push(self.strokes);
-    self.begun = self.past.length;
+  // The page itself set the drawing. What it replaced can be had again.
+  const replace = (strokes) => {
+    if (self.strokes.length) self.past.push(self.strokes);
+    while (self.past.length && String(self.past[self.past.length - 1]) === String(strokes)) self.past.pop();
+    self.strokes = strokes;
   };
   self.take = (mask) => {
     const ours = self.mask && mask.epoch === self.mask.epoch && mask.number < self.sent; // the page has not heard of all
-    if (self.mask && mask.epoch !== self.mask.epoch) replaced(mask.strokes);
+    if (self.mask && mask.epoch !== self.mask.epoch) replace(mask.strokes);
     self.mask = mask;
     listen(self);
     if (!ours) {
       clearTimeout(self.timer);
       self.strokes = mask.strokes;
+      self.below = mask.below;
       self.sent = mask.number;
     }
     self.drawing = painted(mask, self.strokes);

@@ -111,7 +111,7 @@ function show(element, cells, own, onPick) {
     else if (own.pins.length < MOST_PINS) own.pins = [...own.pins, position];
     refresh();
     paintPins();
-    onPick("pins", own.pins.join(","));
+    tell(own, "pins", own.pins.join(","), onPick);
   };
   const choose = (position) => {
     chooseSoon(own, position, 0, onPick);
@@ -152,7 +152,7 @@ function show(element, cells, own, onPick) {
       own.towards = one.dataset.way;
       refresh();
       paintPins();
-      onPick("towards", own.towards);
+      tell(own, "towards", own.towards, onPick);
     };
   }
   values.onclick = () => {

@@ -56,10 +56,12 @@ def canvas_packet(
     number: int,
     most: int,
     query: int | None = None,
+    below: Sequence[tuple[str, int, int, int, int]] = (),
 ) -> bytes:
     """The queries and the keys from a position up to, without, another. epoch: a new one where the page itself set the
     drawing. number: of the last drawing that the page heard of. most: how many strokes a drawing may have;
-    0: it is there to look at. query: the position whose row is framed; None where none is chosen on it.
+    0: it is there to look at. query: the position whose row is framed; None where none is chosen on it. below: the
+    strokes of a drawing that is switched off.
 
     The packet has two planes of bytes [Q,K].
     """
@@ -70,6 +72,7 @@ def canvas_packet(
         "columns": _side(view, part[1]),
         "tokens": int(view.place.max()) + 1,
         "strokes": [list(stroke) for stroke in view.strokes],
+        "below": [list(stroke) for stroke in below],
         "masks": [ink(name) for name in view.blockers],
         "openings": [{"name": name, "colour": OPENER_COLOURS[name]} for name in view.openers],
         "drawn": ink("drawn"),

@@ -37,14 +37,18 @@ def test_a_drawing_is_taken_with_its_text_and_number(state: State) -> None:
     assert (state.mask_text, state.mask_number, state.mask_epoch, state.mask_drawn_on) == (TEXT, 7, 3, True)
 
 
-def test_drawn_over_a_drawing_that_is_switched_off_it_lies_on_top_and_the_canvas_gets_both(state: State) -> None:
-    below = Stroke("block", 0, 0, 1, 1)
-    state.update(mask_drawn=(below,), mask_drawn_on=False)
-    state[KEY] = {"drawn": {"epoch": 3, "number": 1, "strokes": [CELL]}}
+def test_a_drawing_with_no_strokes_is_switched_off(state: State) -> None:
+    state.update(mask_drawn=(Stroke(*CELL),), mask_drawn_on=True)
+    state[KEY] = {"drawn": {"epoch": 3, "number": 1, "strokes": []}}
     canvas.take(KEY, TEXT)
-    assert state.mask_drawn == (below, Stroke(*CELL))
-    assert state.mask_drawn_on
-    assert state.mask_epoch == 4
+    assert (state.mask_drawn, state.mask_drawn_on, state.mask_text) == ((), False, None)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_canvas_gets_the_drawing_or_the_one_that_is_switched_off(state: State, on: bool) -> None:
+    strokes = (Stroke(*CELL),)
+    state.update(mask_drawn=strokes, mask_drawn_on=on)
+    assert compose.drawing() == ((strokes, ()) if on else ((), strokes))
 
 
 def test_one_of_an_earlier_epoch_is_not(state: State) -> None:

@@ -18,6 +18,7 @@ from model.heads.reach import reach_of
 from model.mask_lab.fills import DTYPES, FILLS
 from model.masks import MaskSpec, Stroke
 from model.trace import Trace
+from tests.apptest import key_of
 from tests.model.huggingface import families
 from tests.pages.explore import array
 from tests.viz.spelled import number
@@ -61,8 +62,12 @@ class Section:
         return self
 
     def pick(self, query: int) -> "Section":
-        self.app.selectbox(key="query_row").set_value(query)
+        self.app.selectbox(key=key_of(self.app, "query")).set_value(query)
         return self.run()
+
+    @property
+    def query(self) -> int:
+        return self.app.session_state[key_of(self.app, "query")]
 
     def figure(self, key: str) -> dict[str, Any]:
         (chart,) = [chart for chart in self.app.get("plotly_chart") if chart.proto.id.endswith(key)]
@@ -121,8 +126,8 @@ class TestReach:
 
     def test_a_query_that_is_no_longer_there_is_replaced(self) -> None:
         shown = Section("reach", query=900)
-        assert (shown.app.session_state["query"], shown.app.session_state["query_row"]) == (None, 22)
-        assert Section("reach", query=5).app.session_state["query_row"] == 5
+        assert (shown.app.session_state["query"], shown.query) == (None, 22)
+        assert Section("reach", query=5).query == 5
 
 
 class TestSteps:

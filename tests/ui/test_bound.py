@@ -1,0 +1,47 @@
+"""Widgets of choices that the page sets too. What a browser says that is behind: tests/browser/test_slow_line.py.
+
+python -m pytest tests/ui/test_bound.py
+"""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+
+def page() -> None:
+    import streamlit as st
+
+    from ui.bound import bound
+
+    state = st.session_state
+    state.setdefault("place", 2)
+    state.setdefault("taken", [])
+    st.button("Page", key="page", on_click=lambda: state.update(place=7))
+    st.selectbox("Place", range(11), **bound("place", state.place))
+    st.multiselect("Several", range(5), **bound("several", [state.place % 5], state.taken.append))
+
+
+@pytest.fixture
+def app() -> AppTest:
+    return AppTest.from_function(page).run()
+
+
+def test_it_shows_what_the_page_sets_under_another_key(app: AppTest) -> None:
+    value, key = app.selectbox[0].value, app.selectbox[0].key
+    app.button(key="page").click().run()
+    assert (value, app.selectbox[0].value) == (2, 7)
+    assert app.selectbox[0].key != key
+
+
+def test_what_the_reader_takes_is_the_choice_and_the_key_stays(app: AppTest) -> None:
+    (before,) = app.selectbox
+    before.set_value(9).run()
+    assert (app.session_state["place"], app.selectbox[0].value, app.selectbox[0].key) == (9, 9, before.key)
+    app.button(key="page").click().run()
+    app.selectbox[0].set_value(3).run()
+    assert (app.session_state["place"], app.selectbox[0].value) == (3, 3)
+
+
+def test_where_it_goes_elsewhere_it_is_told(app: AppTest) -> None:
+    app.multiselect[0].set_value([2, 4]).run()
+    assert app.session_state["taken"] == [[2, 4]]
+    assert app.multiselect[0].value == [2], "the page shows what it makes of it"
