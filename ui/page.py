@@ -179,7 +179,7 @@ def _style(_: str) -> str:
     """The pages' CSS, in which the sections' names are: one a language."""
     rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
     switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
-    switches |= {name: f".st-key-mask_{name}_on label::before" for name in COMPOSED_SWITCHES}
+    switches |= {name: f'[class*="st-key-mask_{name}_on"] label::before' for name in COMPOSED_SWITCHES}
     colours = OPENER_COLOURS | MASK_COLOURS
     swatches = _section_names() + " ".join(
         f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items()

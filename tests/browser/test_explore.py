@@ -22,7 +22,11 @@ Visit = Callable[..., Explore]
 
 LINE = "The cat saw a dog and the cat ran"
 LINES = "Once upon a time\nThe little girl ran down the hill and over the bridge"
-PARTS = ["h3", ".sentence", *(f".st-key-{key}" for key in ("causal", "padding", "scope", "layer", "head", "overview"))]
+PARTS = [
+    "h3",
+    ".sentence",
+    *(f".st-key-{key}" for key in ("causal", "padding", "scope", "layer_0", "head_0", "overview")),
+]
 PARTS += [".st-key-head_figure", "table.next", ".st-key-loss_figure", "table.numbers:not(.next)"]
 WORDS = [
     *((words, "color") for words in (".sentence", ".key", "td.token", "th", "[data-testid=stCaptionContainer] p")),

@@ -77,7 +77,7 @@ def test_a_click_on_another_candidate_takes_its_path(generation: Open) -> None:
 def test_nothing_is_cut_off_nor_lies_over_another(generation: Open) -> None:
     page = generation()
     page.press("step")
-    parts = [".st-key-step", ".st-key-play", ".st-key-back", ".st-key-start_over", ".st-key-layer", ".st-key-head"]
+    parts = [".st-key-step", ".st-key-play", ".st-key-back", ".st-key-start_over", ".st-key-layer_0", ".st-key-head_0"]
     parts += [".st-key-temperature", ".st-key-cache", ".st-key-candidates", ".st-key-head_figure"]
     for look in page.looks(1280):
         assert not page.cut_off(), look

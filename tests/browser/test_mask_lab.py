@@ -16,6 +16,7 @@ from playwright.sync_api import Browser
 from model.spec import MaskSpec, Stroke
 from tests.browser.conftest import Watch
 from tests.browser.lab import Lab
+from viz.palette import MASK_COLOURS
 
 Visit = Callable[..., Lab]
 LINE = "The cat saw a dog and the cat ran"
@@ -210,6 +211,15 @@ def test_draw_is_there_for_fingers_alone(visit: Visit, width: int) -> None:
         .page.get_by_role("button", name="Draw", exact=True)
         .count()
     )
+
+
+def test_the_switch_of_the_drawing_has_its_colour_whoever_flipped_it(lab: Callable) -> None:
+    page = lab()
+    swatch = "label => getComputedStyle(label, '::before').backgroundColor"
+    label = page.page.get_by_role("switch", name="Drawn", exact=True).locator("xpath=ancestor::label")
+    before = label.evaluate(swatch)
+    page.drag(FIRST, LAST)
+    assert label.evaluate(swatch) == before == "rgb({}, {}, {})".format(*bytes.fromhex(MASK_COLOURS["drawn"][1:]))
 
 
 def test_strokes_drawn_faster_than_the_page_answers_are_all_kept(lab: Callable) -> None:
