@@ -8,7 +8,9 @@ import re
 import numpy as np
 import pytest
 
+from model.spec import Stroke
 from tests.pages.explore import Explore, same
+from tests.viz.packet import unpacked
 from ui.ask_first import TURNS
 from ui.lessons.start import THINGS
 
@@ -92,3 +94,16 @@ def test_a_thing_to_try_is_done_by_one_press_and_ticked(
 def test_the_start_is_gone_when_closed() -> None:
     page = press(Explore(), "start_close").switch("causal", False)
     assert not {button.key for button in page.app.button} & {*THINGS, "start_close"}
+
+
+def test_what_is_drawn_before_the_answer_is_on_the_canvas_and_not_yet_in_the_head() -> None:
+    page = asking(text="Once upon a time there was a cat")
+    page.app.switch_page("pages/mask_lab.py")
+    before = page.run().weights()
+    page.app.session_state.mask_drawn, page.app.session_state.mask_drawn_on = (Stroke("block", 4, 0, 5, 1),), True
+    page.run()
+    assert question(page)
+    assert unpacked(page.packets()["unmask_mask"])[0]["strokes"] == [["block", 4, 0, 5, 1]]
+    assert same(page.weights(), before)
+    press(page, "first_0")
+    assert np.isnan(page.weights()[4:6, :2]).all()

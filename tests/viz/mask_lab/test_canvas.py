@@ -46,7 +46,7 @@ class TestPacket:
         np.testing.assert_array_equal(blockers & 2 != 0, PADDING)
         np.testing.assert_array_equal(openers != 0, SINKS)
         assert (header["epoch"], header["number"], header["most"]) == (2, 5, 11)
-        assert header["strokes"] == [["block", 0, 0, 4, 0]]
+        assert (header["strokes"], header["below"]) == ([["block", 0, 0, 4, 0]], [])
         assert header["tokens"] == 5
 
     def test_a_part_of_the_text_keeps_its_positions(self) -> None:
