@@ -242,10 +242,9 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     begin = min(st.session_state.begin or 0, max(end - 2, 0))
     if longest <= MOST_TICKS or rows != columns:
         return 0, longest
-    st.session_state.positions = (begin, end)
     about = say("Up to {most} tokens get a cell each; of more, every cell is the largest of several.", most=MOST_CELLS)
-    st.slider(say("Part of the text shown large"), 0, longest, key="positions", on_change=_take_positions, help=about)
-    return st.session_state.positions
+    return st.slider(say("Part of the text shown large"), 0, longest, help=about,
+                     **bound("positions", (begin, end), _take_positions))  # fmt: skip
 
 
 def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
@@ -278,8 +277,8 @@ def _start_anew() -> None:
     models.forget_failure()
 
 
-def _take_positions() -> None:
-    begin, end = st.session_state.positions
+def _take_positions(positions: tuple[int, int]) -> None:
+    begin, end = positions
     st.session_state.begin, st.session_state.end = begin, max(end, begin + 1)
 
 

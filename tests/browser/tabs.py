@@ -13,22 +13,6 @@ RESTING_PLACE = "lessons?lesson=none"  # another page than the next: Streamlit t
 BLANK = "about:blank"
 SIZE = {"width": 1280, "height": 900}
 NARROW = 900  # of a window, in pixels: the sidebar is closed
-ANSWERED = """async () => {
-  const before = held.answers.at(-1) ?? 0;
-  for (let seen = -1; held.length === before || seen !== held.length;) {
-    seen = held.length;
-    await new Promise((done) => setTimeout(done, 300));
-  }
-  held.answers.push(held.length);
-}"""
-LATE = """() => {
-  while (held.heard < (held.answers.at(-2) ?? 0)) held[held.heard++]();
-}"""
-DELIVER = """() => {
-  const late = held;
-  window.held = null;
-  for (const deliver of late.slice(late.heard)) deliver();
-}"""
 PATIENCE = 20_000  # ms; a tab that does not come to rest by then is loaded anew
 LOOKS = 40  # ms between two
 NEW_READER = """
@@ -126,23 +110,3 @@ def _move(page: Page, address: str, timeout: float | None = None) -> None:
     title = page.title()
     page.evaluate(MOVE, address)
     page.wait_for_function(ANOTHER, arg=title, timeout=timeout, polling=LOOKS)
-
-
-class SlowLine:
-    """While it lasts, the page hears of what its server answers only late; then all of it."""
-
-    def __init__(self, page: Page) -> None:
-        self._page = page
-
-    def __enter__(self) -> "SlowLine":
-        self._page.evaluate("window.held = Object.assign([], {answers: [], heard: 0})")
-        return self
-
-    def wait(self) -> None:
-        """Until the server has answered all that it was told, of which the page hears the answer before the last."""
-        self._page.evaluate(ANSWERED)
-        self._page.evaluate(LATE)
-        self._page.wait_for_timeout(300)
-
-    def __exit__(self, *_: object) -> None:
-        self._page.evaluate(DELIVER)

@@ -11,7 +11,7 @@ from model.spec import MaskSpec
 from tests.browser.explore import Explore
 from tests.browser.heads import Heads
 from tests.browser.lab import Lab
-from tests.browser.tabs import SlowLine
+from tests.browser.slow_line import SlowLine
 from tests.browser.test_mask_lab import LINE
 
 Visit = Callable[..., Any]

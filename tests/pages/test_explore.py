@@ -16,6 +16,7 @@ from model import catalog
 from model.base import MOST_ROWS, Model
 from model.masks import MaskSpec
 from model.trace import Trace
+from tests.apptest import key_of
 from tests.pages.explore import LINES, Explore, array, same
 from ui import head, overview
 from ui.examples import EXAMPLES, FIRST
@@ -184,7 +185,7 @@ class TestChoices:
         page = Explore(text=text)
         whole, sentence = page.weights(), page.sentence()
         assert len(whole) > MOST_TICKS
-        page.app.slider(key="positions").set_value((10, 30))
+        page.app.slider(key=key_of(page.app, "positions")).set_value((10, 30))
         page.run()
         assert same(page.weights(), whole[10:30, 10:30])
         assert [name.partition(":")[0] for name in page.names()] == [str(place) for place in range(10, 30)]

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec, Stroke
+from tests.apptest import key_of
 from tests.model.huggingface import more_families
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
@@ -179,7 +180,7 @@ def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
         page.choose(query=query)
         assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MOST_CELLS))
         assert f"Positions {first} to {first + MOST_CELLS - 1}:" in " ".join(page.said("caption"))
-    page.app.slider(key="positions").set_value((40, last))
+    page.app.slider(key=key_of(page.app, "positions")).set_value((40, last))
     assert page.run().names()[0].startswith("40: ")
     assert page.choose(query=last - 1).names()[0].startswith(f"{last - MOST_CELLS}: ")
 

@@ -12,6 +12,7 @@ from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, Outcome, Pair
 from ui import choices, controls, link
+from ui.bound import bound
 from ui.link import Link, Whole, at_most
 from ui.one_of import one_of
 from ui.why_causal import live_training, runs, steps
@@ -140,7 +141,8 @@ def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple
     label: Callable[[tuple[int, int]], str] = lambda head: say(  # noqa: E731
         "L{layer} H{head} · {share} on t + 1", layer=head[0], head=head[1], share=percent(float(shown[head]))
     )
-    st.selectbox(say("Head, the one that copies most first"), order, key="why_head", width=235, format_func=label,
+    st.selectbox(say("Head, the one that copies most first"), order,
+                 **bound("why_head", st.session_state.why_head), width=235, format_func=label,
                  help=say("L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the token one to the right."),
                  )  # fmt: skip
     st.button(say("Jump to the best"), icon=":material/vertical_align_top:", on_click=_best_head,
