@@ -30,7 +30,7 @@ def judge(trial: Trial) -> Finding:
     prompt = max(trial.length // 3, 1)
     if not _gives_cache(trial, prompt):
         return skipped(LAW, NAME, say("it returns no past_key_values when asked to use a cache."))
-    whole = subject.outputs(trial.ids[None])[0]
+    whole = trial.alone
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: dict[str, Callable[[], Tensor | None]] = {
         say("token by token"): lambda: _stepped(trial, [1] * trial.length),

@@ -22,9 +22,8 @@ def judge(trial: Trial) -> Finding:
     keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)
     keep[0, length:] = 0
     ids = trial.ids[None]
-    alone = subject.outputs(ids, **{own: source[None]})[0]
     padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
-    amount, each = difference_of(padded, alone)
+    amount, each = difference_of(padded, trial.alone)
     where = first_above(each, trial.tolerance)
     if amount > trial.tolerance:
         words = say("with {pads} pads after its source, output {where} differs by {amount} from the source alone.",
@@ -44,7 +43,7 @@ def judge(trial: Trial) -> Finding:
         pair=(where, length),
     )  # fmt: skip
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
-    if finding.verdict != BROKEN and difference_of(changed, alone)[0] <= trial.tolerance:
+    if finding.verdict != BROKEN and difference_of(changed, trial.alone)[0] <= trial.tolerance:
         why = say("another source moves nothing either: it may not be read at all.")
         return unknown(LAW, NAME, why, finding)
     return finding

@@ -30,7 +30,7 @@ def judge(trial: Trial) -> Finding:
     asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
         return skipped(LAW, NAME, say("it offers no choice of attention kernels."))
-    expected = _outputs(trial)
+    expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0
     for name in asked:
         if name == own:
@@ -41,7 +41,7 @@ def judge(trial: Trial) -> Finding:
                 continue
             tried.append(name)
             try:
-                found = _outputs(trial)
+                found = [trial.subject.outputs(trial.ids[None])[0], *_padded(trial)]
             except (CannotCheck, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
@@ -69,10 +69,9 @@ def judge(trial: Trial) -> Finding:
 
 def judge_batch(trial: Trial) -> Finding:
     """The row alone and in a batch with others."""
-    alone = trial.subject.outputs(trial.ids[None])[0]
     beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
     found = trial.subject.outputs(torch.cat([beside[:2], trial.ids[None], beside[2:]]))[2]
-    amount, each = difference_of(found, alone)
+    amount, each = difference_of(found, trial.alone)
     where = first_above(each, trial.tolerance)
     return trial.finding(
         BATCH,
@@ -101,13 +100,12 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
             module.set_attn_implementation(own)
 
 
-def _outputs(trial: Trial) -> list[Tensor]:
-    """Of the row, [T,V], and of its first part padded on the left, where padding can be told."""
-    found = [trial.subject.outputs(trial.ids[None])[0]]
-    if trial.subject.takes_mask and trial.subject.kind != "encoder-decoder" and trial.length > 2:
-        ids, keep, real = padded(trial, "left")
-        found.append(trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real])
-    return found
+def _padded(trial: Trial) -> list[Tensor]:
+    """Outputs of the row's first part padded on the left, [T',V], where padding can be told."""
+    if not trial.subject.takes_mask or trial.subject.kind == "encoder-decoder" or trial.length < 3:
+        return []
+    ids, keep, real = padded(trial, "left")
+    return [trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real]]
 
 
 def _first_line(error: BaseException) -> str:

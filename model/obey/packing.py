@@ -78,15 +78,14 @@ def explicit_mask(trial: Trial, first: int) -> Tensor | None:
     whole = layers[0].to(trial.ids.device)
     documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
     packed = torch.block_diag(*documents).bool()
-    plain = subject.outputs(trial.ids[None])
     for form in (_added, _as_bool):
         given = _try(trial, form(whole, subject.dtype))
-        if given is None or difference_of(given, plain)[0] > trial.tolerance:
+        if given is None or difference_of(given, trial.alone)[0] > trial.tolerance:
             continue
         mask = form(packed, subject.dtype)
         said = subject.is_transformers or _says(subject.config, "attention_mask")
         moved = _try(trial, mask)
-        if said or (moved is not None and difference_of(moved, plain)[0] > trial.tolerance):
+        if said or (moved is not None and difference_of(moved, trial.alone)[0] > trial.tolerance):
             return mask
     return None
 
@@ -109,7 +108,7 @@ def _judge(trial: Trial, first: int, words: str, arguments: dict[str, Any]) -> F
         ),
         kept="",
     )
-    pair = _seen_across(trial, first, arguments)
+    pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
         seen = say(
             "{how}: output {output} of the second document moves when token {token} of the first is changed.",
@@ -176,23 +175,22 @@ def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
 
 
 def _try(trial: Trial, mask: Tensor) -> Tensor | None:
-    """[1,T,V] under an explicit mask; None where the module refuses it."""
+    """[T,V] under an explicit mask; None where the module refuses it."""
     try:
-        return trial.subject.outputs(trial.ids[None], attention_mask=mask)
+        return trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
     except (CannotCheck, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
         return None
 
 
-def _seen_across(trial: Trial, first: int, arguments: dict[str, Any]) -> tuple[int, int] | None:
-    """The first pair of an output of the second document and a token of the first that moves it."""
-    base = trial.subject.outputs(trial.ids[None], **arguments)[0]
+def _seen_across(trial: Trial, first: int, arguments: dict[str, Any], packed: Tensor) -> tuple[int, int] | None:
+    """The first pair of an output of the second document and a token of the first that moves it, from packed [T,V]."""
     changed = trial.other(trial.ids, trial.generator(3))
     for column in range(first):
         ids = trial.ids.clone()
         ids[column] = changed[column]
-        moved = apart(trial.subject.outputs(ids[None], **arguments)[0], base)[first:]
+        moved = apart(trial.subject.outputs(ids[None], **arguments)[0], packed)[first:]
         if bool((moved > trial.tolerance).any()):
             return first + first_above(moved, trial.tolerance), column
     return None
@@ -200,5 +198,4 @@ def _seen_across(trial: Trial, first: int, arguments: dict[str, Any]) -> tuple[i
 
 def _joined_would_differ(trial: Trial, first: int, second_alone: Tensor) -> bool:
     """The positive control: without the convention the second document is not as it is alone."""
-    joined = trial.subject.outputs(trial.ids[None])[0, first:]
-    return difference_of(joined, second_alone)[0] > trial.tolerance
+    return difference_of(trial.alone[first:], second_alone)[0] > trial.tolerance

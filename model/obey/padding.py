@@ -23,9 +23,8 @@ def judge(trial: Trial, law: str) -> Finding:
     side = SIDES[law]
     ids, keep, real = padded(trial, side)
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
-    short, long = trial.subject.outputs(trial.ids[None, : trial.part]), trial.subject.outputs(trial.ids[None])
-    amount, each = difference_of(found[0, real], short[0])
-    beside, of_long = difference_of(found[1], long[0])
+    amount, each = difference_of(found[0, real], trial.part_alone)
+    beside, of_long = difference_of(found[1], trial.alone)
     where = first_above(each, trial.tolerance)
     pad = int((~keep[0]).nonzero()[0])
     pads = _pads(trial.length - trial.part, side)

@@ -17,7 +17,7 @@ RANDOM = ("drop", "jitter")  # what modules call the numbers that make training 
 
 def judge(trial: Trial) -> Finding:
     """The row in both modes. A module that is random in training mode all the same cannot be compared."""
-    expected = trial.subject.outputs(trial.ids[None])[0]
+    expected = trial.alone
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]

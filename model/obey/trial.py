@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -57,6 +58,16 @@ class Trial:
     def rows_at_once(self) -> int:
         vocabulary = int(getattr(self.subject.config, "vocab_size", None) or 1000)
         return int(min(max(MOST_LOGITS // (self.length * vocabulary), 2), MOST_ROWS_AT_ONCE))
+
+    @cached_property
+    def alone(self) -> Tensor:
+        """[T,V]: the outputs of the row by itself, which most laws compare with."""
+        return self.subject.outputs(self.ids[None])[0]
+
+    @cached_property
+    def part_alone(self) -> Tensor:
+        """The same of its shorter part."""
+        return self.subject.outputs(self.ids[None, : self.part])[0]
 
     def generator(self, offset: int) -> torch.Generator:
         """Random numbers that are the same at every check with this seed."""
