@@ -1,16 +1,22 @@
-"""Jobs that no page asks for: they wait, fail, or end the process that does them."""
+"""Jobs that no page asks for: they wait, fail, or end the process that does them. None needs torch: a process that does
+one begins at once."""
+
+from __future__ import annotations
 
 import os
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from model.base import Model
 from model.language import say
-from model.trace import Trace
+
+if TYPE_CHECKING:
+    from model.base import Model
+    from model.trace import Trace
 
 
 def process_of(trace: Trace) -> int:
