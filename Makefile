@@ -40,14 +40,15 @@ words: $(VENV)/.dev
 		--no-fuzzy-matching --ignore-obsolete --width 120
 	rm locale/unmask.pot
 
+# These files hold the requirements that were installed: for a clone with the same ones, pip would only look, ten seconds long
 $(VENV)/.app: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
-	touch $@
+	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	cat $^ > $@
 
 $(VENV)/.dev: requirements-dev.txt requirements-ray.txt $(VENV)/.app
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	touch $@
+	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	cat $^ > $@
 
 # BertViz, and the scripts that its page would fetch from elsewhere
 $(VENV)/.bench: requirements-bench.txt $(VENV)/.dev
