@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import streamlit as st
 import torch
 
-from model.language import N_, say
+from model.language import N_, again, say
 from ui.markdown import escaped
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
@@ -20,8 +20,12 @@ _words: ContextVar[str] = ContextVar("_words", default="")
 
 
 def problem_in(error: Exception) -> str | None:
-    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend."""
-    words = str(error).strip().rstrip(".。")
+    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend.
+
+    Of one that was `remembered` when it was raised, for another reader it may be, in the language of this one.
+    """
+    told = again(error.args[0]) if len(error.args) == 1 else error
+    words = str(told).strip().rstrip(".。")
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
     ):

@@ -12,7 +12,7 @@ from model import catalog
 from model.base import Model, files_key
 from model.bug_clinic.bugs import BUGS
 from model.jobs.background import Background
-from model.language import N_, say, say_count, together
+from model.language import N_, remembered, say, say_count, together
 from model.obey.check import Progress, check
 from model.obey.declared import declare
 from model.obey.findings import CannotCheck, Report
@@ -190,8 +190,12 @@ def _with_progress(
             bar.progress(share, say(law))  # where Streamlit leaves this run if the reader has asked for another
             shown = time.monotonic()
 
+    def remembering() -> Report:
+        with remembered():  # who waits for it may read it, and why it cannot be, in another language
+            return make(show)
+
     try:
-        return results.shared().get(key, lambda: make(show), lambda: show(WAITING, 0.0)).again()
+        return results.shared().get(key, remembering, lambda: show(WAITING, 0.0)).again()
     finally:
         place.empty()
         below.empty()

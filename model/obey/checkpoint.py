@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from model.huggingface import own_network
+from model.language import remembered
 from model.obey.check import check
 from model.obey.findings import Report
 from model.settings import Settings
@@ -21,7 +22,8 @@ def check_checkpoint(
     seconds: float,
 ) -> Report:
     """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise."""
-    network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
+    with remembered():
+        network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
     title = f"{Path(name).name} ({type(network).__name__})"
 
     def progress(law: str, share: float) -> None:

@@ -12,6 +12,7 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from model.jobs.kept import Kept
+from model.language import remembered, say, spoken
 from ui.guard import NO_MEMORY, guarded, problem_in, waiting
 
 
@@ -30,6 +31,14 @@ from ui.guard import NO_MEMORY, guarded, problem_in, waiting
 )
 def test_the_sentence_of_an_error(error: Exception, words: str | None) -> None:
     assert problem_in(error) == words
+
+
+def test_why_another_reader_s_work_failed_is_in_this_reader_s_language() -> None:
+    with spoken("zh"), remembered():
+        error = ValueError(say("a check needs a text of two tokens at least"))
+    assert problem_in(error) == "a check needs a text of two tokens at least"
+    with spoken("zh"):
+        assert problem_in(error) == str(error) != "a check needs a text of two tokens at least"
 
 
 def test_torchs_own_lack_of_memory_is_one() -> None:

@@ -4,14 +4,18 @@ python -m pytest tests/model/obey/test_check.py
 """
 
 import math
+import pickle
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from model.base import CHECKPOINTS
+from model.language import again, spoken
 from model.obey import tolerance
 from model.obey.check import check
+from model.obey.checkpoint import check_checkpoint
 from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
 from model.obey.small import SmallConfig, SmallDecoder, SmallOutput
 from model.obey.subject import Subject, TookTooLong, apart
@@ -235,3 +239,12 @@ def test_a_context_that_is_short_is_kept_to() -> None:
 
 def test_enough_tokens_to_see_past_the_window() -> None:
     assert check(SmallDecoder(SmallConfig(sliding_window=11))).length == 34  # a reach of 30, and 4 more
+
+
+def test_why_it_cannot_be_done_is_read_in_any_language() -> None:
+    """A page hears of it from another process, and another reader may wait for the same check."""
+    with spoken("zh"), pytest.raises(ValueError, match="dates") as raised:
+        check_checkpoint(print, "dates", CHECKPOINTS / "dates", (1, 2), ("a", "b"), "float32", 60.0)
+    (words,) = pickle.loads(pickle.dumps(raised.value)).args  # noqa: S301 - pickled in this line
+    assert "unknown" not in words
+    assert again(words).endswith("is unknown to transformers")
