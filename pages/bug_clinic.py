@@ -44,18 +44,19 @@ else:
     with bugs:
         bug = choose.choose_bug()
     with guarded():
-        found = words.examined(now, bug, choose.layer_of(now))
-    choose.go_where_it_shows(now, bug, found)
+        pair = words.compared(now, bug, choose.layer_of(now))
+    choose.go_where_it_shows(now, bug, pair)
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now))
     with side:
-        on = choose.choose_side(found)
+        on = choose.choose_side(pair)
     st.html(words.sentence(bug))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture:
-        drawing.show(now, bug, found, layer, head, on=on)
-    with told:
-        beside.show(now, bug, found, layer, head)
+        drawing.show(now, bug, pair, layer, head, on=on)
+    with told, guarded():
+        found = words.examined(now, bug, layer)  # by every law, which takes longer than the picture
+        beside.show(now, bug, pair, found, layer, head)
     beside.show_laws(bug, found, layer)
 
 choose.say_notes(model, lines)

@@ -3,8 +3,9 @@
 Sizes: B rows, H heads, T positions, D head width, W model width.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import cast
 
 import torch
@@ -26,7 +27,8 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> Case:
     record, one = trace.layers[layer], slice(row, row + 1)
     beside = Beside(masks=_repeated(trace, layer, row))
     if network is not None:
-        read = rerun(network, trace, row, lambda _: attention_stages).inputs[layer]
+        before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
+        read = _blocks(network)[layer].attention_norm(before)
         beside = replace(beside, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
     elif other is not None:
         theirs = trace.layers[other]
@@ -55,29 +57,29 @@ def other_layer(layer: int, layers: int) -> int | None:
     return layer + 1 if layer + 1 < layers else layer - 1
 
 
-@dataclass(frozen=True, eq=False)
-class Rerun:
-    """Our own Transformer's run of one row: states [1,T,W] before the logits, and what each layer's attention reads."""
-
-    states: Tensor
-    inputs: list[Tensor]
-
-
 @torch.inference_mode()
-def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Rerun:
-    """The traced run of one row once more, each layer with the attention that attention_of(layer) gives."""
+def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Tensor:
+    """The traced run of one row once more, each layer with the attention that attention_of(layer) gives.
+
+    [1,T,W], the states before the logits.
+    """
+    *_, last = streams(network, trace, row, attention_of)
+    return network.norm(last)
+
+
+def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Iterator[Tensor]:
+    """[1,T,W]: what that run adds to, before each layer and after the last. Call in inference mode."""
     ids, keep = trace.batch.ids[row : row + 1], trace.batch.keep[row : row + 1]
-    x = network.token_embedding(ids) + network.position_embedding(positions_of(keep))  # [1,T,W]
-    inputs = []
+    x = network.token_embedding(ids) + network.position_embedding(positions_of(keep))
+    yield x
     for layer, block in enumerate(_blocks(network)):
         read = block.attention_norm(x)
-        inputs.append(read)
         others = _by_another(network, other_layer(layer, trace.num_layers), read)
         beside = Beside(_cut(read, network.config.heads), others, _repeated(trace, layer, row))
         allowed = trace.allowed(layer, row)[None, None]
         case = Case(*block.attention.project(read, read, read), allowed, keep, beside=beside)
         x = block.feed_forward(x + block.attention.merge(case.run(attention_of(layer)).output))
-    return Rerun(network.norm(x), inputs)
+        yield x
 
 
 def _by_another(network: Transformer, layer: int | None, read: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -20,6 +20,7 @@ from model.base import Model
 from model.bug_clinic import lines
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.comparison import compare
 from model.bug_clinic.examination import examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
@@ -144,7 +145,7 @@ class TestAllBugs:
         typed = lines.prepared(story, FIRST).lines
         trace = story.run(story.encode(list(typed), "left"))
         layer = catalog.first_head(story)[0]
-        found = examine(story, trace, bug, layer, 0)
+        pair, found = compare(story, trace, bug, layer, 0), examine(story, trace, bug, layer, 0)
         assert next(iter(page.laws())) == LAWS[bug.law].words
         laws = page.laws()
         for key, law in LAWS.items():
@@ -169,19 +170,19 @@ class TestAllBugs:
         )
         assert page.url.get("bug", BUGS[0].key) == bug.key
         head, drawn = page.head, np.nan_to_num(page.weights())
-        if found.wrong is None or not found.is_seen():
-            np.testing.assert_allclose(drawn, found.right.weights[head], atol=1e-6)
+        if pair.wrong is None or not pair.is_seen():
+            np.testing.assert_allclose(drawn, pair.right.weights[head], atol=1e-6)
             assert not page.app.toggle, "a switch that would change nothing"
-            assert found.error in page.words()
-            assert found.error or "the same with the bug and without" in page.words()
+            assert pair.error in page.words()
+            assert pair.error or "the same with the bug and without" in page.words()
             return
-        np.testing.assert_allclose(drawn, found.wrong.weights[head].nan_to_num(0.0), atol=1e-6)
-        assert np.array_equal(np.isnan(page.weights()), (found.wrong.masked[head] == -np.inf).numpy())
-        assert float(found.change_of_weights()[head].max()) > 0.1, "a head that shows it"
+        np.testing.assert_allclose(drawn, pair.wrong.weights[head].nan_to_num(0.0), atol=1e-6)
+        assert np.array_equal(np.isnan(page.weights()), (pair.wrong.masked[head] == -np.inf).numpy())
+        assert float(pair.change_of_weights()[head].max()) > 0.1, "a head that shows it"
         if bug.key != "view":
-            np.testing.assert_allclose(np.nan_to_num(page.weights("x2")), found.right.weights[head], atol=1e-6)
+            np.testing.assert_allclose(np.nan_to_num(page.weights("x2")), pair.right.weights[head], atol=1e-6)
         if bug.dtype != torch.float16:
-            assert f"**{float(found.change().max()):.3g}**" in page.words()
+            assert f"**{float(pair.change().max()):.3g}**" in page.words()
             assert f"{found.loss[0]:.2f}" in page.words()
         else:
             assert "NaN at 8 of 31 positions" in page.words()

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from model.bug_clinic.bug import Bug
+from model.bug_clinic.comparison import Comparison
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.laws import LAWS
 from model.language import say, say_count
@@ -23,7 +24,7 @@ STYLE = """
 """  # so that law, mend and effect are in sight without scrolling
 
 
-def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> None:
+def show(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int, head: int) -> None:
     """The law, the mend and the effect, each under its name."""
     st.html(STYLE)
     with st.container(key="told"):
@@ -31,12 +32,12 @@ def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> N
         _title(say("What mends it"))
         st.code(words.code(bug), language="diff", wrap_lines=True)
         _title(say("What it does here"))
-        if found.error:
-            crash = say("Crashes: “{error}”. The heatmap is the right version's.", error=escaped(found.error))
+        if pair.error:
+            crash = say("Crashes: “{error}”. The heatmap is the right version's.", error=escaped(pair.error))
             st.error(crash, icon=":material/error:")
-        elif not found.is_seen():
+        elif not pair.is_seen():
             st.caption(say("The heatmap is the same with the bug and without."))
-        st.markdown("\n".join(f"- {effect}" for effect in words.effects(now, bug, found, layer, head)))
+        st.markdown("\n".join(f"- {effect}" for effect in words.effects(now, bug, pair, found, layer, head)))
 
 
 def show_laws(bug: Bug, found: Examination, layer: int) -> None:

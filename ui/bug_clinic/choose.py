@@ -8,8 +8,8 @@ from model import catalog
 from model.base import Model
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
+from model.bug_clinic.comparison import Comparison
 from model.bug_clinic.evidence import PLAIN
-from model.bug_clinic.examination import Examination
 from model.bug_clinic.lines import ADDED, MOST_ROWS, MOST_TOKENS, Text, masks_for, prepared, targets_for
 from model.bug_clinic.modules import stretch
 from model.language import N_, say, say_count
@@ -139,7 +139,7 @@ def layer_of(now: RunView) -> int:
     return min(catalog.first_head(now.model)[0] if layer is None else layer, run_view.shape_of(now)[0] - 1)
 
 
-def go_where_it_shows(now: RunView, bug: Bug, found: Examination) -> None:
+def go_where_it_shows(now: RunView, bug: Bug, pair: Comparison) -> None:
     """Another bug, model or text: choose the head that shows it best, where the chosen one does not show it.
 
     Call before the head's own control is drawn; does nothing where a link names the head.
@@ -150,21 +150,21 @@ def go_where_it_shows(now: RunView, bug: Bug, found: Examination) -> None:
     if state.get("clinic_looked_at") == looked_at:
         return
     state.clinic_looked_at = looked_at
-    best = telling_head(now, bug, found)
+    best = telling_head(now, bug, pair)
     chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, run_view.shape_of(now)[1] - 1)
-    if best is not None and not linked and shows(now, bug, found, chosen) < PLAIN:
+    if best is not None and not linked and shows(now, bug, pair, chosen) < PLAIN:
         state.head = best
 
 
-def telling_head(now: RunView, bug: Bug, found: Examination) -> int | None:
+def telling_head(now: RunView, bug: Bug, pair: Comparison) -> int | None:
     """The head that shows the bug best; None where no head shows anything."""
-    if not found.is_seen():
+    if not pair.is_seen():
         return None
-    seen = [shows(now, bug, found, head) for head in range(run_view.shape_of(now)[1])]
+    seen = [shows(now, bug, pair, head) for head in range(run_view.shape_of(now)[1])]
     return max(range(len(seen)), key=seen.__getitem__) if max(seen) else None
 
 
-def shows(now: RunView, bug: Bug, found: Examination, head: int) -> float:
+def shows(now: RunView, bug: Bug, pair: Comparison, head: int) -> float:
     """How well a head shows the bug, 0 to 1: the largest change of a weight in a real token's row, on average.
 
     Of heads cut by view, whose cells are no pairs of tokens: the share of what it sees that is text and no padding.
@@ -174,12 +174,12 @@ def shows(now: RunView, bug: Bug, found: Examination, head: int) -> float:
         first, last = stretch(head, run_view.shape_of(now)[1], len(keep))
         share = float(keep[first : last + 1].float().mean())
         return share if share == 1 else share * PLAIN / 2
-    return float(found.change_of_weights()[head][keep].amax(-1).mean())
+    return float(pair.change_of_weights()[head][keep].amax(-1).mean())
 
 
-def choose_side(found: Examination) -> bool:
+def choose_side(pair: Comparison) -> bool:
     """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
-    if not found.is_seen():
+    if not pair.is_seen():
         return False
     st.toggle(say("Bug on"), key="bug_on", help=say("Off: the right version alone."))
     return st.session_state.bug_on

@@ -6,7 +6,7 @@ import torch
 
 from model.attention import AttentionStages
 from model.bug_clinic.bug import Bug
-from model.bug_clinic.examination import Examination
+from model.bug_clinic.comparison import Comparison
 from model.bug_clinic.modules import part_at
 from model.language import say
 from ui import explain, page
@@ -42,10 +42,10 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
     )
 
 
-def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, on: bool) -> None:
+def show(now: RunView, bug: Bug, pair: Comparison, layer: int, head: int, *, on: bool) -> None:
     """The head with the bug where it is on, and right; and how to read them."""
-    right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, found.right, layer, head))
-    if not found.is_seen() or found.wrong is None:
+    right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
+    if not pair.is_seen() or pair.wrong is None:
         draw_alone(right, _alt_of_right(right))
         say_key([right])
         return
@@ -53,7 +53,7 @@ def show(now: RunView, bug: Bug, found: Examination, layer: int, head: int, *, o
         draw(None, right)
         say_key([right])
         return
-    stages, nan = found.wrong, found.has_nan()
+    stages, nan = pair.wrong, pair.has_nan()
     wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
     parts = shape_of(now)[1] if bug.key == "view" else 0
     draw(wrong, right, nan=nan)

@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from model.bug_clinic import clinic
 from model.bug_clinic.bug import Bug
+from model.bug_clinic.comparison import Comparison
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import part_at
@@ -30,21 +31,26 @@ def code(bug: Bug) -> str:
     return "\n".join(f"  {wrong}" if wrong == right else f"- {wrong}\n+ {right}" for wrong, right in pairs)
 
 
+def compared(now: RunView, bug: Bug, layer: int) -> Comparison:
+    """The bug beside the right version on the row that is looked at; remembered."""
+    return results.ask(clinic.compared, now.run.model, now.run, now.row, bug.key, layer)
+
+
 def examined(now: RunView, bug: Bug, layer: int) -> Examination:
-    """The bug on the row that is looked at; remembered."""
+    """What the bug breaks there; remembered."""
     return results.ask(clinic.examined, now.run.model, now.run, now.row, bug.key, layer)
 
 
-def effects(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> list[str]:
+def effects(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int, head: int) -> list[str]:
     """What the bug does here, in sentences; remembered."""
-    return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, found, layer, head))
+    return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, pair, found, layer, head))
 
 
-def _effects(now: RunView, bug: Bug, found: Examination, layer: int, head: int) -> list[str]:
-    if found.wrong is None:
+def _effects(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int, head: int) -> list[str]:
+    if pair.wrong is None:
         return []
-    said = [_on_the_output(now, bug, found, layer), *_on_this_head(now, bug, found, head)]
-    if not found.exact and found.is_seen():
+    said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, head)]
+    if not pair.exact and pair.is_seen():
         said.append(_stand_in(now, bug, layer))
     if bug.dtype == torch.float16:
         said.append(say("Both sides are computed in float16, so the right version shows its rounding."))
@@ -72,8 +78,8 @@ def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
     )
 
 
-def _on_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> str:
-    change = found.change().amax(-1)  # [H,T]
+def _on_the_output(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int) -> str:
+    change = pair.change().amax(-1)  # [H,T]
     lost = ~change.isfinite().all(0)
     if lost.any():
         return say(
@@ -94,7 +100,7 @@ def _on_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> st
         "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); right, its "
         "largest number is {right}.",
         layer=layer, most=_bold(change.max()), head=head, place=place, token=token,
-        right=number(float(found.right.output.abs().max())),
+        right=number(float(pair.right.output.abs().max())),
     )  # fmt: skip
 
 
@@ -116,7 +122,7 @@ def _nothing_in_the_output(bug: Bug, found: Examination, layer: int) -> str:
     return say("Here the bug leaves no trace: it takes {needs}.", needs=needs)
 
 
-def _on_this_head(now: RunView, bug: Bug, found: Examination, head: int) -> list[str]:
+def _on_this_head(now: RunView, bug: Bug, pair: Comparison, head: int) -> list[str]:
     heads = shape_of(now)[1]
     if bug.key == "view" and heads > 1:
         pieces = now.run.queries.pieces[now.row]
@@ -130,7 +136,7 @@ def _on_this_head(now: RunView, bug: Bug, found: Examination, head: int) -> list
             )
         ]  # fmt: skip
     rows = len(now.run.queries.keep)
-    if bug.key == "repeat" and found.is_seen():
+    if bug.key == "repeat" and pair.is_seen():
         whose = [row_repeated(now.row, one, rows, heads) for one in range(heads)]
         others = [str(one) for one in range(heads) if whose[one] != now.row]
         if whose[head] == now.row:

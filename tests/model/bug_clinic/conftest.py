@@ -1,0 +1,12 @@
+"""The run that bugs are looked at in."""
+
+import pytest
+
+from model.base import Model
+from model.trace import Trace
+from tests.model.bug_clinic.texts import TEXT, read
+
+
+@pytest.fixture(scope="module")
+def trace(story: Model) -> Trace:
+    return read(story, TEXT)
