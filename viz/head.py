@@ -110,12 +110,9 @@ def head_range(*views: HeadView) -> float:
     return colour_range(*(view.weights for view in views))
 
 
-def difference(now: HeadView, standard: HeadView) -> np.ndarray:
-    """now - standard, float32 [Q,K]; cells that both block are NaN; of a patch, the change of largest size."""
-    return _change(now, standard, coarser(now).any_blocked() & coarser(standard).any_blocked())
-
-
 def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
+    """now - standard, float32, as coarse as a screen shows it: of a patch, the change of largest size. both: the cells
+    of that which both block; NaN."""
     change, step = now.weights - standard.weights, step_of(now)
     if step > 1:
         most, least = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.viz.views import causal, padded, view_of
-from viz.head import comparison_figure, difference, difference_figure, head_figure, head_range
+from viz.head import comparison_figure, difference_figure, head_figure, head_range
 from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
 from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs
 from viz.room import WIDE
@@ -240,7 +240,8 @@ class TestComparison:
         now, standard = view_of((tokens, tokens), 2), view_of((tokens, tokens), 3)
         now.weights[10, 21], standard.weights[10, 21] = 0.1, 0.9
         now.weights[11, 20], standard.weights[11, 20] = 0.9, 0.2
-        found = difference(now, standard)
+        (trace,) = difference_figure(now, standard, dark=False).data
+        found = np.array(trace.z)
         assert found.shape == (MOST_CELLS, MOST_CELLS)
         assert found[5, 10] == pytest.approx(-0.8)
 

@@ -1,20 +1,47 @@
 """One head for print: every token on it; alone, or beside the standard masks and the difference."""
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
-from matplotlib.image import AxesImage
 
 from model.language import say
 from viz.export.paper import Paper, Sheet, changes, hatch, sequential
 from viz.fonts import width
-from viz.head import TITLES, difference
+from viz.head import TITLES
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.reasons import empty_runs
 from viz.view import HeadView
 
 MOST_SIDE = 256  # queries or keys that a picture has room to name
+SMALLEST = 2.0  # inches of the longer side
+PAD = 0.05  # between a label and the cells
+LARGEST = 9  # points of a label
+
+
+@dataclass(frozen=True)
+class Room:
+    """Of a panel, in inches: a cell's side, that of all cells, and what tokens' names take on the left and below. size:
+    the names', in points."""
+
+    cell: float
+    size: float
+    wide: float
+    tall: float
+    beside: float
+    below: float
+
+    @property
+    def across(self) -> float:
+        """With the names, and with the colour bar on the right."""
+        return self.beside + self.wide + 0.9
+
+    @property
+    def least(self) -> float:
+        """The height of the colour bar and of the queries' title, which need more than a few rows."""
+        return max(self.tall, SMALLEST)
 
 
 def head_picture(
@@ -31,57 +58,64 @@ def head_picture(
                 "show a part of the text", most=MOST_SIDE, queries=rows, keys=columns)
         )  # fmt: skip
     views = [now] if standard is None else [now, standard]
-    sheet, panels = _sheet(now, paper, 1 if standard is None else 3)
+    panels = 1 if standard is None else 3
+    room = _room(now, paper)
+    sheet = Sheet(paper, panels * room.across, max(room.tall + room.below, room.least))
     norm = PowerNorm(0.5 if colours.brightness == "root" else 1, 0, colours.top(*views))
-    palette = sequential(colours.palette)
-    for panel, view, name in zip(panels, views, TITLES, strict=False):
+    how = {"cmap": sequential(colours.palette), "norm": norm}
+    for number, view in enumerate(views):
+        name = say(TITLES[number]) if standard is not None else ""
         weights = np.ma.masked_array(view.weights, view.any_blocked())
-        image = panel.imshow(weights, cmap=palette, norm=norm, interpolation="none")
-        _finish(sheet, panel, view, say(name) if standard is not None else "", image, say("weight"))
-        hatch(panel, view.blocked)
+        _panel(sheet, room, number, replace(view, weights=weights), name, say("weight"), **how)
     if standard is not None:
-        change = difference(now, standard)
-        reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
-        shown = np.ma.masked_invalid(change)
-        image = panels[2].imshow(shown, cmap=changes(), norm=Normalize(-reach, reach), interpolation="none")
-        _finish(sheet, panels[2], now, say(TITLES[2]), image, say("change"))
-        hatch(panels[2], {name: mask & np.isnan(change) for name, mask in standard.blocked.items()})
+        both = now.any_blocked() & standard.any_blocked()
+        change = np.ma.masked_array(now.weights - standard.weights, both)
+        reach = max(float(np.abs(change).filled(0).max()), 0.01)
+        blocked = {name: mask & both for name, mask in standard.blocked.items()}
+        how = {"cmap": changes(), "norm": Normalize(-reach, reach)}
+        _panel(sheet, room, 2, replace(now, weights=change, blocked=blocked), say(TITLES[2]), say("change"), **how)
     sheet.legend(name for view in views for name, mask in view.blocked.items() if mask.any())
     return sheet
 
 
-def _sheet(view: HeadView, paper: Paper, count: int) -> tuple[Sheet, list[Axes]]:
-    """As large as its tokens need, its panels side by side."""
+def _room(view: HeadView, paper: Paper) -> Room:
+    """As large as the tokens need."""
     rows, columns = view.weights.shape
-    cell = _cell(view)
-    wide, tall = max(columns * cell, 2.0), max(rows * cell, 2.0)
-    left, below = (max(width(paper.said(label)) for label in labels) + 0.45 for labels in (view.queries, view.keys))
-    across = left + wide + 0.9  # a colour bar's
-    sheet = Sheet(paper, count * across, tall + below)
-    return sheet, [sheet.panel(left + number * across, 0, wide, tall) for number in range(count)]
+    most = max(rows, columns)
+    cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
+    size = min(cell * 72 * 0.62, LARGEST)  # points: a label has to fit beside a cell
+    beside, below = (
+        max(width(paper.said(label)) for label in labels) * size / LARGEST + 0.45
+        for labels in (view.queries, view.keys)
+    )
+    return Room(cell, size, columns * cell, rows * cell, beside, below)
 
 
-def _finish(sheet: Sheet, panel: Axes, view: HeadView, name: str, image: AxesImage, measure: str) -> None:
-    """Tokens on both axes, their titles, a colour bar at the picture, and what a row without keys is."""
-    queries, keys = ([sheet.paper.said(label) for label in labels] for labels in (view.queries, view.keys))
-    size = min(_cell(view) * 72 * 0.62, 9)
-    panel.set_xticks(range(len(keys)), keys, rotation=90, fontsize=size)
-    panel.set_yticks(range(len(queries)), queries, fontsize=size)
-    for label in [*panel.get_xticklabels(), *panel.get_yticklabels()]:
-        label.set_parse_math(False)  # a dollar is a dollar
-    panel.tick_params(length=0)
-    panel.set_xlabel(say(KEY_TITLE), fontsize=8)
-    panel.set_ylabel(say(QUERY_TITLE), fontsize=8)
-    panel.set_title(name, fontsize=9, loc="left", weight="bold")
-    box = panel.get_position()
-    beside = sheet.figure.add_axes((box.x1 + 0.08 / sheet.wide, box.y0, 0.1 / sheet.wide, box.height))
+def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, measure: str, **how: Any) -> None:
+    """The panel of this number, from 0 on the left: the view's cells, its tokens, what a row without keys is, its name
+    above and its colours, how, on the right with what they measure.
+
+    Labels are words on the sheet, not the axes' ticks, which take matplotlib four times as long.
+    """
+    left = number * room.across + room.beside
+    panel = sheet.panel(left, 0, room.wide, room.tall)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    image = panel.imshow(view.weights, interpolation="none", aspect="auto", **how)
+    hatch(panel, view.blocked)
+    for row, label in enumerate(view.queries):
+        sheet.text(left - PAD, (row + 0.5) * room.cell, label, room.size, ha="right", va="center")
+    for column, label in enumerate(view.keys):
+        sheet.text(
+            left + (column + 0.5) * room.cell, room.tall + PAD, label, room.size, ha="center", va="top", rotation=90
+        )
+    middle = left + room.wide / 2
+    sheet.text(left - room.beside + 0.1, room.least / 2, say(QUERY_TITLE), 8, va="center", rotation=90)
+    sheet.text(middle, room.tall + room.below - 0.1, say(KEY_TITLE), 8, ha="center", va="bottom")
+    sheet.text(left, -0.08, name, 9, weight="bold")
+    for first, last in empty_runs(view):
+        sheet.text(middle, (first + last + 1) / 2 * room.cell, say("nothing to attend to"), 7, ha="center", va="center",
+                   bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85})  # fmt: skip
+    beside = sheet.panel(left + room.wide + 0.08, 0, 0.1, room.least)
     sheet.figure.colorbar(image, cax=beside, label=measure)
     beside.tick_params(labelsize=7)
-    for first, last in empty_runs(view):
-        panel.text(len(keys) / 2 - 0.5, (first + last) / 2, say("nothing to attend to"), ha="center", va="center",
-                   fontsize=7, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85})  # fmt: skip
-
-
-def _cell(view: HeadView) -> float:
-    """Inches of a cell's side: a label has to fit beside it."""
-    return 0.2 if max(view.weights.shape) <= 64 else 0.14

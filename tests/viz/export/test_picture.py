@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree
 
@@ -116,6 +117,43 @@ def test_a_comparison_has_three_panels_with_their_tokens() -> None:
     found = texts(file_of("svg", head_picture, labelled(), labelled(1, causal=causal(7))))
     assert {"now", "standard masks", "now − standard"} <= set(found)
     assert found.count("$x$k") == 3
+
+
+def test_a_comparison_that_a_screen_would_show_coarser_has_every_cell() -> None:
+    tokens = 131
+    now, standard = view_of((tokens, tokens)), view_of((tokens, tokens), 1, causal=causal(tokens))
+    now.blocked["padding"] = padded(tokens, 2)
+    both = padded(tokens, 2) & causal(tokens)
+    *_, panel = (axes for axes in head_picture(PAPER, now, standard).figure.axes if axes.images)
+    shown = panel.images[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(shown), both)
+    np.testing.assert_array_equal(shown.data[~both], (now.weights - standard.weights)[~both])
+
+
+@pytest.mark.parametrize("size", [(7, 7), (1, 11), (11, 1), (3, 67)])
+def test_a_token_stands_where_its_cells_are(size: tuple[int, int]) -> None:
+    rows, columns = size
+    figure = head_picture(PAPER, view_of(size)).figure
+    panel = figure.axes[0]
+    cells = panel.transData + figure.transFigure.inverted()
+    places = {text.get_text(): text.get_position() for text in figure.texts}
+    across = [(cells.transform((column, 0))[0], places[f"k{column}"][0]) for column in range(columns)]
+    down = [(cells.transform((0, row))[1], places[f"q{row}"][1]) for row in range(rows)]
+    np.testing.assert_allclose(*zip(*across, *down, strict=True), atol=1e-9)
+    (left, low), (right, high) = panel.get_position().get_points()
+    assert places["q0"][0] < left < right < 1
+    assert 0 < places["k0"][1] < low < high
+    wide, tall = figure.get_size_inches() * (right - left, high - low)
+    assert wide / columns == pytest.approx(tall / rows), "cells are squares"
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 11), (2, 13), (11, 1), (7, 7)])
+def test_no_words_of_a_picture_lie_on_others(size: tuple[int, int]) -> None:
+    figure = head_picture(PAPER, view_of(size)).figure
+    boxes = [text.get_window_extent() for text in figure.texts if text.get_text()]
+    assert [(one, other) for one, other in combinations(boxes, 2) if one.overlaps(other)] == []
+    page = figure.bbox
+    assert [box for box in boxes if not (page.containsx(box.x0) and page.containsy(box.y1))] == []
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")  # of the SVG, whose reader may have one
