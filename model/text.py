@@ -202,6 +202,15 @@ def rows_of(text: str, most: int) -> tuple[list[str], int]:
     return lines[:most], max(len(lines) - most, 0)
 
 
+def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
+    """Raises ValueError for targets that are not one a text."""
+    if len(targets) != len(texts):
+        raise ValueError(
+            say("expected one target for each text, got {targets} for {texts}: write as many, or none",
+                targets=len(targets), texts=len(texts))
+        )  # fmt: skip
+
+
 def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
     """The text up to the end of a token, so that it takes at most `most` tokens, those that a model adds among them.
 

@@ -14,7 +14,7 @@ from model.base import Model, TokenizedText
 from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
-from model.text import TokenBatch
+from model.text import TokenBatch, rows_of
 from ui import choices, explain, link, models, notes, run_view
 from ui.bound import bound
 from ui.examples import EXAMPLES, FIRST
@@ -149,7 +149,8 @@ def choose_target(model: Model) -> list[str] | None:
         return None
     st.text_area(say("Target text, one a line"), key="target", height=80,
                  placeholder=say("left empty, the model writes it"))  # fmt: skip
-    return [line for line in read(st.session_state.target).splitlines() if line.strip()] or None
+    lines, _ = rows_of(read(st.session_state.target), Settings.from_environment().rows)
+    return lines or None
 
 
 def choose_attention(offered: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from model.obey.formats import amount_text
 from model.obey.reported import Patient
 from model.obey.ward import everyone
 from model.settings import Settings
+from model.text import rows_of
 from ui import choices, controls, link, page, results
 from ui import head as head_picture
 from ui.markdown import escaped
@@ -110,11 +111,11 @@ def choose_type() -> str:
 
 def read(model: Model, text: str) -> Reading:
     """The first line of a text. Raises ValueError for one that the model has no tokens for."""
-    line = next(line for line in text.splitlines() if line.strip())
+    (line,), _ = rows_of(text, 1)
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
     many = int(batch.keep[0].sum())
     if many < 2:
-        raise CannotCheck(say("a check needs a text of two tokens at least"))
+        raise CannotCheck(say("a check needs a text of two tokens at least: type one more word"))
     kept = min(many, MOST_TOKENS)
     return Reading(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 

@@ -27,7 +27,7 @@ from model.language import N_, say
 from model.masks import MASK_NAMES, MaskContext, MaskSpec
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
-from model.text import BatchTokenizer, TokenBatch
+from model.text import BatchTokenizer, TokenBatch, check_targets
 from model.trace import Attention, LayerRecord, Trace
 
 FOLDER = CHECKPOINTS / "dates"
@@ -93,8 +93,7 @@ class DatesModel(Model):
         if targets is None:
             rows = [[START, *row] for row in map(_until_end, self.write(source).ids)]
             return replace(self._targets.batch(rows, pad_side, ("",) * len(texts)), source=source)
-        if len(targets) != len(texts):
-            raise ValueError(f"expected one target for each text, got {len(targets)} for {len(texts)}")  # not shown
+        check_targets(targets, texts)
         return replace(self._targets.encode(targets, pad_side), source=source)
 
     def encode_source(self, texts: list[str], pad_side: str = "right") -> TokenBatch:

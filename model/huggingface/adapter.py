@@ -35,7 +35,7 @@ from model.huggingface.weights import Head, head_of
 from model.language import say
 from model.masks import MaskSpec
 from model.settings import Settings
-from model.text import TokenBatch
+from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from model.transformer import positions_under
 
@@ -102,12 +102,8 @@ class HuggingFaceModel(Model):
             written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
         elif targets is None:
             written = writer.batch(self._write(batch), pad_side, tuple("" for _ in texts))
-        elif len(targets) != len(texts):
-            raise ValueError(
-                say("expected one target for each text, got {targets} for {texts}",
-                    targets=len(targets), texts=len(texts))
-            )  # fmt: skip
         else:
+            check_targets(targets, texts)
             written = writer.encode(targets, pad_side)
         return replace(written, source=batch)
 

@@ -99,7 +99,7 @@ class OneStack:
         """[.., W] -> [.., V]."""
         with going_on(NoAttention()):
             logits = logits_of(self._head(inputs_embeds=states.reshape(1, -1, states.shape[-1])))
-        return logits.reshape(*states.shape[:-1], -1)
+        return logits.reshape(*states.shape[:-1], logits.shape[-1])
 
     def reference(self, ids: Tensor, keep: Tensor) -> Tensor:
         """The logits [B,T,V] of the network as transformers runs it."""
@@ -176,7 +176,7 @@ class TwoStacks:
         with going_on(NoAttention()):
             head = self._head(decoder_inputs_embeds=flat, encoder_outputs=encoded, use_cache=False)
             logits = logits_of(head)
-        return logits.reshape(*states.shape[:-1], -1)
+        return logits.reshape(*states.shape[:-1], logits.shape[-1])
 
     def reference(self, ids: Tensor, keep: Tensor, source: Tensor, source_keep: Tensor) -> Tensor:
         """The logits [B,T,V] of the network as transformers runs it."""

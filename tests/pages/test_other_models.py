@@ -61,6 +61,14 @@ def test_every_attention_of_a_long_source_and_a_short_target(folders: dict[str, 
     opened(model=folders["t5"], text="the cat " * 40, target="on a mat", attention=attention, begin="50", end="70")
 
 
+def test_fewer_targets_than_texts_are_asked_for_and_more_are_left_out() -> None:
+    texts = "\n".join(["12 May 2003"] * 19)  # the page takes 16 of them
+    assert said(opened(model="dates", text=texts, target="2003")).startswith(
+        "expected one target for each text, got 1 for 16: write as many, or none."
+    )
+    assert not opened(model="dates", text=texts, target="2003\n" * 19).error
+
+
 def test_a_source_that_does_not_fit_is_said_to_be_cut(folders: dict[str, str]) -> None:
     app = opened(model=folders["t5"], text="the cat " * 400, target="on a mat")
     assert "Source row 1" in said(app)

@@ -9,6 +9,7 @@ from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from model.language import N_, say
+from model.text import rows_of
 from ui import choices, controls
 from ui.bound import bound
 from ui.link import TextLink, Whole
@@ -92,7 +93,7 @@ def choose_section() -> str:
 
 def first_line(text: str) -> str:
     """What the finder marks tokens in, "" where there is none."""
-    return next((line for line in text.splitlines() if line.strip()), "")
+    return "".join(rows_of(text, 1)[0])
 
 
 def share(model: Model, text: str) -> None:

@@ -137,6 +137,20 @@ def test_weights_and_logits_are_those_of_each_text_alone(
     assert compared or name == "diffllama" or name in READS_PADDING
 
 
+def test_a_text_of_one_token_is_read_and_has_nothing_to_predict(
+    family: tuple[str, HuggingFaceModel, PreTrainedModel],
+) -> None:
+    name, ours, theirs = family
+    batch = ours.encode(["cat"], "left", ["it"] if ours.kind == "encoder-decoder" else None)
+    trace = ours.run(batch)
+    logits, _ = eager(name, theirs, batch, 0)
+    off = largest_difference(trace.logits[0], logits)
+    assert off <= 1e-3 * float(logits.abs().max()), f"{name}: logits off by {off:.2g}"
+    losses = trace.losses()
+    assert losses.isnan().tolist() == [True] + [False] * (batch.ids.shape[1] - 1)
+    assert len(losses) == 1 or ours.kind == "encoder-decoder"
+
+
 def test_the_causal_mask_is_lifted_and_put_back(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
     name, ours, _ = family
     batch = batch_of(ours, "left")

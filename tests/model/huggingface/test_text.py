@@ -173,7 +173,7 @@ class TestTargets:
         assert families.PAD not in batch.ids[0, 1:]
 
     def test_targets_that_do_not_fit(self, models: dict[str, HuggingFaceModel]) -> None:
-        with pytest.raises(ValueError, match="expected one target for each text, got 1 for 2"):
+        with pytest.raises(ValueError, match="expected one target for each text, got 1 for 2: write as many"):
             models["t5"].encode(["the", "cat"], targets=["it"])
         with pytest.raises(ValueError, match="is no encoder-decoder: it takes texts, no targets"):
             models["llama"].encode(["the"], targets=["it"])
