@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.language import N_, say, say_all
 from model.obey.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
-from model.obey.subject import apart
+from model.obey.subject import Subject, apart
 from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
 
 LAW, NAME = "packing", N_("Packed documents")
@@ -46,15 +46,19 @@ def conventions(trial: Trial, first: int) -> list[tuple[str, dict[str, Any]]]:
     subject, length = trial.subject, trial.length
     row = torch.arange(length, device=trial.ids.device)
     restarted = torch.where(row < first, row, row - first)[None]
-    too = {"position_ids": restarted} if subject.takes("position_ids") else {}
+    too = {"position_ids": restarted} if subject.names_positions else {}
     lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
     known: list[tuple[str, dict[str, Any]]] = []
     known += [(name, {name: (row >= first).long()[None]}) for name in DOCUMENT_ARGUMENTS if subject.takes(name)][:1]
     known += [(name, {name: lengths}) for name in LENGTH_ARGUMENTS if subject.takes(name)][:1]
     found = [(say("by {name}", name=name), arguments | too) for name, arguments in known[:1]]
-    positions = packs_by_positions(subject.module) or _says(subject.config, "position_ids")
-    if not found and too and positions and not _has_state(subject.config):
-        found.append((say("by positions that start again"), too))
+    if not found and too and not _has_state(subject.config):
+        rows = rows_of_positions(subject)
+        if rows == 1:
+            found.append((say("by positions that start again"), too))
+        elif rows:
+            words = say("by positions that start again, in {rows} rows", rows=rows)
+            found.append((words, {"position_ids": restarted.expand(rows, 1, -1)}))
     mask = explicit_mask(trial, first)
     if mask is not None:
         found.append((say("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
@@ -120,16 +124,26 @@ def _judge(trial: Trial, first: int, words: str, arguments: dict[str, Any]) -> F
     return finding
 
 
-def packs_by_positions(module: Any) -> bool:
-    """Whether a model of transformers' makes its causal mask from its position ids too, read from its source."""
-    source = _source(module)
-    if source is None:
-        return False
+def rows_of_positions(subject: Subject) -> int:
+    """In how many rows of position ids a decoder is told of documents, 0 where in none: of transformers' own, read from
+    its source, where its causal mask is made from them.
+
+    In 4, [4,B,T], where a token has a time, a height and a width (Qwen2-VL): first stand the positions in the text,
+    and without them documents are not told apart.
+    """
+    if _says(subject.config, "position_ids"):
+        return 1
+    source = _source(subject.module)
+    if source is None or subject.kind == "encoder-decoder":  # its documents would have a source each, too
+        return 0
     try:
-        tree = ast.parse(inspect.getsource(source))
+        text = inspect.getsource(source)
     except OSError:
-        return False
-    return any(_gives_positions(node) for node in ast.walk(tree))
+        return 0
+    given = {name for node in ast.walk(ast.parse(text)) for name in _given_positions(node)}
+    if "position_ids" in given:
+        return 1
+    return 4 if "text_position_ids" in given and "position_ids.shape[0] == 4" in text else 0
 
 
 def _source(module: Any) -> ModuleType | None:
@@ -138,14 +152,16 @@ def _source(module: Any) -> ModuleType | None:
     return next((sys.modules.get(name) for name in names if name.startswith("transformers.models.")), None)
 
 
-def _gives_positions(node: ast.AST) -> bool:
-    """create_causal_mask(position_ids=…), or the dict of arguments that it is called with."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "create_causal_mask":
-        return any(keyword.arg == "position_ids" for keyword in node.keywords)
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-        named = any(isinstance(target, ast.Name) and "mask_kwargs" in target.id for target in node.targets)
-        return named and any(isinstance(key, ast.Constant) and key.value == "position_ids" for key in node.value.keys)
-    return False
+def _given_positions(node: ast.AST) -> list[str]:
+    """The names of what create_causal_mask gets as position_ids, in a call or in the dict of its arguments."""
+    match node:
+        case ast.Call(func=ast.Name("create_causal_mask"), keywords=keywords):
+            given: list[tuple[Any, ast.expr]] = [(keyword.arg, keyword.value) for keyword in keywords]
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Dict(keys=keys, values=values)) if "mask_kwargs" in name:
+            given = [(getattr(key, "value", None), value) for key, value in zip(keys, values, strict=True)]
+        case _:
+            return []
+    return [value.id for key, value in given if key == "position_ids" and isinstance(value, ast.Name)]
 
 
 def _has_state(config: Any) -> bool:

@@ -141,7 +141,7 @@ def _pads(count: int, side: str) -> str:
 def _cannot_shift(trial: Trial) -> bool:
     """A model of transformers' that has no way to be told positions, and that does obey its padding mask."""
     subject = trial.subject
-    if not subject.is_transformers or subject.takes("position_ids"):
+    if not subject.is_transformers or subject.names_positions:
         return False
     amount, _, _ = _content(trial, "left")
     return amount <= trial.noise.beside

@@ -16,6 +16,7 @@ from model.language import say
 from model.obey.findings import CannotCheck
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
+FIRST = (0, 2, 1)  # numbers of a text's first token: Nyströmformer's and RoBERTa's is 2
 NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
 
 
@@ -40,6 +41,9 @@ class Subject:
         self._seconds = seconds
         signature = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
         self._takes = set(signature)
+        further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
+        if self.is_transformers and further and "past_key_values" in self._takes:
+            self._takes.add("use_cache")  # some hand it on unnamed
         needed = [name for name, one in signature.items() if one.default is one.empty and name in NEEDS]
         if needed:
             raise CannotCheck(
@@ -55,6 +59,7 @@ class Subject:
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
+        self._first = 0
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -71,9 +76,14 @@ class Subject:
         return self.takes("attention_mask")
 
     @property
+    def names_positions(self) -> bool:
+        """Whether the forward has an argument for the positions of its ids."""
+        return self.takes("decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids")
+
+    @property
     def counts_by_itself(self) -> bool:
         """Whether it takes position ids but numbers otherwise: RoBERTa's kind counts by which ids are pads."""
-        return self.takes("position_ids") and not self.takes_positions
+        return self.names_positions and not self.takes_positions
 
     @property
     def is_transformers(self) -> bool:
@@ -81,11 +91,21 @@ class Subject:
         return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
-        """See whether it can be told positions: those from 0 on change nothing for ids [T]."""
-        if self.takes("position_ids"):
-            counted = torch.arange(len(ids), device=ids.device)[None]
-            told = self.outputs(ids[None], position_ids=counted)
-            self.takes_positions = float(apart(told, self.outputs(ids[None])).max()) <= tolerance
+        """See whether it can be told positions: those that it counts by itself, from one of FIRST on, change nothing
+        for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
+        if not self.names_positions:
+            return
+        counted = torch.arange(len(ids), device=ids.device)[None]
+        untold = self.outputs(ids[None])
+        for self._first in FIRST:
+            try:
+                told = self.outputs(ids[None], position_ids=counted)
+            except (IndexError, RuntimeError):  # its table has no such position
+                continue
+            self.takes_positions = float(apart(told, untold).max()) <= tolerance
+            if self.takes_positions:
+                return
+        self._first = 0
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
@@ -93,14 +113,19 @@ class Subject:
             return self.read(self.call(ids, keep, **more), ids)
 
     def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
-        """What the module itself returns. more: arguments by their own names; a None among them is left out."""
+        """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
+        is left out."""
         self._check_time()
         self.before_forward()
         self.forwards += 1
         arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+        if "position_ids" in arguments:
+            arguments["position_ids"] = arguments["position_ids"] + self._first
         if self.kind == "encoder-decoder":
             arguments["decoder_input_ids"] = ids
             mask = "decoder_attention_mask"
+            if "position_ids" in arguments:
+                arguments["decoder_position_ids"] = arguments.pop("position_ids")
             if "encoder_outputs" not in arguments and self.ids_name not in arguments and self.source is not None:
                 arguments[self.ids_name] = self.source[None].expand(len(ids), -1)
         else:

@@ -4,6 +4,7 @@ python -m pytest tests/model/obey/test_families.py
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ import transformers as hf
 from model.base import CHECKPOINTS
 from model.huggingface import own_network
 from model.obey.check import check
+from model.obey.findings import OBEYS
 from model.settings import Settings
+from tests.model.huggingface import more_families
 from tests.model.huggingface.families import ALL, DECODERS, ENCODERS, IDS, PLAIN, REFUSED, WIDE, random_network
+from tests.model.huggingface.test_families import network_class
 
 TYPES = [torch.float32, torch.bfloat16]
 DECODING = {  # the families of transformers#48745, which see the future no more, and BERT
@@ -41,6 +45,17 @@ def name_of(number_type: torch.dtype) -> str:
     return str(number_type).removeprefix("torch.")
 
 
+def made(auto: Any, config: hf.PreTrainedConfig) -> torch.nn.Module:
+    """Random, with weights so large that attention is far from uniform."""
+    torch.manual_seed(7)
+    network = auto.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    return network
+
+
 def must_obey(network: torch.nn.Module) -> None:
     report = check(network)
     assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
@@ -58,15 +73,23 @@ def test_families(name: str, number_type: torch.dtype) -> None:
 @pytest.mark.parametrize("number_type", TYPES, ids=name_of)
 @pytest.mark.parametrize("name", [*DECODING, *MORE])
 def test_more_families(name: str, number_type: torch.dtype) -> None:
-    torch.manual_seed(7)
-    network = hf.AutoModelForCausalLM.from_config((DECODING | MORE)[name]).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.3)
-    report = check(network.to(number_type))
+    report = check(made(hf.AutoModelForCausalLM, (DECODING | MORE)[name]).to(number_type))
     assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
     assert "causal" in report.declared
+
+
+@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
+@pytest.mark.parametrize("name", ["t5gemma", "qwen2_vl", "qwen3_vl", "nystromformer", "llava"])
+def test_families_that_count_or_pack_in_a_way_of_their_own(name: str, number_type: torch.dtype) -> None:
+    """A decoder's own positions, those in four rows, those from 2 on, and use_cache among further arguments."""
+    report = check(made(network_class(name), more_families.ALL[name]).to(number_type))
+    assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
+    packs = report.finding("packing").words
+    assert ("in 4 rows" in packs) == (name in ("qwen2_vl", "qwen3_vl"))
+    cached = name != "nystromformer"
+    assert (report.finding("cache").verdict == OBEYS) == cached
+    if name != "t5gemma":
+        assert report.finding("padding-left").verdict == OBEYS
 
 
 def test_there_are_twenty_of_them() -> None:
