@@ -24,6 +24,7 @@ from model.language import say
 from model.transformer import positions_of
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: what T5 was trained with
+LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # as MPT and Whisper's decoder call it
 
 
 Pass = Probe | Recording
@@ -258,8 +259,8 @@ def _without_head(stack: nn.Module) -> PreTrainedModel:
 
 
 def _stated(config: PreTrainedConfig) -> int:
-    limit = getattr(config, "max_position_embeddings", None)
-    return limit if isinstance(limit, int) and limit > 0 else USUAL_CONTEXT  # XLNet says -1
+    limits = (getattr(config, name, None) for name in LIMITS)
+    return next((one for one in limits if isinstance(one, int) and one > 0), USUAL_CONTEXT)  # XLNet says -1
 
 
 def _before_it_changes(config: PreTrainedConfig) -> list[int]:

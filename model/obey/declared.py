@@ -105,6 +105,13 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
     if config is None:
         return [LayerMask()]
     config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
+    if parts is None:
+        return _layers_of(config, kind)
+    return [_layers_of(part, kind)[number] for number, part in enumerate(parts)]
+
+
+def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
     causal = kind != "encoder"
     says_no = (getattr(config, name, None) is False for name in ("is_causal", "causal"))
     both = getattr(config, "use_bidirectional_attention", None) is True or getattr(config, "attn_type", None) == "bi"

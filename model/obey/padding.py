@@ -8,6 +8,7 @@ from torch import Tensor
 from model.language import N_, say, say_count
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
+from model.obey.tolerance import Products
 from model.obey.trial import Trial, difference_of, first_above, skipped, unknown, written
 
 RIGHT, LEFT, CONTENT = "padding-right", "padding-left", "pad-content"
@@ -56,11 +57,13 @@ def judge_content(trial: Trial) -> Finding:
     if why:
         return skipped(CONTENT, NAMES[CONTENT], why)
     most, pair, words = 0.0, None, say("other ids in the pads move nothing.")
-    tolerance = trial.noise.beside  # the same shapes twice
+    tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         amount, each, cells = _content(trial, side)
         if amount > most:
             most = amount
+        if tolerance < amount <= trial.tolerance and _sizes_differ(trial, side):
+            tolerance = trial.tolerance
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
@@ -130,6 +133,18 @@ def _unmasked_would_move(trial: Trial) -> bool:
         trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
     )
     return amount > trial.noise.beside
+
+
+def _sizes_differ(trial: Trial, side: str) -> bool:
+    """Whether what pads contain changes the sizes of what is multiplied, and so the order of sums."""
+    ids, keep, _ = padded(trial, side)
+    others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
+    more = positions(trial.subject, keep, side)
+    one, other = (Products() for _ in range(2))
+    for products, rows in ((one, ids), (other, others)):
+        with products:
+            trial.subject.outputs(rows, keep, **more)
+    return one.sizes != other.sizes
 
 
 def _pads(count: int, side: str) -> str:

@@ -4,6 +4,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 """
 
 import inspect
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from model.language import say
 from model.obey.findings import CannotCheck
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
-FIRST = (0, 2, 1)  # numbers of a text's first token: Nyströmformer's and RoBERTa's is 2
+FIRST = (0, 1, 2)  # numbers of a text's first token: Nyströmformer's is 2
 NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
 
 
@@ -60,6 +61,7 @@ class Subject:
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
         self._first = 0
+        self._counts_by_ids = any(map(_counts_by_ids, module.modules()))
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -82,8 +84,8 @@ class Subject:
 
     @property
     def counts_by_itself(self) -> bool:
-        """Whether it takes position ids but numbers otherwise: RoBERTa's kind counts by which ids are pads."""
-        return self.names_positions and not self.takes_positions
+        """Whether it numbers otherwise than it can be told: RoBERTa's kind and M2M-100 count by which ids are pads."""
+        return self._counts_by_ids or (self.names_positions and not self.takes_positions)
 
     @property
     def is_transformers(self) -> bool:
@@ -97,7 +99,8 @@ class Subject:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
         untold = self.outputs(ids[None])
-        for self._first in FIRST:
+        for first in (0,) if self._counts_by_ids else FIRST:
+            self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)
             except (IndexError, RuntimeError):  # its table has no such position
@@ -166,6 +169,12 @@ class Subject:
                     seconds=self._seconds, forwards=self.forwards,
                 )
             )  # fmt: skip
+
+
+def _counts_by_ids(part: nn.Module) -> bool:
+    """Whether a part of transformers' has a method, or a function beside it, that numbers tokens by which are pads."""
+    places = part, sys.modules.get(type(part).__module__)
+    return any(hasattr(place, "create_position_ids_from_input_ids") for place in places)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.obey.findings import Noise
 from model.obey.subject import Subject, apart
@@ -63,6 +64,20 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
     finally:
         for hook in hooks:
             hook.remove()
+
+
+class Products(TorchDispatchMode):
+    """While it lasts, sizes gets those of all factors of matrix products, and in which groups they are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[list[int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "mm" in func.__name__:
+            factors = [one for one in (*args, *(kwargs or {}).values()) if isinstance(one, Tensor)]
+            self.sizes += [list(one.shape) if one.is_floating_point() else one.tolist() for one in factors]
+        return func(*args, **(kwargs or {}))
 
 
 def rounding_of(part: nn.Module, found: Tensor) -> float:

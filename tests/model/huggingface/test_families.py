@@ -151,6 +151,14 @@ def test_a_text_of_one_token_is_read_and_has_nothing_to_predict(
     assert len(losses) == 1 or ours.kind == "encoder-decoder"
 
 
+def test_a_text_longer_than_the_context_is_cut_to_it(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
+    name, ours, _ = family
+    text = "the cat sat " * 700
+    batch = ours.encode([text], "left", [text] if ours.kind == "encoder-decoder" else None)
+    assert batch.cut[0]
+    assert ours.run(batch).logits.isfinite().all(), name
+
+
 def test_the_causal_mask_is_lifted_and_put_back(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
     name, ours, _ = family
     batch = batch_of(ours, "left")

@@ -47,6 +47,12 @@ def test_a_chunk_reaches_no_farther_through_more_layers() -> None:
     assert torch.equal(declared.reach, LayerMask(chunk=4).allowed(11))
 
 
+def test_layers_may_have_a_window_of_their_own_each() -> None:
+    found = layers_of(hf.NeoMMEConfig().get_text_config(), "encoder")
+    assert [layer.window for layer in found[:6]] == [256, 1024, 256, 1024, 256, None]
+    assert {layer.causal for layer in found} == {False}
+
+
 def test_layers_of_two_kinds_are_multiplied() -> None:
     config = SimpleNamespace(sliding_window=2, layer_types=["sliding_attention", "full_attention"])
     declared = declare(config, 7)

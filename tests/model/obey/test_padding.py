@@ -1,0 +1,53 @@
+"""What pads contain: rounding that goes another way, where experts share out the pads too, is no leak.
+
+python -m pytest tests/model/obey/test_padding.py
+"""
+
+import pytest
+import torch
+import transformers as hf
+
+from model.obey import padding
+from model.obey.check import check
+from model.obey.findings import BROKEN, CANNOT_TELL, OBEYS
+from model.obey.prepare import prepare
+from model.obey.subject import Subject
+from model.obey.trial import Trial
+from tests.model.huggingface.families import PAIR, random_network
+
+IDS = [5, 9, 4, 7, 11, 8, 6, 14, 12]
+
+
+def trial_of(name: str) -> Trial:
+    return prepare(Subject(random_network(name)), IDS)
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("mixtral", OBEYS), ("llama", BROKEN)])
+def test_a_change_as_small_as_rounding_is_a_leak_where_every_product_has_the_same_sizes(
+    name: str, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(name)
+    small = (trial.noise.beside + trial.tolerance) / 2
+    assert trial.noise.beside < small < trial.tolerance
+    monkeypatch.setattr(padding, "_content", lambda *_: (small, torch.full((6,), small), (0, 6)))
+    assert padding.judge_content(trial).verdict == verdict
+
+
+@pytest.mark.parametrize("name", ["mixtral", "llama"])
+def test_more_than_rounding_is_a_leak_whoever_shares_out_the_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_of(name)
+    much = 2 * trial.tolerance
+    monkeypatch.setattr(padding, "_content", lambda *_: (much, torch.full((6,), much), (0, 6)))
+    assert padding.judge_content(trial).verdict == BROKEN
+
+
+def test_m2m_100_counts_by_which_ids_are_pads_and_its_encoder_is_sound() -> None:
+    torch.manual_seed(7)
+    network = hf.AutoModelForSeq2SeqLM.from_config(hf.M2M100Config(**PAIR | {"decoder_start_token_id": 2})).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    finding = check(network).finding("encoder")
+    assert finding.verdict not in (BROKEN, CANNOT_TELL), finding.words
+    assert "whatever they contain" in finding.words
