@@ -202,6 +202,11 @@ def rows_of(text: str, most: int) -> tuple[list[str], int]:
     return lines[:most], max(len(lines) - most, 0)
 
 
+def first_line(text: str) -> str:
+    """The first line that is not blank, "" where there is none."""
+    return "".join(rows_of(text, 1)[0])
+
+
 def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
     """Raises ValueError for targets that are not one a text."""
     if len(targets) != len(texts):

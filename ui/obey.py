@@ -20,7 +20,7 @@ from model.obey.formats import amount_text
 from model.obey.reported import Patient
 from model.obey.ward import everyone
 from model.settings import Settings
-from model.text import rows_of
+from model.text import first_line
 from ui import choices, controls, link, page, results
 from ui import head as head_picture
 from ui.markdown import escaped
@@ -111,7 +111,7 @@ def choose_type() -> str:
 
 def read(model: Model, text: str) -> Reading:
     """The first line of a text. Raises ValueError for one that the model has no tokens for."""
-    (line,), _ = rows_of(text, 1)
+    line = first_line(text)
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
     many = int(batch.keep[0].sum())
     if many < 2:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from model.huggingface.attention_hook import Call, blank
+from model.huggingface.positions import USUAL
 from model.huggingface.stacks import OneStack, through
-
-USUAL = (0, 1, 2)  # 2 in the embeddings of RoBERTa's kind, where 1 is padding
 
 
 class _Reached(Exception):

@@ -18,13 +18,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from model.errors import NotSupported
 from model.huggingface.attention_hook import NoAttention, Run, give_positions, going_on
 from model.huggingface.own_attention import OwnAttention
+from model.huggingface.positions import counts_by_ids
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
 from model.language import say
 from model.transformer import positions_of
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: what T5 was trained with
-LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # as MPT and Whisper's decoder call it
+LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT's, Whisper's decoder's
 
 
 Pass = Probe | Recording
@@ -82,7 +83,7 @@ class OneStack:
         body = _body(network, self.stack)
         self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
         # RoBERTa's kind works positions out by itself, from which ids are padding
-        self._counts_by_ids = next(filter(_counts_by_ids, self.stack.modules()), None)
+        self._counts_by_ids = next(filter(counts_by_ids, self.stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
         self.first_position = 0
 
@@ -119,12 +120,6 @@ class OneStack:
         if self._counts_by_ids is not None:
             return limit - cast(int, self._counts_by_ids.padding_idx) - 1
         return min([limit, *(len(table) - self.first_position for table in _position_tables(self.stack))])
-
-
-def _counts_by_ids(module: nn.Module) -> bool:
-    table = getattr(module, "position_embeddings", None)
-    numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
-    return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
 
 
 def _position_tables(stack: nn.Module) -> list[Tensor]:

@@ -113,10 +113,16 @@ def _why_not(trial: Trial) -> str:
     return say("its forward takes no attention_mask, so it cannot be told of padding.")
 
 
-def _content(trial: Trial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
-    """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
+def _with_two_contents(trial: Trial, side: str) -> tuple[Tensor, Tensor, Tensor, slice]:
+    """What `padded` gives, its ids once more with others in the pads: ids and others [2,T], keep [2,T], the row."""
     ids, keep, real = padded(trial, side)
     others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
+    return ids, others, keep, real
+
+
+def _content(trial: Trial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
+    """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
+    ids, others, keep, real = _with_two_contents(trial, side)
     more = positions(trial.subject, keep, side)
     amount, each = difference_of(
         trial.subject.outputs(others, keep, **more)[0, real], trial.subject.outputs(ids, keep, **more)[0, real]
@@ -126,8 +132,7 @@ def _content(trial: Trial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
 
 def _unmasked_would_move(trial: Trial) -> bool:
     """The positive control: the same change of ids, on the left and unmasked, arrives at the row's real tokens."""
-    ids, keep, real = padded(trial, "left")
-    others, _, _ = padded(trial, "left", trial.other(ids[0], trial.generator(2)))
+    ids, others, keep, real = _with_two_contents(trial, "left")
     everything = torch.ones_like(keep)
     amount, _ = difference_of(
         trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
@@ -137,8 +142,7 @@ def _unmasked_would_move(trial: Trial) -> bool:
 
 def _sizes_differ(trial: Trial, side: str) -> bool:
     """Whether what pads contain changes the sizes of what is multiplied, and so the order of sums."""
-    ids, keep, _ = padded(trial, side)
-    others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
+    ids, others, keep, _ = _with_two_contents(trial, side)
     more = positions(trial.subject, keep, side)
     one, other = (Products() for _ in range(2))
     for products, rows in ((one, ids), (other, others)):

@@ -4,7 +4,6 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 """
 
 import inspect
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.huggingface.positions import USUAL, counts_by_ids
 from model.language import say
 from model.obey.findings import CannotCheck
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
-FIRST = (0, 1, 2)  # numbers of a text's first token: Nyströmformer's is 2
 NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
 
 
@@ -61,7 +60,7 @@ class Subject:
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
         self._first = 0
-        self._counts_by_ids = any(map(_counts_by_ids, module.modules()))
+        self._counts_by_ids = any(map(counts_by_ids, module.modules()))
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -93,13 +92,13 @@ class Subject:
         return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
-        """See whether it can be told positions: those that it counts by itself, from one of FIRST on, change nothing
+        """See whether it can be told positions: those that it counts by itself, from one of USUAL on, change nothing
         for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
         if not self.names_positions:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
         untold = self.outputs(ids[None])
-        for first in (0,) if self._counts_by_ids else FIRST:
+        for first in (0,) if self._counts_by_ids else USUAL:
             self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)
@@ -169,12 +168,6 @@ class Subject:
                     seconds=self._seconds, forwards=self.forwards,
                 )
             )  # fmt: skip
-
-
-def _counts_by_ids(part: nn.Module) -> bool:
-    """Whether a part of transformers' has a method, or a function beside it, that numbers tokens by which are pads."""
-    places = part, sys.modules.get(type(part).__module__)
-    return any(hasattr(place, "create_position_ids_from_input_ids") for place in places)
 
 
 @contextmanager

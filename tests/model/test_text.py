@@ -24,6 +24,7 @@ from model.text import (
     PAD_PIECE,
     BatchTokenizer,
     TokenBatch,
+    first_line,
     readable,
     rows_of,
     shortened,
@@ -222,6 +223,7 @@ class TestBatches:
         assert rows_of("a\r\n\r\n b \rc\n  \n\td", 9) == (["a", " b ", "c", "\td"], 0)
         assert rows_of("a\nb\n\nc\nd\n", 2) == (["a", "b"], 2)
         assert rows_of("", 2) == rows_of(" \n\t\n", 2) == ([], 0)
+        assert (first_line("\n  \n b \nc"), first_line(" \n"), first_line("a\x0bb")) == (" b ", "", "a\x0bb")
         assert rows_of("one\u2028line\x0b\x0cstill", 2) == (["one\u2028line\x0b\x0cstill"], 0)
 
 

@@ -9,7 +9,7 @@ from model import catalog
 from model.base import Model, TokenizedText
 from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
-from model.text import rows_of
+from model.text import first_line
 from ui import choices, controls, link, models, query, run_view
 from ui.explain import title_of
 from ui.one_of import one_of
@@ -78,7 +78,7 @@ def choose_model() -> Model:
 def choose_text(model: Model) -> TokenizedText:
     """B's text, one row. Raises ValueError for none."""
     st.text_area(say("B's text"), key="b_text", height=68)
-    line = "".join(rows_of(controls.read(st.session_state.b_text), 1)[0])
+    line = first_line(controls.read(st.session_state.b_text))
     if not line:
         raise ValueError(say("expected a text for B, got none"))
     return run_view.tokenize(model, line, "left", None)

@@ -9,7 +9,7 @@ from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from model.language import N_, say
-from model.text import rows_of
+from model.text import first_line
 from ui import choices, controls
 from ui.bound import bound
 from ui.link import TextLink, Whole
@@ -89,11 +89,6 @@ def choose_by(atlas: Atlas, layer: int, head: int) -> str:
 def choose_section() -> str:
     """What stands below."""
     return one_of(say("Below"), SECTIONS, "atlas_section", label_visibility="collapsed")
-
-
-def first_line(text: str) -> str:
-    """What the finder marks tokens in, "" where there is none."""
-    return "".join(rows_of(text, 1)[0])
 
 
 def share(model: Model, text: str) -> None:

@@ -12,9 +12,9 @@ from model.heads.atlas_result import Atlas
 from model.heads.finder import weight_there
 from model.language import N_, say
 from model.masks import MaskSpec
+from model.text import first_line
 from ui import run_view
 from ui.guard import guarded
-from ui.head_atlas.choices import first_line
 from ui.markdown import escaped
 from viz.head_atlas.tables import ranked_table
 from viz.head_atlas.words import called

@@ -14,6 +14,7 @@ from model.obey.prepare import prepare
 from model.obey.subject import Subject
 from model.obey.trial import Trial
 from tests.model.huggingface.families import PAIR, random_network
+from tests.model.obey.test_families import made
 
 IDS = [5, 9, 4, 7, 11, 8, 6, 14, 12]
 
@@ -42,12 +43,7 @@ def test_more_than_rounding_is_a_leak_whoever_shares_out_the_tokens(name: str, m
 
 
 def test_m2m_100_counts_by_which_ids_are_pads_and_its_encoder_is_sound() -> None:
-    torch.manual_seed(7)
-    network = hf.AutoModelForSeq2SeqLM.from_config(hf.M2M100Config(**PAIR | {"decoder_start_token_id": 2})).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.3)
+    network = made(hf.AutoModelForSeq2SeqLM, hf.M2M100Config(**PAIR | {"decoder_start_token_id": 2}))
     finding = check(network).finding("encoder")
     assert finding.verdict not in (BROKEN, CANNOT_TELL), finding.words
     assert "whatever they contain" in finding.words
