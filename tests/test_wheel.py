@@ -126,7 +126,7 @@ main(["train", "--help"])
 """
     found = run("-c", code)
     assert found.returncode == 0, found.stderr
-    checked, _, rest = found.stdout.partition("It obeys its mask.")
+    checked, _, rest = found.stdout.partition("It obeys its mask on the 11 tokens checked.")
     assert checked
     assert "one.html: story, 5 tokens, causal mask" in rest
     assert "usage: " in rest.partition("one.html")[2]

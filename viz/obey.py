@@ -9,7 +9,7 @@ from markupsafe import escape
 
 from model.language import N_, say, say_count, together
 from model.obey.findings import Report
-from model.obey.formats import VERDICTS
+from model.obey.formats import verdict_of
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import axes as axes_of
 from viz.heatmap import axis_names, colour_bar, hatching
@@ -77,7 +77,7 @@ def view_of(report: Report) -> ObeyView:
     nothing = np.zeros((length, length), bool)
     return ObeyView(
         title=report.name,
-        verdict=VERDICTS[report.exit_code],
+        verdict=verdict_of(report),
         moved=np.full((length, length), np.nan) if mask is None else mask.moved,
         declared=nothing if mask is None else mask.declared,
         reaches=nothing if mask is None else mask.reaches,
@@ -168,7 +168,7 @@ def report_html(view: ObeyView) -> str:
         ".unmask .swatch{display:inline-block;width:.8em;height:.8em;margin-right:.35em}</style>"
     )
     return (
-        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(say(view.verdict))}</p>'
+        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(view.verdict)}</p>'
         f'<div style="display:flex">{pictures}</div>{named_pairs(view)}{laws_table(view)}</div>'
     )
 
@@ -311,7 +311,7 @@ def sentence(view: ObeyView) -> str:
 
 
 def _paragraph(view: ObeyView, said: list[str]) -> str:
-    words = together([f"<b>{escape(say(view.verdict))}</b>", escape(together(said))])
+    words = together([f"<b>{escape(view.verdict)}</b>", escape(together(said))])
     return f'<p class="sentence">{words}</p>'
 
 

@@ -90,7 +90,8 @@ def _after_left_padding(trial: Trial, prompt: int) -> Tensor | None:
     keep[0, :pads] = False
     row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids[:many]])
     sizes = [prompt + pads, *[1] * (many - prompt)]
-    return _run(trial.subject, torch.stack([row, trial.ids]), sizes, keep, None)[0, pads:]
+    rows = slice(1) if subject.one_row else slice(2)
+    return _run(subject, torch.stack([row, trial.ids])[rows], sizes, keep[rows], None)[0, pads:]
 
 
 def _run(subject: Subject, ids: Tensor, sizes: list[int], keep: Tensor | None, cache: Any) -> Tensor:

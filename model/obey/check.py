@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from model import threads
+from model.errors import first_line
 from model.language import N_, remembered, say
 from model.obey import cache, cross, gradients, kernels, packing, padding, reach, source, training
 from model.obey.declared import Mask
@@ -46,6 +47,10 @@ def check(
     Raises CannotCheck where it cannot be called, or gives no numbers.
     """
     started = time.monotonic()
+    if type(seed) is not int or not 0 <= seed < 2**31:
+        raise CannotCheck(say("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise CannotCheck(say("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
     subject = Subject(module, seconds=seconds)
     small = subject.parameters < threads.FEW
     with remembered(), evaluating(module), threads.one_thread() if small else nullcontext():
@@ -102,10 +107,6 @@ def _timed(law: str, title: str, judge: Callable[[], Finding]) -> Finding:
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
         finding = unknown(
-            law, title, say("it raised {error}: {words}", error=type(error).__name__, words=_first_line(error))
+            law, title, say("it raised {error}: {words}", error=type(error).__name__, words=first_line(error))
         )
     return Finding(**{**vars(finding), "seconds": time.monotonic() - started})
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

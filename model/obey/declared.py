@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,8 @@ from model.language import N_, listed, say
 from model.obey.findings import CannotCheck
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
-OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "block_size", "local_radius", "num_hash_functions")
+NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
+OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Declared:
         return reach
 
 
-Mask = str | Tensor | Sequence[Tensor] | None
+Mask = str | Tensor | np.ndarray | Sequence[Tensor | np.ndarray] | None
 
 
 def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None) -> Declared:
@@ -88,13 +90,15 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
     "chunk:C" or "prefix:P" for every layer; bool [T,T], for all layers together or one for each.
     """
-    if isinstance(mask, Tensor):
+    if isinstance(mask, Tensor | np.ndarray):
         return Declared((_square(mask, length),), say("a mask given by hand"))
     if isinstance(mask, str):
         layer = _parsed(mask)
         return _declared([layer] * (_count(config) or 1), length)
-    if mask is not None:
+    if isinstance(mask, Sequence) and mask:
         return Declared(tuple(_square(one, length) for one in mask), say("masks given by hand, one for each layer"))
+    if mask is not None:
+        raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])
     layers = layers_of(config, kind)
     own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
     return _declared(layers, length, exact=not own)
@@ -173,8 +177,7 @@ def _parsed(mask: str) -> LayerMask:
         sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
         if name in sized:
             return sized[name]
-    named = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
-    raise CannotCheck(f"{named}, got {mask[:40]!r}")
+    raise CannotCheck(f"{NAMED}, got {mask[:40]!r}")
 
 
 def _count(config: Any) -> int | None:
@@ -182,10 +185,9 @@ def _count(config: Any) -> int | None:
     return next((one for one in found if isinstance(one, int)), None)
 
 
-def _square(mask: Tensor, length: int) -> Tensor:
-    if mask.dtype != torch.bool or mask.shape != (length, length):
-        raise CannotCheck(
-            f"expected a mask bool [{length}, {length}] "
-            f"(True = may attend), got {mask.dtype} {list(mask.shape)}"  # not shown
-        )
-    return mask.cpu()
+def _square(mask: Any, length: int) -> Tensor:
+    found = torch.as_tensor(mask) if isinstance(mask, Tensor | np.ndarray) else None
+    if found is None or found.dtype != torch.bool or found.shape != (length, length):
+        got = type(mask).__name__ if found is None else f"{found.dtype} {list(found.shape)}"
+        raise CannotCheck(f"expected a mask bool [{length}, {length}] (True = may attend), got {got}")  # not shown
+    return found.cpu()

@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from model.language import N_
+from model.language import N_, say, together
 from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, MeasuredMask, Report
 
 WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
-VERDICTS = {
-    0: N_("It obeys its mask."),
-    1: N_("It does not obey its mask."),
-    2: N_("Whether it obeys its mask cannot be told."),
+VERDICTS = {  # by exit code
+    0: N_("It obeys its mask on the {count:,} tokens checked."),
+    1: N_("It does not obey its mask on the {count:,} tokens checked."),
+    2: N_("Whether it obeys its mask cannot be told from the {count:,} tokens checked."),
 }
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
 KEY = (  # not shown on a page
@@ -42,7 +42,16 @@ def as_text(report: Report, *, picture: bool = False) -> str:
     if picture and report.mask is not None:
         lines += ["", *rows_of(report.mask), KEY]
     took = f"{report.forwards} forwards, {report.seconds:.1f} s."
-    return "\n".join([*lines, "", f"{VERDICTS[report.exit_code]} {took}"])
+    return "\n".join([*lines, "", f"{verdict_of(report)} {took}"])
+
+
+def verdict_of(report: Report) -> str:
+    """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
+    words = say(VERDICTS[report.exit_code], count=report.length)
+    changed = report.length if report.mask is None else int(report.mask.measured.sum())
+    if changed == report.length:
+        return words
+    return together([words, say("{changed:,} of them were changed, one at a time.", changed=changed)])
 
 
 def amount_text(amount: float) -> str:

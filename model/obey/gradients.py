@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.errors import first_line
 from model.language import N_, say
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
@@ -27,7 +28,7 @@ def judge(trial: Trial) -> Finding:
     try:
         gradients = measure(trial, rows)
     except RuntimeError as error:  # an operation that has no backward
-        return unknown(LAW, NAME, say("no gradient could be taken ({error}).", error=_first_line(error)))
+        return unknown(LAW, NAME, say("no gradient could be taken ({error}).", error=first_line(error)))
     if gradients is None:
         why = say("no embedding was found that reads the ids, so there is nothing to differentiate by.")
         return unknown(LAW, NAME, why)
@@ -139,7 +140,3 @@ def _rows(trial: Trial) -> list[int]:
     if most >= trial.length:
         return list(range(trial.length))
     return sorted({round(one) for one in torch.linspace(0, trial.length - 1, most).tolist()})
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

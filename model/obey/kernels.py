@@ -1,15 +1,17 @@
 """Law 5: the same numbers from every attention kernel that the module offers, and from a batch of any size."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from model.language import N_, listed, say, say_all
+from model.errors import first_line
+from model.language import N_, listed, say, say_all, together
 from model.obey.findings import BROKEN, CannotCheck, Finding
 from model.obey.padding import padded, positions
+from model.obey.subject import Subject
 from model.obey.trial import Trial, difference_of, first_above, skipped, written
 
 LAW, NAME = "kernels", N_("Attention kernels")
@@ -22,6 +24,22 @@ def current(module: nn.Module) -> str:
     """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
     name = getattr(getattr(module, "config", None), "_attn_implementation", None)
     return str(name) if name else say("its own")
+
+
+def check_names(subject: Subject, asked: Any) -> None:
+    """Raises CannotCheck unless the kernels asked for, None for those that cost little, are names of kernels."""
+    if asked is None:
+        return
+    known = [*CHEAP, *getattr(subject.module, "attention_kernels", ())]
+    if subject.is_transformers:
+        from transformers import AttentionInterface  # takes seconds to import
+
+        known += AttentionInterface().valid_keys()
+    several = not isinstance(asked, str) and isinstance(asked, Collection) and bool(asked)
+    for name in asked if several else [asked]:
+        if not several or name not in known:
+            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}",
+                                  known=", ".join(dict.fromkeys(known)), got=repr(name)[:80]))  # fmt: skip
 
 
 def judge(trial: Trial) -> Finding:
@@ -45,7 +63,7 @@ def judge(trial: Trial) -> Finding:
             except (CannotCheck, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
-                words = say("{name} cannot be computed: {error}", name=name, error=_first_line(error))
+                words = say("{name} cannot be computed: {error}", name=name, error=first_line(error))
                 return Finding(LAW, NAME, BROKEN, words, torch.inf, trial.tolerance)
         for padded_row, here, there in zip((False, True), found, expected, strict=False):
             amount, each = difference_of(here, there)
@@ -62,25 +80,39 @@ def judge(trial: Trial) -> Finding:
     if not tried:
         others = listed(refused, N_("; ")) or say("no other asked")
         return skipped(LAW, NAME, say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
-    return trial.finding(
-        LAW, NAME, amount=most, broken="", kept=say("{kernels} agree.", kernels=say_all([own, *tried]))
-    )
+    agree = say("{kernels} agree.", kernels=say_all([own, *tried]))
+    if trial.kernels and refused:
+        agree = together([agree, say("Not compared: {refused}.", refused=listed(refused, N_("; ")))])
+    return trial.finding(LAW, NAME, amount=most, broken="", kept=agree)
 
 
 def judge_batch(trial: Trial) -> Finding:
     """The row alone and in a batch with others."""
     beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
-    found = trial.subject.outputs(torch.cat([beside[:2], trial.ids[None], beside[2:]]))[2]
+    found = trial.subject.batch_outputs(torch.cat([beside, trial.ids[None]]))[-1]
     amount, each = difference_of(found, trial.alone)
     where = first_above(each, trial.tolerance)
+    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.",
+                  count=ROWS_BESIDE, where=where, amount=written(amount))  # fmt: skip
     return trial.finding(
         BATCH,
         BATCH_NAME,
         amount=amount,
-        broken=say("among {count} other rows output {where} differs by {amount} from the row alone.",
-                   count=ROWS_BESIDE, where=where, amount=written(amount)),
+        broken=together([differs, what_mixes_rows(trial.subject.module)]),
         kept=say("the row is the same among {count} others.", count=ROWS_BESIDE),
-    )  # fmt: skip
+    )
+
+
+def what_mixes_rows(module: nn.Module) -> str:
+    """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
+            return say("{part} has batch_first=False: it takes the first axis for positions and the second for rows.",
+                       part=name or type(part).__name__)  # fmt: skip
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            return say("{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.",
+                       part=name or type(part).__name__)  # fmt: skip
+    return ""
 
 
 @contextmanager
@@ -92,7 +124,7 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
         if current(module) != name:
             refusal = say("not offered")
     except (ValueError, ImportError, TypeError, KeyError) as error:
-        refusal = _first_line(error)[:80]
+        refusal = first_line(error)[:80]
     try:
         yield refusal
     finally:
@@ -106,7 +138,3 @@ def _padded(trial: Trial) -> list[Tensor]:
         return []
     ids, keep, real = padded(trial, "left")
     return [trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real]]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

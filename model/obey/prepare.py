@@ -7,9 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.language import say
+from model import machine
+from model.errors import first_line
+from model.language import say, together
 from model.obey.declared import Mask, declare, farthest, layers_of
 from model.obey.findings import CannotCheck
+from model.obey.kernels import check_names, what_mixes_rows
 from model.obey.subject import Subject
 from model.obey.tolerance import noise_of
 from model.obey.trial import Trial
@@ -17,9 +20,13 @@ from model.obey.trial import Trial
 USUAL_LENGTH, MOST_LENGTH = 24, 64
 SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "max_seq_len")
 COMPANY = 3  # rows that the noise is measured beside
 PROBE = 3  # tokens on which the number of ids is found out, where no row is given
+MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
+COPIES = 4  # of a layer's scores at once, of ROWS rows: scores, mask, weights and the product
+ROWS = 5
 
 
 def prepare(
@@ -31,11 +38,19 @@ def prepare(
     seed: int = 0,
     kernels: tuple[str, ...] | None = None,
 ) -> Trial:
-    """Everything that the laws are tried with. Raises CannotCheck for a module that gives no numbers, or for no ids."""
+    """Everything that the laws are tried with.
+
+    Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not have,
+    more tokens than its positions or the memory allow, and kernels that do not exist.
+    """
+    check_names(subject, kernels)
     if subject.kind == "decoder" and declares_encoder(subject):
         subject.kind = "encoder"
-    given = None if ids is None else torch.as_tensor(ids).flatten().long()
-    vocabulary = _vocabulary(subject, length or (PROBE if given is None else len(given)))
+    given = None if ids is None else _row_of(ids)
+    asked = length if given is None else len(given)
+    if asked is not None:
+        _check_length(subject, asked)
+    vocabulary = _vocabulary(subject, asked or PROBE)
     pool = _pool(subject.config, vocabulary)
     generator = torch.Generator().manual_seed(seed)
     row = _random(pool, generator, _length(subject, length)) if given is None else _checked(given, vocabulary)
@@ -69,10 +84,21 @@ def _first_outputs(subject: Subject, row: Tensor) -> Tensor:
     except CannotCheck:
         raise
     except Exception as error:
-        raise CannotCheck(
-            say("its forward raised {error} on {count} tokens: {words}",
-                error=type(error).__name__, count=len(row), words=_first_line(error))
-        ) from error  # fmt: skip
+        told = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
+        why = say("its forward raised {error} on {count} tokens: {words}", **told)
+        fewer = _runs_on(subject, row[:PROBE])
+        if fewer and len(row) > PROBE:
+            why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **told, fewer=PROBE)
+        mixed = what_mixes_rows(subject.module)
+        raise CannotCheck(why if fewer or not mixed else together([f"{why.rstrip('.')}.", mixed])) from error
+
+
+def _runs_on(subject: Subject, row: Tensor) -> bool:
+    try:
+        subject.outputs(row[None])
+    except Exception:  # noqa: BLE001 - a stranger's forward may raise anything
+        return False
+    return True
 
 
 def _vocabulary(subject: Subject, length: int) -> int:
@@ -106,16 +132,56 @@ def _vocabulary(subject: Subject, length: int) -> int:
 def _length(subject: Subject, asked: int | None) -> int:
     """Enough tokens to see past every window, where that is few; no more than its positions."""
     if asked is not None:
-        if asked < 2:
-            raise CannotCheck(say("expected a length of 2 tokens at least, got {asked}", asked=asked))
         return asked
-    config = subject.config
-    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-    limits = [getattr(text, one, None) for one in CONTEXTS]
-    limit = min([one for one in limits if isinstance(one, int) and one > 1], default=MOST_LENGTH)
-    reaches = farthest(layers_of(config, subject.kind))
+    reaches = farthest(layers_of(subject.config, subject.kind))
     wanted = USUAL_LENGTH if reaches is None else max(USUAL_LENGTH, reaches + 4)
-    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, limit)
+    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, _positions(subject.config)[0] or MOST_LENGTH)
+
+
+def _positions(config: Any) -> tuple[int, str]:
+    """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    limits = [(getattr(text, one, None), one) for one in CONTEXTS]
+    return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
+
+
+def _check_length(subject: Subject, asked: Any) -> None:
+    if type(asked) is not int or asked < 2:
+        raise CannotCheck(say("expected a length of 2 tokens at least, got {asked}", asked=repr(asked)[:40]))
+    most, name = _positions(subject.config)
+    if most and asked > most:
+        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}",
+                              most=most, name=name, asked=asked))  # fmt: skip
+    needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
+    if needed > MEMORY_SHARE * free:
+        raise CannotCheck(
+            say("expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are "
+                "free", asked=asked, needed=needed / 1e9, free=free / 1e9)
+        )  # fmt: skip
+
+
+def needed_bytes(config: Any, length: int) -> float:
+    """An estimate of the memory that a check of so many tokens takes, beside the module itself: scores of ROWS rows,
+    or of one in all layers for its gradients; their logits; what is measured of each pair."""
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    sizes = [getattr(text, one, None) for one in HEADS]
+    heads = next((one for one in sizes if isinstance(one, int)), 1)
+    layers = len(layers_of(config))
+    cells = 4.0 * heads * max(ROWS * COPIES, 3 * layers) + 32 + layers
+    return cells * length**2 + 4.0 * 3 * ROWS * length * (getattr(text, "vocab_size", None) or 1000)
+
+
+def _row_of(ids: Any) -> Tensor:
+    """ids [T] or [1,T], as whole numbers."""
+    try:
+        given = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise CannotCheck(say("expected ids as whole numbers [T], got {ids}", ids=repr(ids)[:80])) from None
+    given = given[0] if given.ndim == 2 and len(given) == 1 else given
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        got = f"{str(given.dtype).removeprefix('torch.')} {list(given.shape)}"
+        raise CannotCheck(say("expected ids as whole numbers [T], got {ids}", ids=got))
+    return given.long()
 
 
 def _pool(config: Any, vocabulary: int) -> Tensor:
@@ -148,7 +214,3 @@ def _check_numbers(outputs: Tensor) -> None:
     if bool(wrong.any()):
         raise CannotCheck(say("its outputs are no numbers (NaN or infinity) from position {first} on",
                               first=int(wrong.nonzero()[0])))  # fmt: skip
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

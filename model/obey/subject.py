@@ -17,6 +17,7 @@ from model.language import say
 from model.obey.findings import CannotCheck
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
+TARGETS = "targets"  # nanoGPT's name for the ids that follow
 NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
 
 
@@ -29,6 +30,7 @@ class Subject:
 
     kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
     its encoder. forwards counts the calls; before_forward is called before each, and may raise to end them.
+    one_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
     """
 
     def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
@@ -37,6 +39,8 @@ class Subject:
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
+        self.one_row = False
+        self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
         self._seconds = seconds
         signature = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
@@ -111,8 +115,25 @@ class Subject:
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
+        if not self.one_row or len(ids) == 1:
+            return self.batch_outputs(ids, keep, **more)
+        rows = []
+        for row in range(len(ids)):
+            own = {
+                name: value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
+                for name, value in {"keep": keep, **more}.items()
+            }
+            rows.append(self.batch_outputs(ids[row : row + 1], **own))
+        return torch.cat(rows)
+
+    def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
+        """As `outputs`, of all rows in one forward."""
         with torch.no_grad():
-            return self.read(self.call(ids, keep, **more), ids)
+            found = self.call(ids, keep, **more)
+            if self.takes(TARGETS) and not self._needs_targets and _is_of_last_alone(found, ids):
+                self._needs_targets = True  # nanoGPT leaves out the other positions unless a loss is asked for
+                found = self.call(ids, keep, **more)
+            return self.read(found, ids)
 
     def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
         """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
@@ -137,20 +158,13 @@ class Subject:
             arguments[mask] = keep if keep.is_floating_point() else keep.long()
         if self.takes("use_cache"):
             arguments.setdefault("use_cache", False)
+        if self._needs_targets:
+            arguments[TARGETS] = ids
         return self.module(**arguments)
 
     def read(self, found: Any, ids: Tensor) -> Tensor:
         """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
-        logits = found
-        for name in ("logits", "prediction_logits", "last_hidden_state"):
-            if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
-                logits = getattr(found, name)
-                break
-        else:
-            if isinstance(found, dict):
-                logits = found.get("logits")
-            elif isinstance(found, tuple | list) and found:
-                logits = found[0]
+        logits = _logits(found)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise CannotCheck(
@@ -168,6 +182,22 @@ class Subject:
                     seconds=self._seconds, forwards=self.forwards,
                 )
             )  # fmt: skip
+
+
+def _logits(found: Any) -> Any:
+    """What stands for outputs in what a forward returned."""
+    for name in ("logits", "prediction_logits", "last_hidden_state"):
+        if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
+            return getattr(found, name)
+    if isinstance(found, dict):
+        return found.get("logits")
+    return found[0] if isinstance(found, tuple | list) and found else found
+
+
+def _is_of_last_alone(found: Any, ids: Tensor) -> bool:
+    """Whether a forward returned outputs of the last position alone, [B,1,V] or [B,V], for ids [B,T]."""
+    logits = _logits(found)
+    return isinstance(logits, Tensor) and ids.shape[1] > 1 and logits.shape[:-1] in ((len(ids), 1), (len(ids),))
 
 
 @contextmanager

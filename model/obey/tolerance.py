@@ -14,32 +14,72 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model.obey.findings import Noise
+from model.language import say
+from model.obey.findings import SAFETY, CannotCheck, Noise
 from model.obey.subject import Subject, apart
 
 ROUNDS = 3
 
 
 def noise_of(subject: Subject, ids: Tensor, company: Tensor, seed: int) -> Noise:
-    """ids [1,T]: the row. company [N,T]: other rows, which stand in the batch with it once."""
-    alone = subject.outputs(ids.expand(1 + len(company), -1))
-    twice = subject.outputs(ids.expand(1 + len(company), -1))
-    beside = subject.outputs(torch.cat([ids, company]))
-    base, rounded = alone[:1], _rounded(subject, ids, seed)
-    finite = base[base.isfinite()]
+    """ids [1,T]: the row. company [N,T]: other rows, which stand in the batch with it once.
+
+    Sets subject.one_row where the rows of a batch change each other by more than rounding. Raises CannotCheck for a
+    module that gives other outputs for the same ids each time.
+    """
+    copies, again = (subject.batch_outputs(ids.expand(1 + len(company), -1)) for _ in range(2))
+    beside = subject.batch_outputs(torch.cat([company, ids]))
+    rounded, base, steady = _rounded(subject, ids, seed)
+    finite = copies[copies.isfinite()]
     floor = torch.finfo(subject.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
-    repeated = max(float(apart(base, found).max()) for found in (alone, twice))
-    mixed = min(float(apart(base, beside[:1]).max()), rounded)  # more than that is no rounding: see the law of batches
-    return Noise(max(repeated, mixed, floor), rounded)
+    repeated = float(apart(copies, again).max())
+    most = SAFETY * max(rounded, floor)
+    if repeated > most:
+        drawn = steady <= most < float(apart(base, subject.outputs(ids)).max())
+        raise CannotCheck(_random_words(repeated, ids.shape[1], drawn=drawn))
+    mixed = max(float(apart(copies[:1], copies).max()), float(apart(copies[-1:], beside[-1:]).max()))
+    subject.one_row = mixed > most
+    return Noise(max(repeated, min(mixed, rounded), floor), rounded)
 
 
-def _rounded(subject: Subject, ids: Tensor, seed: int) -> float:
-    base, most = subject.outputs(ids), 0.0
+def _random_words(amount: float, tokens: int, *, drawn: bool) -> str:
+    """drawn: whether the outputs agree once the same random numbers are drawn."""
+    told = {"count": tokens, "amount": f"{amount:.3g}"}
+    if drawn:
+        return say(
+            "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, and "
+            "that agree where torch's random numbers are the same: dropout, or something else random, is active. "
+            "F.dropout needs training=self.training",
+            **told,
+        )
+    return say(
+        "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, more than "
+        "rounding explains",
+        **told,
+    )
+
+
+def _rounded(subject: Subject, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:
+    """How much rounding moves the outputs of ids, those outputs, and how much running ids once more moves them, where
+    all runs draw the same random numbers."""
+    with _same_random_numbers(subject.device):
+        base = subject.outputs(ids)
+    with _same_random_numbers(subject.device):
+        steady = float(apart(base, subject.outputs(ids)).max())
+    most = 0.0
     generator = torch.Generator().manual_seed(seed)
     for _ in range(ROUNDS):
-        with rounded_once_more(subject.module, generator):
+        with rounded_once_more(subject.module, generator), _same_random_numbers(subject.device):
             most = max(most, float(apart(base, subject.outputs(ids)).max()))
-    return most
+    return most, base, steady
+
+
+@contextmanager
+def _same_random_numbers(device: torch.device) -> Iterator[None]:
+    """While it lasts, torch draws the numbers that follow one seed; afterwards it goes on as if nothing had been."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        yield
 
 
 @contextmanager

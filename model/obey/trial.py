@@ -56,6 +56,8 @@ class Trial:
 
     @property
     def rows_at_once(self) -> int:
+        if self.subject.one_row:
+            return 1
         vocabulary = int(getattr(self.subject.config, "vocab_size", None) or 1000)
         return int(min(max(MOST_LOGITS // (self.length * vocabulary), 2), MOST_ROWS_AT_ONCE))
 
@@ -87,8 +89,12 @@ class Trial:
     def changed_beside_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For rows [N,T] in turn their outputs beside the row's own from the same forward: ([n,T,V], [1,T,V]).
 
-        The same batch, so that both are computed with the same shapes; every forward has as many rows.
+        The same batch, so that both are computed with the same shapes; every forward has as many rows. Where the rows
+        of a batch change each other, a forward for each row.
         """
+        if self.subject.one_row:
+            yield from ((self.subject.outputs(row[None]), self.alone[None]) for row in rows)
+            return
         many = min(self.rows_at_once, len(rows) + 1) - 1
         for part in rows.split(many):
             filled = torch.cat([self.ids[None], part, self.ids.expand(many - len(part), -1)])

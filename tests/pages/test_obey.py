@@ -98,7 +98,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 def test_the_first_view_is_a_model_that_obeys() -> None:
     page = Obey()
-    assert "It obeys its mask." in page.words()
+    assert "It obeys its mask on the " in page.words()
     assert "story (GPT2LMHeadModel) · decoder · float32 · sdpa" in page.words()
     np.testing.assert_array_equal(page.cells("measured"), np.tri(len(page.cells("measured")), dtype=bool))
     np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))
@@ -111,7 +111,7 @@ def test_every_patient_is_shown_as_it_was_measured(patients: Obey, checked: Chec
     report = checked.reports[name]
     assert same(checked.modules[name], ALL[key].make())
     assert checked.asked[name] <= {"seconds", "progress"}, "nothing that changes what is found"
-    verdict = "It obeys its mask." if report.obeys else "It does not obey its mask."
+    verdict = f"It {'obeys' if report.obeys else 'does not obey'} its mask on the {report.length} tokens checked."
     assert verdict in patients.words()
     assert report.mask is not None
     np.testing.assert_array_equal(patients.cells("measured"), report.mask.reaches)
@@ -135,14 +135,14 @@ def test_another_model_in_bfloat16(tmp_path: Path) -> None:
     page.run()
     assert "mistral (MistralForCausalLM) · decoder · bfloat16" in page.words()
     assert "window 3 (a reach of 6 over 3 layers)" in page.words()
-    assert "It obeys its mask." in page.words()
+    assert "It obeys its mask on the " in page.words()
 
 
 @pytest.mark.usefixtures("here")
 def test_an_encoder_decoder(tmp_path: Path) -> None:
     page = Obey(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
     assert "encoder-decoder" in page.words()
-    assert "It obeys its mask." in page.words()
+    assert "It obeys its mask on the " in page.words()
 
 
 def layers_of(figure: go.Figure) -> dict[str, list]:

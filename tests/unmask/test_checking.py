@@ -68,7 +68,7 @@ def test_a_text_with_its_tokenizer() -> None:
 
 def test_it_prints_and_draws_itself() -> None:
     report = unmask.check(LeaksUnderSdpa(SmallConfig(_attn_implementation="sdpa")))
-    assert str(report).splitlines()[-1].startswith("It does not obey its mask.")
+    assert str(report).splitlines()[-1].startswith("It does not obey its mask on the 24 tokens checked.")
     page = report._repr_html_()
     assert page.count("<svg") == 2
     assert "<script" not in page

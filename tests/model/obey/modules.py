@@ -1,6 +1,9 @@
 """Modules small enough to compute by hand."""
 
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 VOCABULARY, WIDTH = 11, 5
@@ -19,3 +22,65 @@ class Mixer(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         return self.mix.to(self.embedding.weight) @ self.embedding(input_ids)
+
+
+class Written(nn.Module):
+    """A decoder as a person writes it first, with one of the usual mistakes or none."""
+
+    def __init__(self, mistake: str = "", *, positions: int = 64, width: int = 16) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mistake = mistake
+        self.mask_axis = 0 if mistake == "batch_first" else 1
+        self.embedding = nn.Embedding(31, width)
+        self.position = nn.Embedding(positions, width)
+        batch_first = mistake != "batch_first"
+        self.layer = nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=batch_first)
+        self.norm = nn.BatchNorm1d(width, affine=False, track_running_stats=mistake != "batch norm")
+        self.head = nn.Linear(width, 31)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embedding(x) + self.position(torch.arange(x.shape[1]))
+        if self.mistake == "dropout":
+            h = F.dropout(h, 0.1)
+        else:
+            h = F.dropout(h, 0.1, training=self.training)
+        h = self.norm(h.transpose(1, 2)).transpose(1, 2)
+        first = x.shape[self.mask_axis]
+        return self.head(self.layer(h, src_mask=nn.Transformer.generate_square_subsequent_mask(first)))
+
+    def mask_by_length(self) -> "Written":
+        """With the mask of a batch that comes first, whichever axis the layer attends over."""
+        self.mask_axis = 1
+        return self
+
+
+@dataclass
+class NanoConfig:
+    block_size: int = 32
+    vocab_size: int = 31
+    n_layer: int = 1
+    n_head: int = 2
+
+
+class Nano(nn.Module):
+    """As nanoGPT is called: the last position's logits alone, and those of all once targets are given."""
+
+    def __init__(self, *, causal: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.config = NanoConfig()
+        self.causal = causal
+        self.wte, self.wpe = nn.Embedding(31, 16), nn.Embedding(32, 16)
+        self.qkv, self.lm_head = nn.Linear(16, 48), nn.Linear(16, 31)
+
+    def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        rows, length = idx.shape
+        assert length <= self.config.block_size, f"Cannot forward sequence of length {length}"
+        x = self.wte(idx) + self.wpe(torch.arange(length))
+        q, k, v = (part.view(rows, length, 2, 8).transpose(1, 2) for part in self.qkv(x).split(16, dim=2))
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
+        if targets is None:
+            return self.lm_head(x[:, [-1], :]), None
+        logits = self.lm_head(x)
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)

@@ -7,19 +7,21 @@ import math
 import pickle
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from model.base import CHECKPOINTS
 from model.language import again, spoken
-from model.obey import tolerance
+from model.obey import prepare, tolerance
 from model.obey.check import check
 from model.obey.checkpoint import check_checkpoint
 from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
+from model.obey.patients import MixesItsRows
 from model.obey.small import SmallConfig, SmallDecoder, SmallOutput
 from model.obey.subject import Subject, TookTooLong, apart
-from tests.model.obey.modules import Mixer
+from tests.model.obey.modules import Mixer, Nano, Written
 
 IDS = [3, 4, 7, 1, 2, 5, 6]
 TRIANGLE = torch.ones(7, 7).tril()
@@ -47,12 +49,14 @@ class WantsAnImage(SmallDecoder):
         return super().forward(input_ids)
 
 
-class Loud(SmallDecoder):
-    """Other numbers at every call, by less than any leak."""
+class Settles(SmallDecoder):
+    """Other numbers at every call, and none of them drawn at random."""
+
+    calls = 0
 
     def forward(self, input_ids: Tensor) -> Tensor:  # type: ignore[override]
-        logits = super().forward(input_ids).logits
-        return logits + 0.01 * torch.randn_like(logits)
+        self.calls += 1
+        return super().forward(input_ids).logits + 1 / self.calls**2
 
 
 class Normed(SmallDecoder):
@@ -74,6 +78,9 @@ class Normed(SmallDecoder):
         (LastOnly(), r"logits of every position, \[1, 24, V\], .* got \[1, 1, 53\]"),
         (WantsAnImage(), "needs pixel_values"),
         (nn.Linear(3, 3), "raised"),
+        (Written("dropout"), r"same 24 tokens give outputs that differ .*: dropout, .* is active\. F.dropout needs"),
+        (Settles(), "same 24 tokens give outputs that differ by .* more than rounding explains"),
+        (Written("batch_first", positions=64).mask_by_length(), r"raised .*\. layer.self_attn has batch_first=False"),
     ],
 )
 def test_what_cannot_be_checked_is_said_in_a_sentence(module: nn.Module, words: str) -> None:
@@ -83,8 +90,83 @@ def test_what_cannot_be_checked_is_said_in_a_sentence(module: nn.Module, words: 
 
 @pytest.mark.parametrize("ids", [[1], [0, 53], [-1, 2]])
 def test_ids_that_the_module_does_not_have(ids: list[int]) -> None:
-    with pytest.raises(CannotCheck, match="expected at least 2 ids from 0 to 52"):
+    with pytest.raises(CannotCheck, match="expected (at least 2 ids from 0 to 52|a length of 2)"):
         check(SmallDecoder(), ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"ids": [0.5, 2.0]}, r"expected ids as whole numbers \[T\], got float32 \[2\]"),
+        ({"ids": [[1, 2], [3, 4]]}, r"whole numbers \[T\], got int64 \[2, 2\]"),
+        ({"ids": "abc"}, r"whole numbers \[T\], got 'abc'"),
+        ({"length": 1}, "expected a length of 2 tokens at least, got 1"),
+        ({"length": 24.0}, "expected a length of 2 tokens at least, got 24.0"),
+        ({"length": 97}, "expected at most 96 tokens, which is its max_position_embeddings, got 97"),
+        ({"ids": [1] * 97}, "expected at most 96 tokens"),
+        ({"seed": -1}, "expected a seed from 0 to"),
+        ({"seed": "a"}, "expected a seed from 0 to .* got 'a'"),
+        ({"seconds": math.nan}, "expected a number of seconds, got nan"),
+        ({"mask": 3}, 'expected a mask "causal", .* got 3'),
+        ({"mask": [1, 2]}, r"expected a mask bool \[24, 24\] .* got int"),
+        ({"mask": np.ones((3, 3), bool)}, r"expected a mask bool \[24, 24\] .* got torch.bool \[3, 3\]"),
+        ({"kernel_names": ("foo", "eager")}, "attention kernels out of eager, sdpa, flex_attention, got 'foo'"),
+        ({"kernel_names": "eager"}, "expected a tuple of attention kernels .* got 'eager'"),
+        ({"kernel_names": ()}, r"expected a tuple of attention kernels .* got \(\)"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_said_before_anything_is_run(asked: dict, words: str) -> None:
+    module = SmallDecoder()
+    module.register_forward_pre_hook(lambda *_: pytest.fail("it was run"))
+    with pytest.raises(CannotCheck, match=words):
+        check(module, **asked)
+
+
+def test_no_more_tokens_than_memory_is_free_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CannotCheck, match=r"expected fewer than 10,000,000 tokens: about [\d,.]+ GB would be needed"):
+        check(Written(), length=10_000_000)
+    monkeypatch.setattr(prepare.machine, "free_bytes", lambda: 5e6)
+    assert check(Written(), length=24).length == 24
+    with pytest.raises(CannotCheck, match="expected fewer than 64 tokens: .* 0.0 GB are free"):
+        check(Written(), length=64)
+
+
+def test_more_tokens_than_it_reads_without_a_configuration() -> None:
+    assert check(Written(), length=64).obeys
+    with pytest.raises(CannotCheck, match="raised IndexError on 65 tokens, and none on 3: index out of range"):
+        check(Written(), length=65)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "broken", "words"),
+    [
+        ("", [], "the row is the same among 4 others"),
+        ("batch norm", ["reach", "gradients", "batch"], "norm has track_running_stats=False"),
+        ("batch_first", ["batch"], "layer.self_attn has batch_first=False"),
+    ],
+)
+def test_rows_that_change_each_other_are_found_and_kept_apart(mistake: str, broken: list[str], words: str) -> None:
+    """No other law is judged by what a row's neighbours did to it."""
+    report = check(Written(mistake))
+    assert [finding.law for finding in report.broken] == broken
+    assert words in report.finding("batch").words
+    if mistake == "batch_first":  # a row alone has nothing to look at but each token itself
+        assert report.mask is not None
+        assert report.finding("reach").verdict == CANNOT_TELL
+        assert np.array_equal(report.mask.reaches, np.eye(24, dtype=bool))
+
+
+def test_rows_of_a_batch_that_mix_break_that_law_alone() -> None:
+    assert [finding.law for finding in check(MixesItsRows()).broken] == ["batch"]
+
+
+def test_a_forward_as_nanogpts_gives_all_positions_with_targets() -> None:
+    assert Nano()(torch.tensor([IDS]))[0].shape == (1, 1, 31)
+    report = check(Nano())
+    assert (report.obeys, report.length, report.finding("reach").verdict) == (True, 24, OBEYS)
+    assert [finding.law for finding in check(Nano(causal=False)).broken] == ["reach", "gradients"]
+    with pytest.raises(CannotCheck, match="expected at most 32 tokens, which is its block_size, got 33"):
+        check(Nano(), length=33)
 
 
 def test_a_time_limit() -> None:
@@ -165,10 +247,7 @@ def test_a_plain_module_needs_no_configuration() -> None:
     }
 
 
-def test_noise_of_the_module_itself_is_tolerated() -> None:
-    report = check(Loud())
-    assert report.noise.repeated > 0.01
-    assert report.finding("reach").verdict == OBEYS
+def test_what_is_tolerated_is_small_for_a_module_that_repeats_itself() -> None:
     loudest = check(Mixer(TRIANGLE * 1.0), ids=IDS).noise.repeated
     assert loudest <= torch.finfo(torch.float32).eps * 7 * 10
 

@@ -29,12 +29,12 @@ def broken() -> Report:
 def test_text(sound: Report, broken: Report) -> None:
     lines = formats.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
-    assert lines[-1].startswith("It obeys its mask.")
+    assert lines[-1].startswith("It obeys its mask on the 24 tokens checked. ")
     assert sum(line.startswith("obeys") for line in lines) == 10
     lines = formats.as_text(broken).splitlines()
     assert "BROKEN       What reaches what" in lines[3]
     assert lines[3].endswith("(0, 1)")
-    assert lines[-1].startswith("It does not obey its mask.")
+    assert lines[-1].startswith("It does not obey its mask on the 24 tokens checked. ")
 
 
 def test_picture() -> None:

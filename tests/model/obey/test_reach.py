@@ -112,7 +112,7 @@ def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> Non
 
 
 def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:
-    trial = prepare(Subject(SmallDecoder()), None)
+    trial = prepare(Subject(SmallDecoder().eval()), None)
     assert reach.positions(trial) == list(range(24))
     trial.subject.parameters = 10**9
     places = reach.positions(trial)
