@@ -1,5 +1,8 @@
 """What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
 
+import operator
+from typing import Any
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be loaded; the message names the file, what was expected and what was found."""
@@ -24,3 +27,14 @@ class Stopped(Exception):
 def first_line(error: BaseException) -> str:
     """What a library's error says, cut short."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def index(name: str, value: Any, count: int, *, first: int = 0) -> int:
+    """A whole number from `first` to count - 1, numpy's too. Raises ValueError, saying so, for anything else."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = first - 1
+    if not first <= found < count:
+        raise ValueError(f"expected a {name} from {first} to {count - 1}, got {value!r:.80}")
+    return found

@@ -19,6 +19,7 @@ from model.attention import (
     attention_stages,
     attention_weights,
 )
+from model.errors import index
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 
@@ -260,8 +261,7 @@ class Trace:
             ("head", head, self.num_heads),
             ("row", row, len(self.batch.ids)),
         ):
-            if not 0 <= value < count:
-                raise ValueError(f"expected a {name} from 0 to {count - 1}, got {value}")
+            index(name, value, count)
 
 
 def _last(allowed: Tensor) -> int:

@@ -68,7 +68,9 @@ def test_the_wheel_holds_every_file_of_the_rooms(wheel: Path) -> None:
         if file.is_file() and "__pycache__" not in file.parts
     ]
     assert len(files) > 100
-    assert not [file for file in (*files, "app.py", ".streamlit/config.toml") if f"unmask/{file}" not in held]
+    assert not [
+        file for file in (*files, "app.py", ".streamlit/config.toml", "py.typed") if f"unmask/{file}" not in held
+    ]
 
 
 def test_the_app_opens_and_every_module_has_one_name(run: Run) -> None:

@@ -31,6 +31,11 @@ HOMES = {
 __all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "digit", "load", "report"]
 
 
+def __dir__() -> list[str]:
+    """What it offers: `dir` and `help` list it before it is imported."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """What it offers is imported when it is first asked for: torch takes a second, which --help does without."""
     if name not in HOMES:

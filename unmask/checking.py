@@ -1,23 +1,34 @@
 """check(module) for Python, notebooks and tests: a report that prints and draws itself."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import nn
 
+from model.bug_clinic.bugs import BUGS
 from model.obey import formats
 from model.obey.check import SECONDS
 from model.obey.check import check as _check
 from model.obey.declared import Mask
 from model.obey.findings import CannotCheck
 from model.obey.findings import Report as _Report
+from model.obey.ward import everyone
+from model.settings import Settings
 from viz.obey import report_html, view_of
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from model.huggingface.hub import Progress
 
 __all__ = ["CannotCheck", "Report", "assert_causal", "check"]
+PATIENT = "patient:"
+PATIENTS = everyone(BUGS)
 
 
 class Report(_Report):
@@ -41,13 +52,51 @@ class Report(_Report):
         return report_html(view_of(self))
 
 
+class Checkable(ABC):
+    """Has a network that `check` takes."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The model's."""
+
+    @abstractmethod
+    def own_network(self) -> nn.Module:
+        """The network as it was given in memory, or as transformers makes it of the model's files.
+
+        Raises OSError and ValueError where there is none.
+        """
+
+    @abstractmethod
+    def tokens_of(self, text: str | None) -> "tuple[Tensor, list[str]] | None":
+        """The ids [T] of a text, and their labels; without a text those that a check reads, None for random ones."""
+
+    def check(
+        self,
+        *,
+        ids: "Tensor | Sequence[int] | None" = None,
+        text: str | None = None,
+        mask: Mask = None,
+        length: int | None = None,
+        seed: int = 0,
+        seconds: float | None = SECONDS,
+        kernels: tuple[str, ...] | None = None,
+    ) -> Report:
+        """Does the model's own code obey its mask? The arguments are those of `unmask.check`.
+
+        Of a run, the beginning of its text is read unless ids, a text or a length is given.
+        """
+        return check(self, ids=ids, text=text, mask=mask, length=length, seed=seed, seconds=seconds, kernels=kernels)
+
+
 def check(
-    module: "nn.Module",
+    module: nn.Module | Checkable | str | Path,
     *,
     ids: "Tensor | Sequence[int] | None" = None,
     text: str | None = None,
     tokenizer: Any = None,
     mask: Mask = None,
+    length: int | None = None,
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernels: tuple[str, ...] | None = None,
@@ -55,29 +104,84 @@ def check(
     """Measure what really reaches what in a module, by its own forward and its own kernels.
 
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
-    returns logits [B,T,V], or something that has .logits. It is left as it was.
-    ids [T], or a text and a tokenizer called as transformers' are: what it reads; random ids unless given.
+    returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` gave, a run of
+    it, or a name that `unmask.load` takes, of a model that is on this machine ("patient:NAME": a sample module).
+    ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. Random ids
+    unless given, `length` of them: 24, or enough to see past its window.
     mask: what it should obey: None (its configuration says; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", or bool [T,T], True = may attend.
     kernels: the attention kernels to compare, by transformers' names.
 
-    Raises CannotCheck where it cannot be called, gives no numbers, or takes more than `seconds`.
+    Raises CannotCheck, a ValueError, where it cannot be called, gives no numbers or not the same ones twice, is asked
+    for more tokens than its positions or the memory allow, or takes more than `seconds`; OSError for a model that is
+    not on this machine.
     """
+    network, name = _network_of(module)
     pieces = None
-    if text is not None:
-        if tokenizer is None or ids is not None:
-            raise CannotCheck("expected a text with its tokenizer, or ids")
+    if text is not None and (ids is not None or not isinstance(text, str) or not text.strip()):
+        raise CannotCheck(f"expected a text or ids, got {'both' if ids is not None else repr(text)[:80]}")
+    if text is not None and tokenizer is not None:
         ids = list(tokenizer(text)["input_ids"])
         pieces = [tokenizer.decode([one]) for one in ids]
-    found = _check(module, ids=ids, pieces=pieces, mask=mask, seed=seed, seconds=seconds, kernel_names=kernels)
-    return Report(**{one.name: getattr(found, one.name) for one in fields(found)})
+    elif isinstance(module, Checkable):
+        found = module.tokens_of(text) if ids is None and (text or length is None) else None
+        ids, pieces = found or (ids, None)
+    elif text is not None:
+        raise CannotCheck("expected a text with its tokenizer, or ids")
+    report = _check(
+        network, ids=ids, pieces=pieces, mask=mask, length=length, seed=seed, seconds=seconds, kernel_names=kernels,
+        name=f"{name} ({type(network).__name__})" if name else None,
+    )  # fmt: skip
+    return Report(**{one.name: getattr(report, one.name) for one in fields(report)})
 
 
-def assert_causal(module: "nn.Module", **options: Any) -> Report:
+def assert_causal(
+    module: nn.Module | Checkable | str | Path,
+    *,
+    ids: "Tensor | Sequence[int] | None" = None,
+    text: str | None = None,
+    tokenizer: Any = None,
+    mask: Mask = "causal",
+    length: int | None = None,
+    seed: int = 0,
+    seconds: float | None = SECONDS,
+    kernels: tuple[str, ...] | None = None,
+) -> Report:
     """For tests: fails with the whole report unless the module is causal and obeys every law that applies to it.
 
-    options: those of `check`. The mask is causal whatever the configuration says, unless one is given.
+    The arguments are those of `check`. The mask is causal whatever the configuration says, unless one is given.
     """
-    report = check(module, **({"mask": "causal"} | options))
+    report = check(module, ids=ids, text=text, tokenizer=tokenizer, mask=mask, length=length, seed=seed,
+                   seconds=seconds, kernels=kernels)  # fmt: skip
     assert report.obeys, f"\n{report}"
     return report
+
+
+def network_of(
+    name: str, dtype: torch.dtype = torch.float32, *, download: bool = False, progress: "Progress | None" = None
+) -> nn.Module:
+    """A sample module by "patient:NAME", or a model as transformers runs it, by its name, hub id or folder.
+
+    Nothing is downloaded unless `download` says so. Raises ValueError and OSError with a sentence.
+    """
+    if name.startswith(PATIENT):
+        patient = PATIENTS.get(name.removeprefix(PATIENT))
+        if patient is None:
+            raise CannotCheck(f"there is no such patient; there are {', '.join(PATIENTS)}")
+        return patient.make().to(dtype)
+    from model.huggingface import own_network  # takes seconds to import
+
+    settings = Settings.from_environment()
+    folder = own_network.find(name, settings, download=download, progress=progress)
+    return own_network.load(name, folder, settings, dtype)
+
+
+def _network_of(module: Any) -> tuple[nn.Module, str]:
+    """The network, and its name where it has one."""
+    if isinstance(module, nn.Module):
+        return module, ""
+    if isinstance(module, Checkable):
+        return module.own_network(), module.name
+    if isinstance(module, str | Path):
+        return network_of(str(module)), Path(module).name
+    raise CannotCheck(f"expected a torch.nn.Module, what unmask.load gave or a model's name, got {module!r:.80}")

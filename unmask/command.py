@@ -10,19 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from model.base import CHECKPOINTS
-from model.bug_clinic.bugs import BUGS
 from model.obey import formats
 from model.obey.check import check as measure
-from model.obey.findings import CannotCheck
-from model.obey.ward import everyone
-from model.settings import Settings
+from unmask.checking import PATIENT, PATIENTS, network_of
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
-ALL = everyone(BUGS)
-PATIENT = "patient:"
 COULD_NOT = 2
 GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
 
@@ -44,10 +38,11 @@ def train(arguments: list[str]) -> int:
 
 def check(asked: argparse.Namespace) -> int:
     """Print the report. 0: it obeys; 1: a law is broken; 2: it could not be checked, and why in a sentence."""
-    warnings.filterwarnings("ignore")  # of the libraries: what is said here is what was found
+    _quiet()
     with stopped_after(asked.seconds + GRACE):
         try:
-            module = load(asked.model, asked.dtype, download=asked.download)
+            progress = _progress if asked.download else None
+            module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
             kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
             report = measure(
                 module,
@@ -70,7 +65,7 @@ def check(asked: argparse.Namespace) -> int:
 
 def report(asked: argparse.Namespace) -> int:
     """Write one HTML file. 0: it is written; 2: it could not be, and why in a sentence."""
-    warnings.filterwarnings("ignore")  # of the libraries
+    _quiet()
     from unmask import one_file, report_request  # the other commands draw nothing
 
     try:
@@ -87,28 +82,10 @@ def report(asked: argparse.Namespace) -> int:
 
 def patients() -> int:
     """Print their names."""
-    for patient in ALL.values():
+    for patient in PATIENTS.values():
         law = f"breaks {patient.law}" if patient.law else "sound"
         print(f"{PATIENT + patient.key:<24} {law:<22} {patient.said}")
     return 0
-
-
-def load(name: str, dtype: str, *, download: bool) -> nn.Module:
-    """A patient, or a model as transformers runs it. Raises ValueError and OSError with a sentence."""
-    number_type = getattr(torch, dtype)
-    if name.startswith(PATIENT):
-        patient = ALL.get(name.removeprefix(PATIENT))
-        if patient is None:
-            raise CannotCheck(f"there is no such patient; there are {', '.join(ALL)}")
-        return patient.make().to(number_type)
-    from transformers.utils import logging  # takes seconds to import, so only when such a model is asked for
-
-    from model.huggingface import own_network
-
-    logging.set_verbosity_error()
-    settings = Settings.from_environment()
-    folder = own_network.find(name, settings, download=download, progress=_progress if download else None)
-    return own_network.load(name, folder, settings, number_type)
 
 
 @contextmanager
@@ -127,6 +104,12 @@ def stopped_after(seconds: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _quiet() -> None:
+    """No words of the libraries: what is said here is what was found."""
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported, which takes seconds
 
 
 def _progress(file: str, done: int, total: int) -> None:

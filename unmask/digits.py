@@ -3,16 +3,18 @@
 Pixels are numbered in raster order; a head's cell 0 is the class token, cell 1 + p pixel p.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from torch import nn
 
+from model.errors import index
 from model.pixels import digits
 from model.pixels.digits import PIXELS, DigitsModel, load
-from unmask.notebook import spec_of
-from unmask.runs import Run
+from unmask.checking import network_of
+from unmask.runs import Run, spec_of
 from unmask.shown import Live
 from viz.heads.cells import weight_text
 from viz.pixels.pictures import PixelView, head_packet, largest
@@ -28,9 +30,10 @@ def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = No
     """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: which digit it is
     said to be, 0 to 9. causal, masks: as run's. Raises ValueError for what is none of this."""
     model, picture = _model(), np.asarray(levels)
-    if picture.size != PIXELS:
-        raise ValueError(f"expected {PIXELS} levels, got an array of shape {picture.shape}")
-    batch = digits.encode(picture.reshape(1, PIXELS), [told])
+    if picture.size != PIXELS or picture.dtype.kind not in "iufb" or (picture != np.floor(picture)).any():
+        got = f"{picture.dtype} {list(picture.shape)}"
+        raise ValueError(f"expected {PIXELS} levels, whole numbers from 0 to {digits.LEVELS - 1}, got {got}")
+    batch = digits.encode(picture.reshape(1, PIXELS), [index("digit", told, digits.CLASSES)])
     spec = spec_of(model.standard, masks, causal=causal, padding=None)
     return DigitRun(model, model.run(batch, spec))
 
@@ -39,18 +42,13 @@ def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = No
 class DigitRun(Run):
     """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel looks at, on the picture."""
 
-    def check(self, **options: Any) -> Any:
-        """As a run's, of the network in the model's own folder."""
-        from model.huggingface import own_network  # takes seconds to import
-        from model.settings import Settings
-
-        network = own_network.load(self.model.name, digits.FOLDER, Settings.from_environment())
-        return Run.check(replace(self, network=network), **options)
+    def own_network(self) -> nn.Module:
+        """As transformers makes it of the model's own folder."""
+        return network_of(str(digits.FOLDER))
 
     def pixels(self, layer: int, head: int, pixel: int) -> "Pixels":
         """What the cell of a pixel looks at in a head. Raises ValueError for a pixel or head that is not there."""
-        if not 0 <= pixel < PIXELS:
-            raise ValueError(f"expected a pixel from 0 to {PIXELS - 1}, got {pixel}")
+        pixel = index("pixel", pixel, PIXELS)
         blocked = self.view(layer, head).any_blocked()[pixel + 1]
         weights = digits.attention(self.trace, pixel + 1).numpy()
         ids = self.trace.batch.ids[0].tolist()

@@ -1,25 +1,31 @@
 """All heads at once that show themselves, and their leak."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unmask.shown import Live, Shown
+from unmask.shown import Live, Printed, Shown
 from viz.explorer import CHANGES, AllHeads, explorer_page
 from viz.heads.cells import weight_text
 from viz.leaks import leak_grid, mean_share
 from viz.numbers import percent
 from viz.standalone import Canvas, page
 
+if TYPE_CHECKING:
+    from unmask.printed import Draw, How
+
 ABSENT = "{}: this picture has no room for it; ask for it alone."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Heads(Live):
-    """Every head at a glance, and large the one that is picked."""
+class Heads(Printed):
+    """Every head at a glance, and large the one that is picked. queries: how many tokens look."""
 
     name: str
     drawn: AllHeads
+    queries: int
+    of: str = ""
 
     def numpy(self) -> np.ndarray:
         """The thumbnails, float32 [L,H,S,S']: the largest weight of each patch, S = Q where there is room."""
@@ -32,6 +38,12 @@ class Heads(Live):
     def page(self) -> str:
         """A whole HTML document that needs no network."""
         return explorer_page(repr(self), self.drawn, absent=ABSENT)
+
+    def drawing(self) -> "tuple[Draw, How]":
+        """What draws it, and how to read it."""
+        from unmask import printed
+
+        return printed.every(self.drawn, self.queries)
 
     def __repr__(self) -> str:
         layers, heads = self.drawn.thumbnails.shape[:2]

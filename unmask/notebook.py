@@ -1,15 +1,18 @@
 """A model in Python and notebooks: unmask.load(…).run(text)."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from model import catalog
 from model.base import Model
+from model.errors import index
 from model.masks import MaskSpec
-from unmask.runs import Run, check_of
+from unmask.checking import Checkable, network_of
+from unmask.runs import Run, spec_of, tokens_in
 
 
 def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "LoadedModel":
@@ -30,7 +33,7 @@ def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "Load
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LoadedModel:
+class LoadedModel(Checkable):
     """A model with its tokenizer. network: transformers' own, where it was given in memory."""
 
     model: Model
@@ -53,14 +56,13 @@ class LoadedModel:
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
         without, it writes its own. Raises ValueError for what is none of this.
         """
-        texts = [text] if isinstance(text, str) else list(text)
-        if not texts or not all(isinstance(one, str) and one.strip() for one in texts):
-            raise ValueError(f"expected a text, or several, got {text!r}")
+        texts = _texts("text", text)
+        if not texts or not all(one.strip() for one in texts):
+            raise ValueError(f"expected a text, or several, got {text!r:.80}")
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
-        if not 0 <= row < len(texts):
-            raise ValueError(f"expected a row from 0 to {len(texts) - 1}, got {row}")
-        targets = [target] if isinstance(target, str) else target if target is None else list(target)
+        row = index("row", row, len(texts))
+        targets = None if target is None else _texts("target", target)
         batch = self.model.encode(texts, pad_side, targets)
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         return Run(self.model, self.model.run(batch, spec), row, self.network)
@@ -70,9 +72,18 @@ class LoadedModel:
         """A layer and head worth seeing first."""
         return catalog.first_head(self.model)
 
-    def check(self, **options: Any) -> Any:
-        """Does the model's own code obey its mask? unmask.check of its network, with the options of that."""
-        return check_of(self.model, self.network, **options)
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.model.name
+
+    def own_network(self) -> nn.Module:
+        """As it was given in memory, or as transformers makes it of the model's files."""
+        return network_of(self.model.name) if self.network is None else self.network
+
+    def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:
+        """The ids and labels of a text; None without one."""
+        return None if text is None else tokens_in(self.model.encode([text]), 0)
 
     def __repr__(self) -> str:
         found = self.model.describe()
@@ -81,18 +92,9 @@ class LoadedModel:
         return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
 
 
-def spec_of(
-    standard: MaskSpec, masks: MaskSpec | dict[str, Any] | None, *, causal: bool | None, padding: bool | None
-) -> MaskSpec:
-    """The masks asked for. Raises ValueError for fields that are not there, and values that they do not take."""
-    if isinstance(masks, dict):
-        spec = MaskSpec.from_json(json.dumps(json.loads(standard.to_json()) | masks))
-    elif masks is None or isinstance(masks, MaskSpec):
-        spec = masks or standard
-    else:
-        raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
-    return replace(
-        spec,
-        causal=spec.causal if causal is None else causal,
-        padding=spec.padding if padding is None else padding,
-    )
+def _texts(name: str, given: Any) -> list[str]:
+    """One text or several, as a list. Raises ValueError for anything else."""
+    texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(one, str) for one in texts):
+        raise ValueError(f"expected a {name}, or several, got {given!r:.80}")
+    return texts

@@ -15,7 +15,15 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
 
     link: to the same view in a running app. Raises ValueError for a head that is not there.
     """
-    return RunReport(run, tuple(heads) or (run.first_head(),), link)
+    if not isinstance(run, Run):
+        raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
+    try:
+        chosen = tuple((layer, head) for layer, head in heads)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}") from None
+    for layer, head in chosen:
+        run.view(layer, head)
+    return RunReport(run, chosen or (run.first_head(),), link)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,20 +1,25 @@
 """One run of a model: every object that it gives shows itself, and gives numpy."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from torch import Tensor, nn
 
 from model import catalog
 from model.base import Model
+from model.errors import index
 from model.heads.every import changes, every_weight
 from model.heads.shown import shown_head
 from model.heads.survey import Survey, survey
 from model.masks import MaskSpec
 from model.predictions import next_tokens
+from model.text import TokenBatch
 from model.trace import Trace
+from unmask.checking import Checkable, network_of
 from unmask.every_head import Difference, Leak
 from unmask.live import LiveHead
 from unmask.mask import Mask, mask_of
@@ -26,11 +31,12 @@ from viz.loss_words import loss_words
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
 
+MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
 MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(HeadSource):
+class Run(HeadSource, Checkable):
     """One forward pass, of which one row is shown. trace: all that it left (model.trace.Trace). network:
     transformers' own, where the model was given in memory."""
 
@@ -89,9 +95,10 @@ class Run(HeadSource):
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return replace(self, trace=self.trace.select(name))
 
-    def under(self, masks: MaskSpec) -> "Run":
+    def under(self, masks: MaskSpec | dict[str, Any]) -> "Run":
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
-        return replace(self, trace=self.model.run(self.trace.batch, masks).select(self.trace.name))
+        spec = spec_of(self.model.standard, masks)
+        return replace(self, trace=self.model.run(self.trace.batch, spec).select(self.trace.name))
 
     @property
     def masks(self) -> MaskSpec:
@@ -120,12 +127,19 @@ class Run(HeadSource):
         return self.trace.losses(self.row).numpy()
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
-        """The likeliest tokens after the one at position query, the row's last one unless given."""
+        """The `most` likeliest tokens after the one at position query, the row's last one unless given.
+
+        Raises ValueError for a position that is not there, fewer than one token, and a model that predicts none.
+        """
         self._expect_predictions()
-        found = next_tokens(self.trace, self.row, query, most)
+        labels = self.trace.batch.pieces[self.row]
+        here = self.trace.batch.real(self.row).stop - 1 if query is None else index("query", query, len(labels))
+        most = index("number of tokens", most, MOST_PREDICTED + 1, first=1)
+        found = next_tokens(self.trace, self.row, here, most)
         pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
-        after = self.labels[self.query if query is None else query]
-        return Predicted(f"after {after}", [Candidate(self.model.label(token), chance) for token, chance in pairs])
+        return Predicted(
+            f"after {labels[here]}", [Candidate(self.model.label(token), chance) for token, chance in pairs]
+        )
 
     def numpy(self) -> np.ndarray:
         """Every weight, float32 [L,H,Q,K]: of a long text these are many."""
@@ -151,6 +165,8 @@ class Run(HeadSource):
 
     def difference(self, other: "Run") -> Difference:
         """Every weight less another run's on the same tokens. Raises ValueError for other tokens."""
+        if not isinstance(other, Run):
+            raise ValueError(f"expected another run, got {type(other).__name__}")
         found = changes(self.trace, other.trace, self.row)
         layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
         every = self.all_heads([(layer, head)], HELD_CELLS, MOST_TOKENS)
@@ -163,7 +179,8 @@ class Run(HeadSource):
             notes=(),
             measures={},
         )
-        words = loss_words(self.losses, other.losses, self.labels) if self.predicts and other.predicts else ""
+        labels = list(self.trace.batch.pieces[self.row])  # of what is predicted, whichever attention is shown
+        words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
         return Difference(f"{self.title} − {other.title}", drawn, found.largest, words)
 
     def leak(self) -> Leak:
@@ -172,10 +189,21 @@ class Run(HeadSource):
         names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
         return Leak(self.title, self.survey.future, self.survey.padding, names)
 
-    def check(self, **options: Any) -> Any:
-        """Does the model's own code obey its mask on the beginning of this text? As unmask.check."""
-        ids = self.trace.batch.ids[self.row, self.trace.batch.real(self.row)][:MOST_CHECKED]
-        return check_of(self.model, self.network, **({"ids": ids} | options))
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.model.name
+
+    def own_network(self) -> nn.Module:
+        """As it was given in memory, or as transformers makes it of the model's files."""
+        return network_of(self.model.name) if self.network is None else self.network
+
+    def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
+        """The ids and labels of a text, or of the beginning of this row."""
+        if text is not None:
+            return tokens_in(self.model.encode([text]), 0)
+        ids, labels = tokens_in(self.trace.batch, self.row)
+        return ids[:MOST_CHECKED], labels[:MOST_CHECKED]
 
     def first_head(self) -> tuple[int, int]:
         """The one to show first."""
@@ -189,14 +217,31 @@ class Run(HeadSource):
         return self.title
 
 
-def check_of(model: Model, network: Any, **options: Any) -> Any:
-    """unmask.check of a model's network: the one given in memory, or what transformers makes of its files."""
-    from unmask.checking import check
+def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:
+    """The ids of a row's real tokens, and their labels."""
+    here = batch.real(row)
+    return batch.ids[row, here], list(batch.pieces[row][here])
 
-    if network is None:
-        from model.huggingface import own_network
-        from model.settings import Settings
 
-        settings = Settings.from_environment()
-        network = own_network.load(model.name, own_network.find(model.name, settings), settings)
-    return check(network, **options)
+def spec_of(
+    standard: MaskSpec,
+    masks: MaskSpec | dict[str, Any] | None,
+    *,
+    causal: bool | None = None,
+    padding: bool | None = None,
+) -> MaskSpec:
+    """The masks asked for. Raises ValueError for fields that are not there, and values that they do not take."""
+    if isinstance(masks, dict):
+        try:
+            spec = MaskSpec.from_json(json.dumps(json.loads(standard.to_json()) | masks))
+        except TypeError as error:  # a value that JSON has no way to write
+            raise ValueError(f"expected masks as plain numbers, texts and lists ({error})") from None
+    elif masks is None or isinstance(masks, MaskSpec):
+        spec = masks or standard
+    else:
+        raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
+    return replace(
+        spec,
+        causal=spec.causal if causal is None else causal,
+        padding=spec.padding if padding is None else padding,
+    )

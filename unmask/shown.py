@@ -3,10 +3,11 @@
 Every picture is a page that needs nothing else, in a frame: a live widget is empty in an exported notebook.
 """
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -23,6 +24,11 @@ from viz.numbers import Candidate, chance, next_token_table
 from viz.standalone import Canvas, frame, page
 from viz.view import HeadView
 
+if TYPE_CHECKING:
+    from unmask.printed import Draw, How
+
+HTML = "html", "htm"
+PRINTS = "png", "svg", "pdf"
 MOST_TOKENS = 256  # of each side, in a picture
 HEIGHT = 620  # pixels, until the page has measured itself
 
@@ -34,10 +40,27 @@ class Shown(ABC):
     def page(self) -> str:
         """A whole HTML document that needs no network."""
 
-    def save(self, path: str | Path) -> Path:
-        """The page as a file."""
-        write(Path(path), self.page().encode())
-        return Path(path)
+    def file(self, kind: str = "html") -> bytes:
+        """The page, as the content of a file. Raises ValueError for another kind."""
+        if kind not in HTML:
+            raise ValueError(f"expected a file of {self.kinds}, got {kind!r:.40}")
+        return self.page().encode("utf-8", "backslashreplace")
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of file that `save` writes, in words."""
+        return "HTML (.html)"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a file of the kind that its name ends in; without an ending, HTML.
+
+        Raises ValueError for a kind that this picture cannot be, OSError where it cannot be written.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(f"expected a file name, got {path!r:.80}")
+        path = Path(path)
+        write(path, self.file(path.suffix.lower().removeprefix(".") or "html"))
+        return path
 
     def _repr_html_(self) -> str:
         return frame(self.page(), repr(self), HEIGHT)
@@ -57,13 +80,38 @@ class Live(Shown):
         return widget(self.canvas())
 
 
+class Printed(Live):
+    """Can be saved as PNG, SVG and PDF too. of: what it is of (the model, how many tokens, which masks), or ""."""
+
+    name: str
+    of: str
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of file that `save` writes, in words."""
+        return "HTML, PNG, SVG or PDF (.html, .png, .svg, .pdf)"
+
+    def file(self, kind: str = "html") -> bytes:
+        """The page or the picture, as the content of a file: "html", "png", "svg" or "pdf"."""
+        if kind not in PRINTS:
+            return super().file(kind)
+        from unmask import printed  # matplotlib takes a second
+
+        return printed.file(" · ".join(filter(None, (self.of, self.name))), kind, *self.drawing())
+
+    @abstractmethod
+    def drawing(self) -> "tuple[Draw, How]":
+        """What draws it, and how to read it."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Head(Live):
+class Head(Printed):
     """One head as a heatmap. query: the position whose row is framed."""
 
     name: str
     view: HeadView
     query: int
+    of: str = ""
 
     @property
     def weights(self) -> np.ndarray:
@@ -86,7 +134,10 @@ class Head(Live):
 
     def difference(self, other: "Head") -> "HeadDifference":
         """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
-        return HeadDifference(f"{self.name} − {other.name}", changed(self.view, other.view), self.query)
+        if not isinstance(other, Head):
+            raise ValueError(f"expected another head, got {type(other).__name__}")
+        of = self.of if self.of == other.of else f"{self.of} − {other.of}"
+        return HeadDifference(f"{self.name} − {other.name}", changed(self.view, other.view), self.query, of)
 
     def canvas(self) -> Canvas:
         """The heatmap, and its bytes."""
@@ -95,6 +146,12 @@ class Head(Live):
     def page(self) -> str:
         """A whole HTML document that needs no network."""
         return page(repr(self), [self.canvas(), tag("p", self._said())])
+
+    def drawing(self) -> "tuple[Draw, How]":
+        """What draws it, and how to read it."""
+        from unmask import printed
+
+        return printed.head(self._drawn())
 
     def _said(self) -> str:
         """What of the head is not shown."""
@@ -123,18 +180,25 @@ class Tokens(Head):
         packet = tokens_packet(view, name=self.name, query=self.query, among=among, across=self.across)
         return Canvas("tokens", packet)
 
+    def drawing(self) -> "tuple[Draw, How]":
+        """What draws it, and how to read it."""
+        from unmask import printed
+
+        return printed.text(self.view, self._drawn(), self.query, own=not self.across)
+
     def _said(self) -> str:
         """What is not shown, and what the light means where it is not the usual."""
         return together(filter(None, (super()._said(), light_words(self._drawn()))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadDifference(Live):
+class HeadDifference(Printed):
     """One head's weights less another's. view.blocked: the cells that both block."""
 
     name: str
     view: HeadView
     query: int
+    of: str = ""
 
     def numpy(self) -> np.ndarray:
         """float32 [Q,K], -1 to 1."""
@@ -148,6 +212,12 @@ class HeadDifference(Live):
         """A whole HTML document that needs no network."""
         return page(repr(self), [self.canvas(), tag("p", part_words(self.view, self._drawn()))])
 
+    def drawing(self) -> "tuple[Draw, How]":
+        """What draws it, and how to read it."""
+        from unmask import printed
+
+        return printed.change(self._drawn())
+
     def _drawn(self) -> HeadView:
         """The query and what stands around it."""
         return around(self.view, (0, len(self.view.queries)), self.query, MOST_TOKENS)
@@ -157,7 +227,7 @@ class HeadDifference(Live):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Arcs(Live):
+class Arcs(Printed):
     """Heads of one layer as lines between tokens that look, on the left, and those looked at.
 
     names, views: of each head, the first one's line in the first colour.
@@ -166,8 +236,14 @@ class Arcs(Live):
     names: list[str]
     views: list[HeadView]
     query: int
+    of: str = ""
     first_token: int = 0
     across: bool = False
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The heads'."""
+        return ", ".join(self.names)
 
     def numpy(self) -> np.ndarray:
         """The weights of each head, float32 [n,Q,K]."""
@@ -175,8 +251,7 @@ class Arcs(Live):
 
     def canvas(self) -> Canvas:
         """The lines, and their bytes."""
-        whole = (0, len(self.views[0].queries))
-        parts = [arcs.shown(view, whole, self.query) for view in self.views]
+        parts = self._parts()
         among = parts[0].first, parts[0].first + len(parts[0].queries)
         packet = arcs.arcs_packet(
             parts, self.names, query=self.query, among=among, first_token=self.first_token, across=self.across
@@ -185,12 +260,22 @@ class Arcs(Live):
 
     def page(self) -> str:
         """A whole HTML document that needs no network."""
-        part = arcs.shown(self.views[0], (0, len(self.views[0].queries)), self.query)
-        return page(repr(self), [self.canvas(), tag("p", left_out(self.views[0], part, self.query))])
+        return page(repr(self), [self.canvas(), tag("p", left_out(self.views[0], self._parts()[0], self.query))])
+
+    def drawing(self) -> "tuple[Draw, How]":
+        """What draws it, and how to read it."""
+        from unmask import printed
+
+        return printed.lines(self.views[0], self._parts(), self.names, self.query)
+
+    def _parts(self) -> list[HeadView]:
+        """Of each head, the query and what stands around it."""
+        whole = (0, len(self.views[0].queries))
+        return [arcs.shown(view, whole, self.query) for view in self.views]
 
     def __repr__(self) -> str:
         queries, keys = self.views[0].weights.shape
-        return f"{', '.join(self.names)}: {queries} queries × {keys} keys"
+        return f"{self.name}: {queries} queries × {keys} keys"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,12 +1,13 @@
 """Whatever has heads to show: a run of ours (runs.py), or weights that transformers gave."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from model.errors import index
 from model.heads.every import given_weights, thumbnails
 from model.heads.survey import blocked_thumbnail
 from unmask.every_head import Heads
@@ -53,15 +54,17 @@ class HeadSource(ABC):
 
     def head(self, layer: int, head: int) -> Head:
         """One head as a heatmap."""
-        return Head(self.named(layer, head), self.view(layer, head), self.query)
+        return Head(*self._shown(layer, head), self.query, self.title)
 
     def tokens(self, layer: int, head: int) -> Tokens:
         """One head as its text, each token lit by how much another looks at it."""
-        return Tokens(self.named(layer, head), self.view(layer, head), self.query, self.across)
+        return Tokens(*self._shown(layer, head), self.query, self.title, self.across)
 
     def heads(self) -> Heads:
         """Every head at a glance, and large the one that is picked."""
-        return Heads(self.title, self.all_heads([self.first_head()], HELD_CELLS, MOST_TOKENS))
+        first = self.first_head()
+        drawn = self.all_heads([first], HELD_CELLS, MOST_TOKENS)
+        return Heads(self.title, drawn, len(self.view(*first).queries))
 
     def all_heads(self, chosen: Sequence[tuple[int, int]], cells: int, tokens: int) -> AllHeads:
         """All heads, and in full those for which there is room, the chosen ones first.
@@ -83,11 +86,16 @@ class HeadSource(ABC):
 
     def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
         """A head of a layer, or several, as lines between the tokens."""
-        some = [heads] if isinstance(heads, int) else list(heads)
+        some = list(heads) if isinstance(heads, Iterable) and not isinstance(heads, str) else [heads]
         if not 1 <= len(some) <= MOST_HEADS:
             raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
-        views = [self.view(layer, head) for head in some]
-        return Arcs([self.named(layer, head) for head in some], views, self.query, across=self.across)
+        names, views = map(list, zip(*(self._shown(layer, head) for head in some), strict=True))
+        return Arcs(names, views, self.query, self.title, across=self.across)
+
+    def _shown(self, layer: int, head: int) -> tuple[str, HeadView]:
+        """A head's name and the head. Raises ValueError for one that is not there."""
+        view = self.view(layer, head)
+        return self.named(layer, head), view
 
     def named(self, layer: int, head: int) -> str:
         """The head's name, by the network's own number of the layer."""
@@ -123,10 +131,7 @@ class GivenHeads(HeadSource):
 
     def view(self, layer: int, head: int) -> HeadView:
         """One head as arrays with its labels; what its scores were is not known."""
-        for what, value, count in zip(("layer", "head"), (layer, head), self.weights.shape, strict=False):
-            if not 0 <= value < count:
-                raise ValueError(f"expected a {what} from 0 to {count - 1}, got {value}")
-        weights = self.weights[layer, head]
+        weights = self.weights[index("layer", layer, len(self.weights)), index("head", head, self.weights.shape[1])]
         return HeadView(weights, np.full_like(weights, np.nan), self.blocked, self.queries, self.keys)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:

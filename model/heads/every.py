@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from model.errors import index
 from model.heads.survey import thumbnail_size
 from model.language import say
 from model.trace import Thumbnails, Trace
@@ -75,9 +76,7 @@ def given_weights(attentions: Sequence[Any], row: int) -> np.ndarray:
     shapes = {tuple(one.shape) for one in layers}
     if len(shapes) > 1 or layers[0].ndim != 4:
         raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown
-    if not 0 <= row < len(layers[0]):
-        raise ValueError(f"expected a row from 0 to {len(layers[0]) - 1}, got {row}")  # not shown
-    weights = torch.stack([one[row] for one in layers])
+    weights = torch.stack([one[index("row", row, len(layers[0]))] for one in layers])
     if not bool(((weights >= 0) & (weights <= 1 + 1e-3)).all()):
         raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
     return weights.numpy()

@@ -69,13 +69,27 @@ def head_picture(
         _panel(sheet, room, number, replace(view, weights=weights), name, say("weight"), **how)
     if standard is not None:
         both = now.any_blocked() & standard.any_blocked()
-        change = np.ma.masked_array(now.weights - standard.weights, both)
-        reach = max(float(np.abs(change).filled(0).max()), 0.01)
         blocked = {name: mask & both for name, mask in standard.blocked.items()}
-        how = {"cmap": changes(), "norm": Normalize(-reach, reach)}
-        _panel(sheet, room, 2, replace(now, weights=change, blocked=blocked), say(TITLES[2]), say("change"), **how)
+        change = replace(now, weights=now.weights - standard.weights, blocked=blocked)
+        _change(sheet, room, 2, change, say(TITLES[2]))
     sheet.legend(name for view in views for name, mask in view.blocked.items() if mask.any())
     return sheet
+
+
+def change_picture(paper: Paper, change: HeadView) -> Sheet:
+    """One head's weights less another's; blocked: the cells that both block."""
+    room = _room(change, paper)
+    sheet = Sheet(paper, room.across, max(room.tall + room.below, room.least))
+    _change(sheet, room, 0, change, "")
+    sheet.legend(name for name, mask in change.blocked.items() if mask.any())
+    return sheet
+
+
+def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) -> None:
+    weights = np.ma.masked_array(change.weights, change.any_blocked())
+    reach = max(float(np.abs(weights).filled(0).max()), 0.01)
+    how = {"cmap": changes(), "norm": Normalize(-reach, reach)}
+    _panel(sheet, room, number, replace(change, weights=weights), name, say("change"), **how)
 
 
 def _room(view: HeadView, paper: Paper) -> Room:

@@ -36,13 +36,20 @@ def caption(what: str, how: Sequence[str], *, masks: str, sha256: str, version: 
 
 def of_head(view: HeadView, colours: Colours, top: float) -> list[str]:
     """How to read a heatmap, or several. top: the weight of the last colour."""
+    return [*_axes(view), colours.words(top), say(HATCHED)]
+
+
+def of_change(view: HeadView) -> list[str]:
+    """How to read a heatmap of changes."""
+    return [*_axes(view), say("Blue is a weight that fell, red one that rose."), say(HATCHED)]
+
+
+def _axes(view: HeadView) -> list[str]:
     rows, columns = view.weights.shape
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
     return [
         say("Queries {queries} and keys {keys} are shown.", queries=queries, keys=keys),
         say("A row is the token that looks, a column the token looked at."),
-        colours.words(top),
-        say(HATCHED),
     ]
 
 

@@ -41,10 +41,7 @@ class Written(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.embedding(x) + self.position(torch.arange(x.shape[1]))
-        if self.mistake == "dropout":
-            h = F.dropout(h, 0.1)
-        else:
-            h = F.dropout(h, 0.1, training=self.training)
+        h = F.dropout(h, 0.1, training=self.training or self.mistake == "dropout")
         h = self.norm(h.transpose(1, 2)).transpose(1, 2)
         first = x.shape[self.mask_axis]
         return self.head(self.layer(h, src_mask=nn.Transformer.generate_square_subsequent_mask(first)))
