@@ -33,7 +33,7 @@ __all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "
 
 def __dir__() -> list[str]:
     """What it offers: `dir` and `help` list it before it is imported."""
-    return sorted({*globals(), *__all__})
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
 
 
 def __getattr__(name: str) -> Any:

@@ -146,7 +146,7 @@ class GivenHeads(HeadSource):
 
 
 def attentions(
-    attentions: Sequence[Any],
+    attentions: Any,
     tokens: Sequence[str],
     *,
     keys: Sequence[str] | None = None,
@@ -155,16 +155,23 @@ def attentions(
 ) -> GivenHeads:
     """The weights that transformers gives with output_attentions=True: a tensor [B,H,Q,K] for each layer.
 
-    tokens: a label for each query; keys: one for each key, where these are other tokens. blocked: bool [Q,K] by the
-    name of a mask ("causal", "padding" …), True = it blocks the cell; weights alone do not tell a blocked cell from a
-    weight of 0. Raises ValueError for anything else.
+    attentions: those, the output that holds them, or what `generate` returns with return_dict_in_generate=True.
+    tokens: a label for each query; of `generate` the last token may be among them, which was never read. keys: a label
+    for each key, where these are other tokens. blocked: bool [Q,K] by the name of a mask ("causal", "padding" …),
+    True = it blocks the cell; weights alone do not tell a blocked cell from a weight of 0.
+    Raises ValueError for anything else.
     """
-    weights = given_weights(attentions, row)
-    labels = [str(one) for one in tokens], [str(one) for one in (tokens if keys is None else keys)]
+    weights = given_weights(attentions, row, across=keys is not None)
+    queries = _labels("tokens", tokens)
+    if len(queries) == weights.shape[2] + 1 and _is_generated(attentions):
+        queries = queries[:-1]
+    labels = queries, queries if keys is None else _labels("keys", keys)
     if tuple(map(len, labels)) != weights.shape[2:]:
         wanted, got = (f"{one} for the queries and {other} for the keys"
                        for one, other in (weights.shape[2:], map(len, labels)))  # fmt: skip
         raise ValueError(f"expected a label for each token, {wanted}, got {got}")
+    if not isinstance(blocked or {}, dict):
+        raise ValueError(f"expected blocked cells as a dict by the name of a mask, got {type(blocked).__name__}")
     masks = {name: np.asarray(mask) for name, mask in (blocked or {}).items()}
     for name, mask in masks.items():
         if name not in MASK_COLOURS or mask.dtype != bool or mask.shape != weights.shape[2:]:
@@ -173,3 +180,15 @@ def attentions(
                 f"got {mask.dtype} {list(mask.shape)} by {name!r}"
             )
     return GivenHeads("attentions", weights, *labels, masks, across=keys is not None)
+
+
+def _labels(name: str, given: Any) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"expected {name} as a list of labels, got {given!r:.80}")
+    return [str(one) for one in given]
+
+
+def _is_generated(attentions: Any) -> bool:
+    """Whether these are the steps of `generate`, a tuple for each."""
+    found = getattr(attentions, "attentions", attentions)
+    return isinstance(found[0], tuple | list)

@@ -58,28 +58,66 @@ def every_weight(trace: Trace, row: int) -> np.ndarray:
     return torch.stack([torch.cat(some, dim=1) for some in blocks]).numpy()
 
 
-def given_weights(attentions: Sequence[Any], row: int) -> np.ndarray:
-    """What transformers gives as `attentions`, a tensor [B,H,Q,K] for each layer, as float32 [L,H,Q,K] of a row.
+def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndarray:
+    """What transformers gives as `attentions`, as float32 [L,H,Q,K] of a row: a tensor [B,H,Q,K] for each layer, or
+    from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either.
 
-    Raises ValueError for anything else.
+    across: whether the keys are another text, so that they are the same at each step. Raises ValueError for anything
+    else.
     """
-    if (
-        isinstance(attentions, torch.Tensor | np.ndarray)
-        or not len(attentions)
-        or any(one is None for one in attentions)
-    ):
+    found = getattr(attentions, "attentions", attentions)
+    if found is attentions and getattr(attentions, "decoder_attentions", None) is not None:
         raise ValueError(
-            "expected a tuple of a tensor [B,H,Q,K] for each layer (output_attentions=True, and attention that gives "
-            f"its weights: attn_implementation='eager'), got {_kind(attentions)}"  # not shown
+            "expected one attention of an encoder-decoder, its output's decoder_attentions, cross_attentions (with "
+            f"keys=…) or encoder_attentions, got {type(attentions).__name__}"  # not shown
         )
-    layers = [torch.as_tensor(one).detach().float().cpu() for one in attentions]
-    shapes = {tuple(one.shape) for one in layers}
-    if len(shapes) > 1 or layers[0].ndim != 4:
-        raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown
-    weights = torch.stack([one[index("row", row, len(layers[0]))] for one in layers])
-    if not bool(((weights >= 0) & (weights <= 1 + 1e-3)).all()):
+    if getattr(attentions, "beam_indices", None) is not None:
+        raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
+    steps = found if _is_tuple(found) and all(map(_is_tuple, found)) else [found]
+    if not all(_is_tuple(step) and all(map(_is_array, step)) for step in steps):
+        raise ValueError(
+            "expected a tuple of a tensor [B,H,Q,K] for each layer, or generate's tuple of such tuples "
+            "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), got "
+            f"{_kind(found)}"  # not shown
+        )
+    weights = [_stacked(step, row) for step in steps]
+    if len({part.shape[:2] for part in weights}) > 1:
+        raise ValueError("expected as many layers and heads at every step, got others")  # not shown
+    if not all(bool(((part >= 0) & (part <= 1 + 1e-3)).all()) for part in weights):
         raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
-    return weights.numpy()
+    return _in_turn(weights, across=across).numpy()
+
+
+def _stacked(layers: Sequence[Any], row: int) -> torch.Tensor:
+    """[L,H,Q,K] of a row."""
+    tensors = [torch.as_tensor(one).detach().float().cpu() for one in layers]
+    shapes = {tuple(one.shape) for one in tensors}
+    if len(shapes) > 1 or tensors[0].ndim != 4:
+        raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown
+    return torch.stack([one[index("row", row, len(tensors[0]))] for one in tensors])
+
+
+def _in_turn(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:
+    """Steps [L,H,Q,K], each with the queries that follow those before, as one [L,H,Q,K]. Keys that a step had not
+    have weight 0: later ones, and those that a sliding cache had dropped."""
+    whole = steps[-1]
+    if len(steps) == 1 or (not across and whole.shape[2] > 1 and whole.shape[2] == whole.shape[3]):
+        return whole  # without a cache each step is the whole text again
+    total = sum(step.shape[2] for step in steps)
+    keys = max(step.shape[3] for step in steps) if across else total
+    result = torch.zeros(*whole.shape[:2], total, keys)
+    done = 0
+    for step in steps:
+        queries, held = step.shape[2:]
+        end = held if across else done + queries
+        if held > end:
+            raise ValueError(
+                f"expected {end} keys at most after {end} tokens, got {held}: a static cache, or another text, whose "
+                "labels are keys=…"  # not shown
+            )
+        result[:, :, done : done + queries, end - held : end] = step
+        done += queries
+    return result
 
 
 def thumbnails(weights: np.ndarray) -> np.ndarray:
@@ -96,7 +134,15 @@ def _said(trace: Trace) -> str:
     )  # fmt: skip
 
 
+def _is_tuple(some: Any) -> bool:
+    return isinstance(some, tuple | list) and len(some) > 0
+
+
+def _is_array(one: Any) -> bool:
+    return isinstance(one, torch.Tensor | np.ndarray)
+
+
 def _kind(attentions: Any) -> str:
-    if isinstance(attentions, Sequence) and len(attentions):
+    if isinstance(attentions, Sequence) and not isinstance(attentions, str) and len(attentions):
         return f"{len(attentions)} of {type(attentions[0]).__name__}"
     return type(attentions).__name__
