@@ -36,7 +36,7 @@ class Picture:
         return drawn(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
 
 
-def offer(picture: Picture, name: str = "attention") -> None:
+def offer(picture: Picture, name: str) -> None:
     """A button for each of its files of this name."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _button(picture, f"{name}.svg", "SVG", say("Text stays text."))

@@ -61,9 +61,25 @@ def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(export.chosen.weights, trace.weights(2, 3).numpy(), atol=1e-6)
         assert export.about.masks["causal"] is False
         assert export.about.text_sha256 == data.hash_of(TEXT)
+        ids = tuple(trace.batch.ids[0].tolist())
+        assert (export.about.query_ids, export.about.key_ids) == (ids, ids)
     assert len(export.heads) == 36
     np.testing.assert_allclose(export.heads[5, 4].weights, trace.weights(5, 4).numpy(), atol=1e-6)
     assert taken["CSV"]().count("\n") == 1 + export.chosen.weights.size
+
+
+def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr("streamlit.download_button", lambda label, data, name, *_, **__: names.append(name))
+    monkeypatch.setattr(printed.Picture, "preview", lambda _: ("<svg xmlns='http://www.w3.org/2000/svg'/>", 9))
+    page = Page(causal="false", layer="2", head="3")
+    for kind in pictures.PICTURES:
+        page.app.segmented_control(key="picture").set_value(kind)
+        page.run()
+    page.section("Numbers")
+    assert {"unmask-story-L2H3-no-causal-head.svg", "unmask-story-L2H3-no-causal-all-heads.pdf"} <= set(names)
+    assert {"unmask-story-L2H3-no-causal-head.npz", "unmask-story-L2H3-no-causal-all-heads.npz"} <= set(names)
+    assert len({name for name in names if name.endswith(".svg")}) == len(pictures.PICTURES)
 
 
 def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.Picture]]:

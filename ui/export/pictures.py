@@ -29,6 +29,7 @@ from viz.heads.score_split import plain_sum_words
 from viz.heads.tokens import left_out, light_words
 from viz.view import HeadView, cropped
 
+FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key
 Part = tuple[int, int]
 How = Callable[[], list[str]]  # sentences, in the language in which it is called
 
@@ -49,7 +50,7 @@ def show(subject: Subject, part: Part) -> None:
             svg, wide = picture.preview()
             st.image(svg, width=wide, alt=f"{picture.title()}. {picture.caption()}")
     with files:
-        offer(picture)
+        offer(picture, subject.file_name(FILES.get(st.session_state.picture, st.session_state.picture)))
 
 
 def _head(subject: Subject, part: Part) -> Picture | None:

@@ -38,11 +38,10 @@ def choose() -> str:
 def numbers(subject: Subject) -> None:
     """The chosen head as files; all heads of the text too, where they are not too many."""
     view, every = subject.views()[0], subject.every()
-    name = f"unmask-{subject.name.replace(' ', '')}"
     kinds = KINDS if data.fits(view) else KINDS[-1:]
-    _files(subject, [subject.place], kinds, "take", "{kind}", name)
+    _files(subject, [subject.place], kinds, "take", "{kind}", subject.file_name("head"))
     if every:
-        _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), f"{name}-all")
+        _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), subject.file_name("all-heads"))
     if limits := _limits(view, len(every)):
         st.caption(together(limits))
 

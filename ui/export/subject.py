@@ -1,7 +1,9 @@
 """What the page takes away: one head of one run, and the run around it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from model.version import version
 from ui import explain
@@ -40,6 +42,12 @@ class Subject:
         """The head's."""
         return f"L{self.number} H{self.head}"
 
+    def file_name(self, what: str) -> str:
+        """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
+        model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
+        lifted = (f"no-{mask}" for mask in self.lifted)
+        return "-".join(["unmask", model, f"L{self.number}H{self.head}", *lifted, what])
+
     @property
     def place(self) -> tuple[int, int]:
         """Layer and head."""
@@ -66,9 +74,12 @@ class Subject:
 
     def export(self, which: Sequence[tuple[int, int]]) -> Export:
         """The numbers of these heads, the chosen one among them."""
-        queries, keys = (tuple(batch.pieces[self.now.row]) for batch in (self.now.run.queries, self.now.run.keys))
+        row, batches = self.now.row, (self.now.run.queries, self.now.run.keys)
+        queries, keys = (tuple(batch.pieces[row]) for batch in batches)
+        query_ids, key_ids = (tuple(batch.ids[row].tolist()) for batch in batches)
         about = About(
             unmask=version(), model=self.model, attention=self.now.run.attention, layer=self.layer, head=self.head,
             text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
+            query_ids=query_ids, key_ids=key_ids,
         )  # fmt: skip
         return Export(about, {place: self.now.head(*place) for place in which})

@@ -1,7 +1,8 @@
 """The numbers of one text as files, and back: NPZ and safetensors for programs, CSV for a sheet, JSON about them.
 
 A file holds N heads of one text, Q queries by K keys: `weights` and `scores` (scaled, before the masks), float32
-[N,Q,K]; `mask:NAME`, bool [N,Q,K], True = blocked by it; `layers` and `heads`, int64 [N]; `about`: what they are of.
+[N,Q,K]; `mask:NAME`, bool [N,Q,K], True = blocked by it; `layers` and `heads`, int64 [N]; `query_ids`, int64 [Q], and
+`key_ids`, int64 [K]: the tokens; `about`: what they are of.
 """
 
 import csv
@@ -11,10 +12,10 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
@@ -32,11 +33,13 @@ ABOUT = "about.json"
 MASK = "mask:"
 FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a formula
 
+Id = Annotated[int, Field(ge=0, lt=2**63)]
 Heads = dict[tuple[int, int], HeadView]
 
 
 class About(BaseModel):
-    """What the numbers are of. Layers and heads count from 0; masks: a MaskSpec as plain data."""
+    """What the numbers are of. Layers and heads count from 0; masks: a MaskSpec as plain data. queries, keys: a label
+    for each token; query_ids, key_ids: its id, None in a file that an earlier version wrote."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may say more
 
@@ -50,6 +53,15 @@ class About(BaseModel):
     masks: dict[str, Any]
     queries: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
     keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
+    query_ids: tuple[Id, ...] | None = None
+    key_ids: tuple[Id, ...] | None = None
+
+    @model_validator(mode="after")
+    def _an_id_for_each_token(self) -> "About":
+        for ids, labels in ((self.query_ids, self.queries), (self.key_ids, self.keys)):
+            if ids is not None and len(ids) != len(labels):
+                raise ValueError(f"{len(ids)} ids of {len(labels)} tokens")  # not shown
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,12 +158,18 @@ def _arrays(export: Export) -> dict[str, np.ndarray]:
         for name in names
     }
     places = np.array(list(export.heads), np.int64)
-    return masks | {
-        "weights": np.stack([view.weights for view in views]).astype(np.float32),
-        "scores": np.stack([view.scaled for view in views]).astype(np.float32),
-        "layers": places[:, 0],
-        "heads": places[:, 1],
-    }
+    ids = {"query_ids": export.about.query_ids, "key_ids": export.about.key_ids}
+    tokens = {name: np.array(some, np.int64) for name, some in ids.items() if some is not None}
+    return (
+        masks
+        | tokens
+        | {
+            "weights": np.stack([view.weights for view in views]).astype(np.float32),
+            "scores": np.stack([view.scaled for view in views]).astype(np.float32),
+            "layers": places[:, 0],
+            "heads": places[:, 1],
+        }
+    )
 
 
 def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:

@@ -33,6 +33,7 @@ def export_of(tokens: int = 7) -> Export:
     about = About(
         unmask="0.1", model="story", layer=3, head=1, text_sha256=data.hash_of("a text"),
         masks={"causal": True}, queries=labels, keys=labels,
+        query_ids=tuple(range(tokens)), key_ids=tuple(range(10, 10 + tokens)),
     )  # fmt: skip
     return Export(
         about, {place: replace(view, queries=list(labels), keys=list(labels)) for place, view in heads.items()}
@@ -62,6 +63,8 @@ def test_numpy_and_safetensors_read_them_without_us() -> None:
         assert file["weights"].shape == (3, 7, 7)
         assert file["heads"].tolist() == [0, 1, 5]
         assert json.loads(file["about.json"])["model"] == "story"
+        assert file["query_ids"].tolist() == json.loads(data.as_json(one))["query_ids"] == [0, 1, 2, 3, 4, 5, 6]
+        assert file["key_ids"].tolist() == [10, 11, 12, 13, 14, 15, 16]
     assert safetensors.load(data.as_safetensors(one))["mask:causal"].dtype == bool
 
 
@@ -108,6 +111,8 @@ def renamed(**about: object) -> bytes:
         (data.as_npz(export_of())[:-40], "cannot be read"),
         (safetensors.save({"weights": np.zeros(3, np.float32)}), "got neither"),
         (renamed(model="x" * 301), "model"),
+        (renamed(query_ids=[1, 2]), "2 ids of 7 tokens"),
+        (renamed(key_ids=[-1] * 7), "key_ids"),
         (renamed(format=2), "format"),
         (renamed(text_sha256="no hash"), "text_sha256"),
         (renamed(), "no heads, layers or scores"),
