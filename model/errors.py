@@ -1,6 +1,7 @@
 """What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
 
 import operator
+from contextlib import suppress
 from typing import Any
 
 
@@ -32,9 +33,17 @@ def first_line(error: BaseException) -> str:
 def index(name: str, value: Any, count: int, *, first: int = 0) -> int:
     """A whole number from `first` to count - 1, numpy's too. Raises ValueError, saying so, for anything else."""
     try:
-        found = operator.index(value)
+        found = first - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         found = first - 1
     if not first <= found < count:
         raise ValueError(f"expected a {name} from {first} to {count - 1}, got {value!r:.80}")
     return found
+
+
+def items(name: str, given: Any) -> list[Any]:
+    """Those of a list, a tuple, an array … Raises ValueError, saying what was expected, for a text or one number."""
+    if not isinstance(given, str):
+        with suppress(TypeError):
+            return list(given)
+    raise ValueError(f"expected {name}, got {given!r:.80}")

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+MOST_SECONDS = 1_000_000
 NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
 
 EPILOG = f"""\
@@ -22,6 +23,14 @@ examples:
   {NAME} report --text "Once upon a time" -o report.html
   {NAME} report --model gpt2 --text "Hello world" --masks none --head 5,1 --head 0,3
 """
+
+
+def seconds(said: str) -> float:
+    """A time limit. Raises ValueError, of which argparse makes a sentence, for what is none."""
+    found = float(said)
+    if not 0 < found <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MOST_SECONDS:,}, got {said[:20]}")
+    return found
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16", "float64"))
     check.add_argument("--length", type=int, help="how many tokens it reads (24, or enough to see past its window)")
     check.add_argument("--seed", type=int, default=0, help="of the ids and all else that is drawn (0)")
-    check.add_argument("--seconds", type=float, default=120.0, help="the most that it may take (120)")
+    check.add_argument("--seconds", type=seconds, default=120.0, help="the most that it may take (120)")
     check.add_argument("--flex", action="store_true", help="compare FlexAttention too; compiled, which takes a minute")
     check.add_argument("--download", action="store_true", help="fetch a hub id that is not on this machine")
     report = commands.add_parser("report", help="a run as one HTML file that needs no network", epilog=REPORT_EPILOG,

@@ -120,6 +120,8 @@ def check(
     pieces = None
     if text is not None and (ids is not None or not isinstance(text, str) or not text.strip()):
         raise CannotCheck(f"expected a text or ids, got {'both' if ids is not None else repr(text)[:80]}")
+    if tokenizer is not None and not callable(tokenizer):
+        raise CannotCheck(f"expected a tokenizer called as transformers' are, got {type(tokenizer).__name__}")
     if text is not None and tokenizer is not None:
         ids = list(tokenizer(text)["input_ids"])
         pieces = [tokenizer.decode([one]) for one in ids]

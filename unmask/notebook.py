@@ -1,6 +1,6 @@
 """A model in Python and notebooks: unmask.load(…).run(text)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from model import catalog
 from model.base import Model
-from model.errors import index
+from model.errors import index, items
 from model.masks import MaskSpec
 from unmask.checking import Checkable, network_of
 from unmask.runs import Run, spec_of, tokens_in
@@ -94,7 +94,7 @@ class LoadedModel(Checkable):
 
 def _texts(name: str, given: Any) -> list[str]:
     """One text or several, as a list. Raises ValueError for anything else."""
-    texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    texts = [given] if isinstance(given, str) else items(f"a {name}, or several", given)
     if not all(isinstance(one, str) for one in texts):
         raise ValueError(f"expected a {name}, or several, got {given!r:.80}")
     return texts

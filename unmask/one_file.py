@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model.errors import items
 from model.version import versions
 from unmask.runs import Run
 from unmask.shown import Shown
@@ -17,12 +18,12 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     """
     if not isinstance(run, Run):
         raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
-    try:
-        chosen = tuple((layer, head) for layer, head in heads)
-    except (TypeError, ValueError):
-        raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}") from None
-    for layer, head in chosen:
+    pairs = items("heads as pairs (layer, head)", heads)
+    if not all(isinstance(one, Sequence) and len(one) == 2 for one in pairs):
+        raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
+    for layer, head in pairs:
         run.view(layer, head)
+    chosen = tuple((int(layer), int(head)) for layer, head in pairs)
     return RunReport(run, chosen or (run.first_head(),), link)
 
 

@@ -56,7 +56,7 @@ class Shown(ABC):
 
         Raises ValueError for a kind that this picture cannot be, OSError where it cannot be written.
         """
-        if not isinstance(path, str | os.PathLike):
+        if not isinstance(path, str | os.PathLike) or not Path(path).name:
             raise ValueError(f"expected a file name, got {path!r:.80}")
         path = Path(path)
         write(path, self.file(path.suffix.lower().removeprefix(".") or "html"))

@@ -1,13 +1,13 @@
 """Whatever has heads to show: a run of ours (runs.py), or weights that transformers gave."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from model.errors import index
+from model.errors import index, items
 from model.heads.every import given_weights, thumbnails
 from model.heads.survey import blocked_thumbnail
 from unmask.every_head import Heads
@@ -86,7 +86,7 @@ class HeadSource(ABC):
 
     def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
         """A head of a layer, or several, as lines between the tokens."""
-        some = list(heads) if isinstance(heads, Iterable) and not isinstance(heads, str) else [heads]
+        some = [heads] if isinstance(heads, int) else items("a head of the layer, or several", heads)
         if not 1 <= len(some) <= MOST_HEADS:
             raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
         names, views = map(list, zip(*(self._shown(layer, head) for head in some), strict=True))
@@ -162,10 +162,10 @@ def attentions(
     Raises ValueError for anything else.
     """
     weights = given_weights(attentions, row, across=keys is not None)
-    queries = _labels("tokens", tokens)
+    queries = list(map(str, items("tokens as a list of labels", tokens)))
     if len(queries) == weights.shape[2] + 1 and _is_generated(attentions):
         queries = queries[:-1]
-    labels = queries, queries if keys is None else _labels("keys", keys)
+    labels = queries, queries if keys is None else list(map(str, items("keys as a list of labels", keys)))
     if tuple(map(len, labels)) != weights.shape[2:]:
         wanted, got = (f"{one} for the queries and {other} for the keys"
                        for one, other in (weights.shape[2:], map(len, labels)))  # fmt: skip
@@ -180,12 +180,6 @@ def attentions(
                 f"got {mask.dtype} {list(mask.shape)} by {name!r}"
             )
     return GivenHeads("attentions", weights, *labels, masks, across=keys is not None)
-
-
-def _labels(name: str, given: Any) -> list[str]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ValueError(f"expected {name} as a list of labels, got {given!r:.80}")
-    return [str(one) for one in given]
 
 
 def _is_generated(attentions: Any) -> bool:

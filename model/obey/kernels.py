@@ -1,6 +1,6 @@
 """Law 5: the same numbers from every attention kernel that the module offers, and from a batch of any size."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ def check_names(subject: Subject, asked: Any) -> None:
         from transformers import AttentionInterface  # takes seconds to import
 
         known += AttentionInterface().valid_keys()
-    several = not isinstance(asked, str) and isinstance(asked, Collection) and bool(asked)
+    several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
     for name in asked if several else [asked]:
         if not several or name not in known:
             raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}",

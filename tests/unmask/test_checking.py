@@ -3,14 +3,20 @@
 python -m pytest tests/unmask/test_checking.py
 """
 
+import inspect
+import pydoc
+
 import pytest
 import torch
+import transformers as hf
 from torch import nn
 
 import unmask
 from model.obey.patients import LeaksUnderSdpa, SeesTheFuture
 from model.obey.small import SmallConfig, SmallDecoder
 from tests.model.huggingface.families import word_tokenizer
+from unmask.notebook import LoadedModel
+from unmask.runs import Run
 
 
 class Written(nn.Module):
@@ -77,3 +83,46 @@ def test_it_prints_and_draws_itself() -> None:
 
 def test_kernels_by_name() -> None:
     assert unmask.check(SmallDecoder(), kernels=("eager", "sdpa")).finding("kernels").words == "eager and sdpa agree."
+    with pytest.raises(unmask.CannotCheck, match=r"out of eager, sdpa, flex_attention, got 'foo'"):
+        unmask.check(SmallDecoder(), kernels=("foo", "eager"))
+
+
+def test_a_model_by_its_name_and_what_load_gave() -> None:
+    report = unmask.check("story")
+    assert (report.obeys, report.name, report.length) == (True, "story (GPT2LMHeadModel)", 24)
+    assert not unmask.check("patient:sdpa").obeys
+    network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2)).eval()
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<pad>")
+    loaded = unmask.load(network, tokenizer, name="mine")
+    run = loaded.run("the cat sat on a mat")
+    for found in (loaded.check(text=run.text), unmask.check(run), run.check(), unmask.check(loaded, text=run.text)):
+        assert (found.obeys, found.name) == (True, "mine (GPT2LMHeadModel)")
+        assert list(found.pieces) == run.labels
+    assert (unmask.check(loaded).length, loaded.check(length=9).length, run.check(length=9).length) == (24, 9, 9)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "words"),
+    [
+        (None, {}, "expected a torch.nn.Module, what unmask.load gave or a model's name, got None"),
+        (3, {}, "a model's name, got 3"),
+        ("patient:nobody", {}, "there is no such patient"),
+        ("patient:sound", {"text": "a", "ids": [1, 2]}, "expected a text or ids, got both"),
+        ("patient:sound", {"text": " "}, "expected a text or ids, got ' '"),
+        ("patient:sound", {"text": "a b", "tokenizer": 3}, "expected a tokenizer called as transformers' are, got int"),
+    ],
+)
+def test_what_cannot_be_checked(module: object, options: dict, words: str) -> None:
+    with pytest.raises(unmask.CannotCheck, match=words):
+        unmask.check(module, **options)  # type: ignore[arg-type]
+
+
+def test_what_it_offers_is_listed_with_its_parameters() -> None:
+    public = {name for name in dir(unmask) if not name.startswith("_")}
+    assert public == set(unmask.__all__)
+    listed = pydoc.plain(pydoc.render_doc(unmask))
+    assert all(name in listed for name in public)
+    for function in (unmask.check, unmask.assert_causal, LoadedModel.check, Run.check):
+        parameters = inspect.signature(function).parameters
+        assert {"ids", "text", "mask", "length", "seed", "seconds", "kernels"} <= set(parameters)
+        assert not any(one.kind == one.VAR_KEYWORD for one in parameters.values())

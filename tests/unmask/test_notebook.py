@@ -5,6 +5,8 @@ python -m pytest tests/unmask/test_notebook.py
 
 import re
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +149,12 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
     ("options", "words"),
     [
         ({"text": ""}, "expected a text, or several, got ''"),
+        ({"text": 3}, "expected a text, or several, got 3"),
+        ({"text": ["a", None]}, r"expected a text, or several, got \['a', None\]"),
+        ({"text": TEXT, "row": "0"}, "expected a row from 0 to 0, got '0'"),
+        ({"text": TEXT, "row": True}, "expected a row from 0 to 0, got True"),
+        ({"text": TEXT, "target": 4}, "expected a target, or several, got 4"),
+        ({"text": TEXT, "masks": {"sliding": object()}}, "expected masks as plain numbers, texts and lists"),
         ({"text": TEXT, "pad_side": "top"}, "expected padding on the left or right, got 'top'"),
         ({"text": TEXT, "row": 1}, "expected a row from 0 to 0, got 1"),
         ({"text": TEXT, "masks": {"width": 3}}, r"expected no fields but .*, got \['width'\]"),
@@ -158,6 +166,70 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
 def test_what_means_nothing_is_a_sentence(story: LoadedModel, options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         story.run(**options)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda run: run.next_token(99), "expected a query from 0 to 13, got 99"),
+        (lambda run: run.next_token(-1), "expected a query from 0 to 13, got -1"),
+        (lambda run: run.next_token(most=0), "expected a number of tokens from 1 to 1000000, got 0"),
+        (lambda run: run.head("4", "0"), "expected a layer from 0 to 5, got '4'"),
+        (lambda run: run.head(4, 0.0), r"expected a head from 0 to 5, got 0\.0"),
+        (lambda run: run.tokens(None, 0), "expected a layer from 0 to 5, got None"),
+        (lambda run: run.arcs(0, "01"), "expected a head of the layer, or several, got '01'"),
+        (lambda run: run.arcs(0, torch.tensor(1)), "expected a head of the layer, or several"),
+        (lambda run: run.mask(9, 0), "expected a layer from 0 to 5, got 9"),
+        (lambda run: run.difference(None), "expected another run, got NoneType"),
+        (lambda run: run.head(0, 0).difference(run), "expected another head, got Run"),
+        (lambda run: run.under("causal"), "expected masks as a MaskSpec or a dict of its fields, got str"),
+        (lambda run: unmask.report(None), "expected a run, .* got NoneType"),
+        (lambda run: unmask.report(run, 3), r"expected heads as pairs \(layer, head\), got 3"),
+        (lambda run: unmask.report(run, [(0, 9)]), "expected a head from 0 to 5, got 9"),
+        (lambda run: unmask.digit([0.5] * 64, 3), "expected 64 levels, whole numbers from 0 to 7, got float64"),
+        (lambda run: unmask.digit([float("nan")] * 64, 3), "expected 64 levels, whole numbers"),
+        (lambda run: unmask.digit([0] * 64, "3"), "expected a digit from 0 to 9, got '3'"),
+        (lambda run: unmask.attentions(None, ["a"]), "expected a tuple of a tensor .*, got NoneType"),
+        (lambda run: unmask.attentions((torch.ones(1, 1, 1, 1),), 3), "expected tokens as a list of labels, got 3"),
+        (lambda run: unmask.attentions((torch.full((1, 1, 1, 1), np.nan),), ["a"]), "expected weights from 0 to 1"),
+    ],
+)
+def test_what_a_run_does_not_have_is_a_sentence(story: LoadedModel, ask: Callable, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ask(story.run(TEXT))
+
+
+def test_numpys_numbers_are_numbers(story: LoadedModel) -> None:
+    run = story.run(TEXT)
+    np.testing.assert_array_equal(run.head(np.int64(4), np.int32(0)).numpy(), run.head(4, 0).numpy())
+    assert len(unmask.report(run, [(np.int64(1), np.int64(2))]).page()) > 1000
+
+
+def test_a_picture_is_saved_as_what_its_name_ends_in(story: LoadedModel, tmp_path: Path) -> None:
+    run, lifted = story.run(TEXT), story.run(TEXT, causal=False)
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype", "": b"<!doctype"}
+    printed = {
+        "head": lifted.head(4, 0), "text": lifted.tokens(4, 0), "arcs": lifted.arcs(4, [0, 1]), "heads": lifted.heads(),
+        "change": lifted.head(4, 0).difference(run.head(4, 0)),
+    }  # fmt: skip
+    for name, picture in printed.items():
+        for ending, begin in begins.items():
+            path = picture.save(tmp_path / f"{name}.{ending}".rstrip("."))
+            assert path.read_bytes().startswith(begin), path
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        assert "story, 14 tokens, no mask" in drawn
+        assert "Unmask" in drawn
+    assert "red one that rose" in (tmp_path / "change.svg").read_text()
+    before = set(tmp_path.iterdir())
+    for picture in (run.leak(), run.next_token(), lifted.difference(run), run.mask(4, 0), unmask.report(run)):
+        with pytest.raises(ValueError, match=r"expected a file of HTML \(\.html\), got 'png'"):
+            picture.save(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"expected a file of HTML, PNG, SVG or PDF .*, got 'jpg'"):
+        run.head(0, 0).save(tmp_path / "a.jpg")
+    for wrong in (None, 3, ""):
+        with pytest.raises(ValueError, match="expected a file name, got"):
+            run.head(0, 0).save(wrong)  # type: ignore[arg-type]
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_what_cannot_be_loaded_is_a_sentence(story: LoadedModel) -> None:
