@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from model.language import say
 from unmask.shown import Live, Printed, Shown
 from viz.explorer import CHANGES, AllHeads, explorer_page
 from viz.heads.cells import weight_text
@@ -25,7 +26,11 @@ class Heads(Printed):
     name: str
     drawn: AllHeads
     queries: int
-    of: str = ""
+
+    @property
+    def of(self) -> str:  # type: ignore[override]
+        """The run."""
+        return self.name
 
     def numpy(self) -> np.ndarray:
         """The thumbnails, float32 [L,H,S,S']: the largest weight of each patch, S = Q where there is room."""
@@ -38,6 +43,11 @@ class Heads(Printed):
     def page(self) -> str:
         """A whole HTML document that needs no network."""
         return explorer_page(repr(self), self.drawn, absent=ABSENT)
+
+    @property
+    def heading(self) -> str:
+        """What stands above it in print."""
+        return say("All heads")
 
     def drawing(self) -> "tuple[Draw, How]":
         """What draws it, and how to read it."""

@@ -21,12 +21,12 @@ Draw = Callable[[Paper], Sheet]
 How = Callable[[], Sequence[str]]  # sentences: how to read it
 
 
-def file(title: str, kind: str, draw: Draw, how: How) -> bytes:
-    """A picture as a file of this kind, of KINDS."""
+def file(title: str, of: str, kind: str, draw: Draw, how: How) -> bytes:
+    """A picture as a file of this kind, of KINDS. of: what it is of, the first sentence of its caption, or ""."""
     if kind not in KINDS:
         raise ValueError(f"expected a kind of picture out of {', '.join(KINDS)}, got {kind!r}")
     with spoken(language_of(kind)):
-        caption = together([*filter(None, how()), f"Unmask {version()}."])
+        caption = together([*filter(None, (of and f"{of}.", *how())), f"Unmask {version()}."])
         return draw(Paper(title, caption, kind, SCALE)).file()
 
 

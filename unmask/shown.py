@@ -97,7 +97,12 @@ class Printed(Live):
             return super().file(kind)
         from unmask import printed  # matplotlib takes a second
 
-        return printed.file(" · ".join(filter(None, (self.of, self.name))), kind, *self.drawing())
+        return printed.file(self.heading, self.of, kind, *self.drawing())
+
+    @property
+    def heading(self) -> str:
+        """What stands above it in print."""
+        return self.name
 
     @abstractmethod
     def drawing(self) -> "tuple[Draw, How]":

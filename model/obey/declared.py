@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.language import N_, listed, say
 from model.obey.findings import CannotCheck
+from model.spec import MOST_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
@@ -172,7 +173,7 @@ def _parsed(mask: str) -> LayerMask:
     name, _, number = mask.partition(":")
     if name in ("causal", "full") and not number:
         return LayerMask(causal=name == "causal")
-    if number.isdigit() and int(number) > 0:
+    if number.isdecimal() and 0 < int(number) <= MOST_POSITIONS:
         many = int(number)
         sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
         if name in sized:

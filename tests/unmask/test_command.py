@@ -92,7 +92,16 @@ def test_what_cannot_be_run_is_a_sentence_and_status_2(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["patient:nobody"], ["/no/such/folder"], ["story", "--mask", "sideways"], ["story", "--length", "1"]]
+    "arguments",
+    [
+        ["patient:nobody"],
+        ["/no/such/folder"],
+        ["story", "--mask", "sideways"],
+        ["story", "--length", "1"],
+        ["patient:sound", "--mask", "window:99999999999999999999"],
+        ["patient:sound", "--length", "100000"],
+        ["patient:sound", "--seed", "-1"],
+    ],
 )
 def test_what_means_nothing_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
     assert main(["check", *arguments]) == 2
@@ -152,3 +161,23 @@ def test_help_needs_no_torch() -> None:
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert "exit status" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "False"
+
+
+def test_more_tokens_than_the_model_has_positions(capsys: pytest.CaptureFixture) -> None:
+    for many in ("300", "100000"):
+        assert main(["check", "story", "--length", many]) == 2
+        assert "expected at most 256 tokens, which is its max_position_embeddings, got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", ["nan", "inf", "-1", "0", "soon"])
+def test_a_time_limit_is_a_number_of_seconds(limit: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "story", "--seconds", limit])
+    assert ended.value.code == 2
+    assert "argument --seconds: " in capsys.readouterr().err
+
+
+def test_a_report_is_html(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    assert main(["report", "--text", "Once", "-o", str(tmp_path / "a.png")]) == 2
+    assert "expected a file of HTML (.html), got 'png'" in capsys.readouterr().err
+    assert main(["report", "--text", "Once \udce9", "-o", str(tmp_path / "a.html")]) == 0  # as bytes that are no UTF-8
