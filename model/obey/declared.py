@@ -99,7 +99,7 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     if isinstance(mask, Sequence) and mask:
         return Declared(tuple(_square(one, length) for one in mask), say("masks given by hand, one for each layer"))
     if mask is not None:
-        raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])
+        raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown
     layers = layers_of(config, kind)
     own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
     return _declared(layers, length, exact=not own)

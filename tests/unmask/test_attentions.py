@@ -1,0 +1,81 @@
+"""unmask.attentions: weights that transformers gave, of one forward or of generate.
+
+python -m pytest tests/unmask/test_attentions.py
+"""
+
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from tests.model.huggingface.families import random_network
+
+
+def test_what_transformers_gives() -> None:
+    network = random_network("gpt2")
+    ids = torch.tensor([[4, 5, 6, 7, 8, 9, 10], [6, 4, 5, 9, 11, 12, 13]])
+    with torch.inference_mode():
+        given = network(input_ids=ids, output_attentions=True).attentions
+    tokens = [f"t{number}" for number in range(7)]
+    heads = unmask.attentions(given, tokens, row=1)
+    assert heads.numpy().shape == (3, 4, 7, 7)
+    for layer, head in ((0, 0), (2, 3)):
+        np.testing.assert_array_equal(heads.head(layer, head).numpy(), given[layer][1, head].numpy())
+    np.testing.assert_array_equal(heads.heads().numpy(), heads.numpy())  # short enough for a pixel each
+    assert heads.head(0, 0).blocked == {}
+    causal = ~np.tri(7, dtype=bool)
+    known = unmask.attentions(given, tokens, blocked={"causal": causal})
+    np.testing.assert_array_equal(known.head(0, 0).blocked["causal"], causal)
+    np.testing.assert_array_equal(known.heads().drawn.blocked[2], causal)
+    for arguments, words in (
+        (((), tokens), "expected a tuple of a tensor"),
+        (((None, None), tokens), "expected a tuple of a tensor .*, got 2 of NoneType"),
+        ((given[0], tokens), "expected a tuple of a tensor .*, got Tensor"),
+        ((given, tokens[:5]), "expected a label for each token, 7 for the queries and 7 for the keys, got 5 .* and 5"),
+        (([one[0] for one in given], tokens), r"expected one shape \[B,H,Q,K\]"),
+        (([one * 3 for one in given], tokens), "expected weights from 0 to 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            unmask.attentions(*arguments)
+    with pytest.raises(ValueError, match="expected a row from 0 to 1, got 2"):
+        unmask.attentions(given, tokens, row=2)
+    with pytest.raises(ValueError, match=r"expected bool \[7, 7\] by a name out of .*, got bool \[6, 6\] by 'causal'"):
+        unmask.attentions(given, tokens, blocked={"causal": causal[1:, 1:]})
+
+
+@pytest.mark.parametrize(("family", "use_cache"), [("gpt2", True), ("gpt2", False), ("mistral", True)])
+def test_what_generate_gives(family: str, use_cache: bool) -> None:
+    """As one forward pass over all that it read; Mistral's cache drops what its window of 3 hides."""
+    network = random_network(family)
+    ids = torch.tensor([[4, 5, 6, 7, 8], [6, 4, 5, 9, 11]])
+    how = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "use_cache": use_cache}
+    found = network.generate(ids, **how, output_attentions=True, return_dict_in_generate=True)
+    with torch.inference_mode():
+        whole = network(input_ids=found.sequences[:, :-1], output_attentions=True).attentions
+    tokens = [f"t{number}" for number in range(11)]
+    for given, labels in ((found, tokens), (found.attentions, tokens[:-1])):
+        heads = unmask.attentions(given, labels, row=1)
+        expected = np.stack([layer[1].numpy() for layer in whole])
+        np.testing.assert_allclose(heads.numpy(), expected, atol=1e-5)  # sums of cached keys in another order
+        assert heads.queries == heads.keys == tokens[:-1]
+    np.testing.assert_allclose(unmask.attentions(network(ids, output_attentions=True), tokens[:5]).numpy().sum(-1), 1,
+                               atol=1e-5)  # fmt: skip
+    with pytest.raises(ValueError, match=r"expected a label for each token, 10 for the queries .*, got 12"):
+        unmask.attentions(found, [*tokens, "more"])
+    beams = network.generate(ids, **how, num_beams=2, output_attentions=True, return_dict_in_generate=True)
+    with pytest.raises(ValueError, match="got those of a beam search"):
+        unmask.attentions(beams, tokens)
+
+
+def test_what_an_encoder_decoder_generates() -> None:
+    network = random_network("t5")
+    ids = torch.tensor([[4, 5, 6, 7]])
+    found = network.generate(ids, max_new_tokens=5, min_new_tokens=5, do_sample=False, output_attentions=True,
+                             return_dict_in_generate=True)  # fmt: skip
+    tokens, source = [f"t{number}" for number in range(5)], ["a", "b", "c", "d"]
+    crossed = unmask.attentions(found.cross_attentions, tokens, keys=source)
+    assert crossed.numpy().shape[2:] == (5, 4)
+    np.testing.assert_allclose(crossed.numpy()[:, :, 3], [step[0, :, 0] for step in found.cross_attentions[3]])
+    assert not np.triu(unmask.attentions(found.decoder_attentions, tokens).numpy(), 1).any()
+    with pytest.raises(ValueError, match="expected one attention of an encoder-decoder, its output's decoder_att"):
+        unmask.attentions(found, tokens)
