@@ -1,5 +1,8 @@
 """What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be loaded; the message names the file, what was expected and what was found."""
@@ -19,6 +22,17 @@ class NotAvailable(OSError):
 
 class Stopped(Exception):
     """Nobody waits any more for what was being done."""
+
+
+@contextmanager
+def panics_caught() -> Iterator[None]:
+    """Inside, a panic of a library in Rust (tokenizers) is a RuntimeError: as it comes, it is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3_runtime's, which cannot be imported
+            raise
+        raise RuntimeError(first_line(error)) from None
 
 
 def first_line(error: BaseException) -> str:

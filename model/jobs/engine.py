@@ -3,6 +3,7 @@
 from typing import Any
 
 from model import kv_cache
+from model.errors import panics_caught
 from model.jobs.job import GrownRun, Job, ModelRef, Run
 from model.jobs.kept import Kept
 from model.jobs.models import LoadedModels
@@ -22,7 +23,7 @@ class Engine:
 
     def do(self, job: Job) -> Any:
         """The job's answer. Raises what its function raises, and what loading and running its model raise."""
-        with spoken(job.language):
+        with spoken(job.language), panics_caught():
             return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:

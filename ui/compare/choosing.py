@@ -68,7 +68,7 @@ def choose_model() -> Model:
     st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
                  on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
-    if models.loaded().find(name) is None and catalog.download_size(name, settings):
+    if models.loaded().find(name) is None and models.download_size(name):
         raise ValueError(
             say("{model} is not on this machine: choose it as the model on the left first, to download it", model=name)
         )

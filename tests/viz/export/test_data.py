@@ -177,9 +177,7 @@ def entries(count: int) -> bytes:
     ],
     ids=["bzip2", "lzma", "honest", "deflate", "entries"],
 )
-def test_an_archive_unpacks_no_more_than_its_limit(
-    file: bytes, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_unpacks_no_more_than_its_limit(file: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "MOST_BYTES", 2**19)
     tracemalloc.start()
     with pytest.raises(ValueError, match=words):
