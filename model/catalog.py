@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from model.base import CHECKPOINTS, Model, files_key
+from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
 from model.files import read_regular
@@ -194,6 +194,7 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     tokenizer = _tokenizer(folder)
     network = load_transformer(folder)
+    check_finite(name, network)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(

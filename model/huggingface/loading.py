@@ -16,6 +16,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, lora, precision
 from model.huggingface.refusals import refusal
@@ -103,6 +104,7 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
         _REPORT.reset(token)
     head = check_report(name, network, found)
     head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
+    check_finite(name, network)
     return network.eval().requires_grad_(False).to(device), head
 
 
