@@ -67,8 +67,9 @@ def say_what_has_no_font(picture: Picture) -> None:
 
 def _button(picture: Picture, name: str, label: str, help_text: str, scale: int = 1) -> None:
     kind, reader = name.rpartition(".")[2], results.reader()
-    st.download_button(label, later(lambda: picture.file(kind, scale, reader)), name, KINDS[kind], key=f"take_{kind}_{scale}",
-                       on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
+    made = later(lambda: picture.file(kind, scale, reader))
+    st.download_button(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", on_click="ignore",
+                       icon=":material/download:", help=help_text)  # fmt: skip
 
 
 def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, int]:
