@@ -296,7 +296,7 @@ def _show_all_positions() -> None:
 
 
 def _take_example() -> None:
-    if st.session_state.example:
+    if st.session_state.example in EXAMPLES:
         _show_all_positions()
         st.session_state.text = EXAMPLES[st.session_state.example]
         st.session_state.row = 1

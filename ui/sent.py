@@ -1,0 +1,39 @@
+"""What a browser says its widgets hold is of the type that each widget has, or it counts as not sent.
+
+Streamlit takes a widget's value from whichever field a message has it in. One of another type, or one that the widget
+cannot read, would end every run of that session with Streamlit's own error page.
+"""
+
+from typing import Any
+
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.runtime.state.session_state import Serialized, Value, WStates
+
+_take, _read = WStates.set_widget_from_proto, WStates.__getitem__
+
+
+def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
+    widget = states.widget_metadata.get(sent.id)
+    return widget is None or sent.WhichOneof("value") in (None, widget.value_type)
+
+
+def _take_checked(states: WStates, sent: WidgetState) -> None:
+    if _is_of_its_type(states, sent):
+        _take(states, sent)
+
+
+def _read_checked(states: WStates, key: str) -> Any:
+    state, widget = states.states.get(key), states.widget_metadata.get(key)
+    if not isinstance(state, Serialized) or widget is None:
+        return _read(states, key)
+    try:
+        if _is_of_its_type(states, state.value):  # not known when it came, of a session that has just begun
+            return _read(states, key)
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
+        pass  # nothing that this widget sends
+    states.states[key] = Value(widget.deserializer(None))
+    return _read(states, key)
+
+
+WStates.set_widget_from_proto = _take_checked  # type: ignore[method-assign]  # Streamlit has no hook for either
+WStates.__getitem__ = _read_checked  # type: ignore[method-assign]
