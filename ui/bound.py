@@ -25,8 +25,7 @@ def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) 
     state[key] = value
 
     def on_change() -> None:
-        # Streamlit takes the name of any option, as a string where it is none of them
-        if key != keys[choice] or (isinstance(state[key], str) and not isinstance(value, str | None)):
+        if key != keys[choice]:
             return
         if take is None:
             state[choice] = state[key]

@@ -1,4 +1,4 @@
-"""What a browser says its widgets hold is of the type that each widget has, or it counts as not sent.
+"""What a browser says that a widget holds is of its type and, of a select box, an option; else it counts as not sent.
 
 Streamlit takes a widget's value from whichever field a message has it in. One of another type, or one that the widget
 cannot read, would end every run of that session with Streamlit's own error page.
@@ -13,8 +13,11 @@ _take, _read = WStates.set_widget_from_proto, WStates.__getitem__
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
-    widget = states.widget_metadata.get(sent.id)
-    return widget is None or sent.WhichOneof("value") in (None, widget.value_type)
+    widget, kind = states.widget_metadata.get(sent.id), sent.WhichOneof("value")
+    if widget is None or kind is None:
+        return True
+    options = widget.formatted_options if kind == "string_value" else None  # of a select box
+    return kind == widget.value_type and (options is None or sent.string_value in options)
 
 
 def _take_checked(states: WStates, sent: WidgetState) -> None:

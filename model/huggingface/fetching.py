@@ -107,6 +107,11 @@ def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -
     network = network_of(name, folder, config)
     said = str(config.get("dtype") or config.get("torch_dtype"))
     held = precision.held_in("BF16" if said == "bfloat16" else "F32")
+    _check_described_size(name, network, held, settings)
+
+
+def _check_described_size(name: str, network: PreTrainedModel, held: torch.dtype, settings: Settings) -> None:
+    """What a configuration asks for, whatever the files hold: weights that they lack would be made."""
     size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
     checkpoint_files.check_loaded_size(name, size, settings)
 
@@ -115,7 +120,9 @@ def inspect(name: str, folder: Path, settings: Settings) -> None:
     """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
     config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
     check_type(name, config)
-    network_of(name, folder, config)
+    weights = checkpoint_files.weight_files(name, checkpoint_files.local_files(folder))
+    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
+    _check_described_size(name, network_of(name, folder, config), precision.held_in(stored), settings)
 
 
 def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedModel:

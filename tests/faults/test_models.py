@@ -52,6 +52,13 @@ def layers(folder: Path) -> None:
     path.write_text(json.dumps(config | {"num_hidden_layers": 100_000, "n_layer": 100_000}))
 
 
+def width(folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    sizes = {"vocab_size": 1_000_000, "hidden_size": 96_000, "n_embd": 96_000}
+    path.write_text(json.dumps(config | sizes))
+
+
 def nan(folder: Path) -> None:
     path = folder / "model.safetensors"
     weights = {name: torch.full_like(weight, torch.nan) for name, weight in load_file(path).items()}
@@ -84,6 +91,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "layers": (layers, r"config\.json asks for 100,000 layers|expected n_layer as GPT-2 writes it"),
     "regular expression": (tokenizer(backtracks), r"its tokenizer fails on some texts \(Onig: .*retry-limit"),
     "normalizer": (tokenizer(expands), r"its tokenizer makes 1,000,000,000,000 characters of one"),
+    "width": (width, r"needs [\d.]+ GB of memory for its weights|expected transformer\.wte\.weight"),
     "NaN": (nan, r"its weights hold numbers that are not finite"),
 }
 

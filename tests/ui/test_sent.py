@@ -63,5 +63,5 @@ OWN = {
     "part": ("double_array_value",),
     "on": ("bool_value",),
     "one": ("string_array_value",),
-    "number": ("string_value",),
+    "number": (),  # none of the values is the name of an option
 }
