@@ -20,9 +20,9 @@ def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
     return kind == widget.value_type and (options is None or sent.string_value in options)
 
 
-def _take_checked(states: WStates, sent: WidgetState) -> None:
-    if _is_of_its_type(states, sent):
-        _take(states, sent)
+def _take_checked(self: WStates, widget_state: WidgetState) -> None:
+    if _is_of_its_type(self, widget_state):
+        _take(self, widget_state)
 
 
 def _read_checked(states: WStates, key: str) -> Any:

@@ -17,7 +17,7 @@ MOST_AROUND = 100  # tokens that may be put before and after a text
 RUN = 40  # long enough for a regular expression whose time doubles with each character to show
 INSERTED = ("content", "prepend")  # what a normalizer's fields of replacement text are called
 PLAIN = [chr(code) for code in range(0x20, 0x10000) if not 0xD800 <= code < 0xE000]  # half a character is no text
-PROSE = "It's 12:30, and THE cat sat on the mat; the dog — 3.14 metres away — said “no”.\n\n\tAnd so on… "
+PROSE = "It's 12:30, and THE cat sat on the mat; the dog — 3.14 metres away — said “no”.\n\n\tAnd so on… "  # not shown
 
 
 def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
