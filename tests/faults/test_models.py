@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -167,6 +168,27 @@ def test_a_text_on_which_a_tokenizer_panics_is_a_sentence(tmp_path: Path, sound:
     assert model.encode(["the cat"]).ids.shape[1] > 2
     with pytest.raises(ValueError, match=r"one that it refuses \(Onig: .*retry-limit-in-match over"):
         model.encode(["a" * 60 + "b"])
+
+
+def test_while_a_tokenizer_is_slow_other_threads_go_on(tmp_path: Path, sound: dict[str, Path]) -> None:
+    """Its own encode holds Python's lock: every reader of the server would stand still."""
+    folder = shutil.copytree(sound["gpt2"], tmp_path / "gpt2")
+    tokenizer(backtracks)(folder)
+    model = catalog.load(str(folder), settings=SETTINGS)
+    ticks, over = [0], Event()
+
+    def tick() -> None:
+        while not over.wait(0.001):
+            ticks[0] += 1
+
+    thread = Thread(target=tick)
+    thread.start()
+    try:
+        model.encode([("a" * 20 + "b ") * 40])
+    finally:
+        over.set()
+        thread.join()
+    assert ticks[0] > 20
 
 
 def test_reading_a_file_waits_for_nobody(tmp_path: Path) -> None:
