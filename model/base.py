@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from torch import Tensor, nn
 
-from model.errors import NotSupported
+from model.errors import CheckpointError, NotSupported
 from model.frozen import FrozenRun
 from model.language import say
 from model.masks import MaskSpec
@@ -186,6 +186,16 @@ class Model(ABC):
         raise NotSupported(
             say("{model}: what its parts write into the residual stream is not known here", model=self.name)
         )
+
+
+def check_finite(name: str, network: nn.Module) -> None:
+    """Raises CheckpointError for weights with a NaN or an infinity among them."""
+    for part, weight in network.named_parameters():
+        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # which makes no copy
+            raise CheckpointError(
+                say("{model}: its weights hold numbers that are not finite ({part}). Choose another model.",
+                    model=name, part=part)
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from model.base import CHECKPOINTS, Model, files_key
+from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
-from model.errors import CheckpointError
+from model.errors import CheckpointError, panics_caught
+from model.files import read_regular
 from model.gpt2 import AS_WE_DO, load_transformer
 from model.language import N_, say
 from model.settings import Settings
@@ -44,6 +45,7 @@ ENTRIES = {
         Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
     )
 }
+MOST_CONFIG_BYTES = 10**6  # of a GPT-2's
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
@@ -62,7 +64,7 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     entry = _entry(name)
     if entry is not None and entry.repo is None:
         return CHECKPOINTS / name
-    _check_offered(name, settings)
+    check_offered(name, settings)
     # the hub's client takes a while to import, and the first page does without
     from model.huggingface import checkpoint_files, hub
 
@@ -95,7 +97,7 @@ def download_size(name: str, settings: Settings | None = None, progress: "Progre
     from model.huggingface import checkpoint_files, hub
 
     settings = settings or Settings.from_environment()
-    _check_offered(name, settings)
+    check_offered(name, settings)
     if entry is None or entry.repo is None:
         from model.huggingface import fetching
 
@@ -104,6 +106,21 @@ def download_size(name: str, settings: Settings | None = None, progress: "Progre
         return 0
     checkpoint_files.check_memory(name, entry.megabytes * 1e6)
     return entry.megabytes * 10**6
+
+
+def inspect(name: str, settings: Settings) -> None:
+    """Raises what load would raise of a model that is on this machine, as far as its configuration and its tokenizer
+    show it. Those may be a stranger's: see model.jobs.homes.inspector."""
+    check_offered(name, settings)
+    from model.huggingface import checkpoint_files, fetching, tokenizer_check
+
+    is_path = checkpoint_files.is_path(name)
+    folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
+    if is_path and folder is not None and _is_ours(folder):
+        checkpoint_files.check_limits(name, folder, settings)
+        tokenizer_check.check_tokenizer(name, _tokenizer(folder))
+    elif folder is not None:
+        fetching.inspect(name, folder, settings)
 
 
 def load(
@@ -130,7 +147,8 @@ def first_head(model: Model) -> tuple[int, int]:
     return (entry and entry.first_head) or (model.num_layers // 2, 0)
 
 
-def _check_offered(name: str, settings: Settings) -> None:
+def check_offered(name: str, settings: Settings) -> None:
+    """Raises CheckpointError for a name that the operator does not offer."""
     if settings.models and name not in settings.models:
         names = ", ".join(settings.models)
         raise CheckpointError(say("{name} is not offered here. Choose one of {names}.", name=name, names=names))
@@ -144,8 +162,8 @@ def _entry(name: str) -> Entry | None:
 def _is_ours(folder: Path) -> bool:
     """Whether it holds a GPT-2 that our own Transformer computes as it should be."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
+        config = json.loads(read_regular(folder / "config.json", MOST_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):
         return False
     return (
         isinstance(config, dict)
@@ -176,6 +194,7 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     tokenizer = _tokenizer(folder)
     network = load_transformer(folder)
+    check_finite(name, network)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(
@@ -196,7 +215,8 @@ def _tokenizer(folder: Path) -> Tokenizer:
     whole = folder / "tokenizer.json"
     try:
         if whole.exists():
-            return Tokenizer.from_file(str(whole))
+            with panics_caught():
+                return Tokenizer.from_file(str(whole))
         for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
             if (folder / vocabulary).exists() and (folder / merges).exists():
                 pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))

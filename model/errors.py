@@ -1,7 +1,8 @@
 """What can be wrong with a model that was asked for. Each message is a sentence for the reader, with a next step."""
 
 import operator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -23,6 +24,17 @@ class NotAvailable(OSError):
 
 class Stopped(Exception):
     """Nobody waits any more for what was being done."""
+
+
+@contextmanager
+def panics_caught() -> Iterator[None]:
+    """Inside, a panic of a library in Rust (tokenizers) is a RuntimeError: as it comes, it is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3_runtime's, which cannot be imported
+            raise
+        raise RuntimeError(first_line(error)) from None
 
 
 def first_line(error: BaseException) -> str:

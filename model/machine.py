@@ -50,6 +50,13 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def limit_memory(process: int, most: int) -> None:
+    """The most that another process may take for itself; does nothing where the system has no such limit."""
+    if resource and hasattr(resource, "prlimit"):
+        _, own = resource.prlimit(process, resource.RLIMIT_DATA)
+        resource.prlimit(process, resource.RLIMIT_DATA, (most if own < 0 else min(most, own), own))
+
+
 def keep_freed_memory() -> None:
     """Memory that is freed stays this process's for what is asked for next, up to 64 MB at the end of a heap: given
     back at once, as glibc does, every page of it has to be found and emptied anew. Other C libraries do as they do.
@@ -61,8 +68,9 @@ def keep_freed_memory() -> None:
 
 
 def _of_data() -> list[int]:
-    """The limit on what it takes for itself, files' pages and libraries aside; none where there is none."""
-    most = resource.getrlimit(resource.RLIMIT_DATA)[0] if resource else -1
+    """The limit on what it takes for itself, files' pages and libraries aside; none where there is none. The hard one:
+    limit_memory sets the other, for a process that judges what there is room for elsewhere."""
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1] if resource else -1
     return [most] if most >= 0 else []
 
 

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import Sequence as Both
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
+from model.errors import panics_caught
 from model.language import say
 
 PAD_PIECE = "<pad>"
@@ -167,7 +168,8 @@ class BatchTokenizer:
         # a lone surrogate cannot be encoded; nothing a keyboard types, but a URL can hold one
         clean = text.encode("utf-8", "replace").decode("utf-8")
         try:
-            return self._tokenizer.encode(clean, add_special_tokens=False)
+            with panics_caught():  # a regular expression may give up
+                return self._tokenizer.encode_batch([clean], add_special_tokens=False)[0]  # encode holds Python's lock
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
             raise ValueError(
                 say(

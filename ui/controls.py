@@ -19,6 +19,7 @@ from ui import choices, explain, link, models, notes, run_view
 from ui.bound import bound
 from ui.examples import EXAMPLES, FIRST
 from ui.guard import guarded
+from ui.markdown import escaped
 from ui.model_found import model_found
 from ui.one_of import one_of
 from viz.heatmap import MOST_TICKS
@@ -56,6 +57,10 @@ def open_model(*own: Callable[[], None]) -> Model:
     with st.sidebar:
         name = choose_model()
     with st.container():  # its own place, so that what follows keeps its own whatever is said here
+        if st.session_state.get("not_offered"):
+            st.warning(say("The link names the model {model}, which is not offered here. Choose one of {names}.",
+                           model=escaped(st.session_state.not_offered),
+                           names=escaped(", ".join(catalog.offered(models.settings())))))  # fmt: skip
         model = models.get_or_keep(name)
     st.sidebar.caption(model_found(model))
     return model
@@ -87,6 +92,8 @@ def _from_link() -> dict[str, Any]:
     view, settings = link.View.read(), models.settings()
     known = view.model in catalog.offered(settings)
     st.session_state.linked_text = view.text
+    named = settings.models and not known and "model" in view.model_fields_set
+    st.session_state.not_offered = view.model if named else ""
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
@@ -274,6 +281,7 @@ def _model_title(name: str) -> str:
 
 
 def _start_anew() -> None:
+    st.session_state.not_offered = ""
     st.session_state.update(dict.fromkeys(OF_THE_MODEL))
     models.forget_failure()
 
@@ -288,7 +296,7 @@ def _show_all_positions() -> None:
 
 
 def _take_example() -> None:
-    if st.session_state.example:
+    if st.session_state.example in EXAMPLES:
         _show_all_positions()
         st.session_state.text = EXAMPLES[st.session_state.example]
         st.session_state.row = 1

@@ -10,7 +10,7 @@ import streamlit as st
 from model.language import say
 from ui import page, query_keys
 from ui.bound import bound
-from ui.heard import heard
+from ui.heard import heard, wholes
 from ui.link import ZOOM
 from viz.components import source
 
@@ -65,8 +65,9 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
 
     def take() -> None:
         picked = heard(ear)
-        places = picked.get("pick")
-        if on_pick and isinstance(places, list) and places and all(isinstance(place, int) for place in places):
+        sent = picked.get("pick")
+        places = wholes(sent, 2) or wholes(sent, 1)
+        if on_pick and places:
             on_pick(places[0], places[1] if len(places) > 1 else None)
         zoom = picked.get("zoom")
         if zoom == "":

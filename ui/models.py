@@ -1,10 +1,13 @@
 """Models, shared by everybody in the process, read-only, a few at a time; and how a reader comes to one."""
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 from time import monotonic
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -12,7 +15,10 @@ from streamlit.delta_generator import DeltaGenerator
 
 from model import catalog
 from model.base import Model
-from model.errors import TooLarge
+from model.errors import CheckpointError, TooLarge
+from model.jobs import homes
+from model.jobs.home import Home, LostTwice, TooSlow
+from model.jobs.job import Job
 from model.jobs.models import LoadedModels
 from model.language import language, say
 from model.settings import Settings
@@ -21,12 +27,35 @@ from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
+Found = TypeVar("Found")
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
 
 
 def loaded() -> LoadedModels:
     """Those of this process."""
     return results.engine().models
+
+
+@cache
+def _inspector() -> Home:
+    """Begun when the first model is chosen that is not one of the catalog's."""
+    return homes.inspector(Settings.from_environment())
+
+
+def inspected(function: Callable[[str, Settings], Found], name: str) -> Found:
+    """function(name, settings) of model.catalog, which reads a model's configuration and tokenizer: a stranger's in a
+    process with limits. Raises what the function raises, CheckpointError at these limits."""
+    given = settings()
+    if name in catalog.ENTRIES:
+        return function(name, given)
+    catalog.check_offered(name, given)
+    try:
+        return _inspector().ask(Job(function, (name, given)), results.reader(), results.still_wanted)
+    except (TooSlow, LostTwice):
+        raise CheckpointError(
+            say("{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose "
+                "another model.", model=name)
+        ) from None  # fmt: skip
 
 
 @st.cache_resource(show_spinner=False)
@@ -55,6 +84,8 @@ def get(name: str) -> Model:
 
 def _load(name: str) -> Model:
     """With what is being done and a stop: any press ends this script's waiting."""
+    if name not in catalog.ENTRIES:
+        inspected(catalog.inspect, name)
     place = st.empty()
     line: DeltaGenerator | None = None
 
@@ -91,7 +122,7 @@ def get_or_keep(name: str) -> Model:
     problem = _failure() if name else say("Name a model: its id on the Hugging Face hub, or a folder.")
     if problem is None:
         try:
-            size = 0 if loaded().find(name) else _download_size(name)
+            size = 0 if loaded().find(name) else download_size(name)
             if not size or st.session_state.get("agreed_download") == name:
                 model = get(name)
                 st.session_state.kept_model = name
@@ -167,12 +198,13 @@ def _download(name: str) -> None:
         lock.release()
 
 
-def _download_size(name: str) -> int:
-    """Asked of the hub once for each name that this reader chooses."""
+def download_size(name: str) -> int:
+    """The bytes to download, 0 where all is on this machine. The hub is asked once for each name that this reader
+    chooses. Raises what catalog.download_size raises."""
     asked, size = st.session_state.get("download_size", ("", 0))
     if asked != name or not size:
         with st.spinner(say("Asking the hub for {model} …", model=escaped(name)), show_time=True):
-            size = catalog.download_size(name, settings(), lambda *_: results.still_wanted())
+            size = inspected(catalog.download_size, name)
         st.session_state.download_size = name, size
     return size
 

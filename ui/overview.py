@@ -12,7 +12,7 @@ from ui import explain, run_view
 from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.guard import guarded
-from ui.heard import heard
+from ui.heard import heard, wholes
 from ui.run_view import RunView
 from viz.overview import overview_packet
 from viz.view import HeadView
@@ -44,8 +44,8 @@ def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str 
                    measures=found.measures())  # fmt: skip
 
     def picked() -> None:
-        pick = heard(key).get("pick")
+        pick = wholes(heard(key).get("pick"), 2)
         if pick:
-            st.session_state.layer, st.session_state.head = int(pick[0]), int(pick[1])
+            st.session_state.layer, st.session_state.head = pick
 
     _component(data=packet, key=key, on_pick_change=picked)

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from model.language import N_, language, say
-from ui import at_once, choices, speech
+from ui import at_once, choices, sent, speech  # noqa: F401 - sent, for what its import does
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
 from viz.room import MARGIN, TWO, WIDE
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import streamlit as st
 
+from model.jobs.job import Job
 from model.language import language, say, spoken
+from ui import results
 from ui.drawn import drawn
 from ui.later import later
-from viz.export.paper import DOTS, KINDS, Paper, Sheet
+from viz.export.paper import DOTS, KINDS, Paper, Sheet, file_of
 from viz.fonts import drawable, language_of, writes
 
 SCALES = {"1×": 1, "2×": 2, "4×": 4}
@@ -26,10 +28,12 @@ class Picture:
     caption: Callable[[], str]
     labels: list[str]
 
-    def file(self, kind: str, scale: int = 1) -> bytes:
-        """As a file of this kind, in a language that it can be written in."""
+    def file(self, kind: str, scale: int = 1, reader: str = "") -> bytes:
+        """As a file of this kind, in a language that it can be written in; made in turn with all other jobs, within
+        their limits. reader: whose turn it takes."""
         with spoken(language_of(kind)):
-            return self.draw(Paper(self.title(), self.caption(), kind, scale), *self.of).file()
+            paper = Paper(self.title(), self.caption(), kind, scale)
+            return results.home().ask(Job(file_of, (self.draw, paper, *self.of)), reader)
 
     def preview(self) -> tuple[str, int]:
         """As SVG, and how many pixels wide; remembered."""
@@ -42,7 +46,7 @@ def offer(picture: Picture, name: str) -> None:
         _button(picture, f"{name}.svg", "SVG", say("Text stays text."))
         _button(picture, f"{name}.pdf", "PDF", say("Text stays text; as large as its tokens need."))
         for times, scale in SCALES.items():
-            said = say("{dots} pixels to the inch.", dots=DOTS * scale)
+            said = say("Up to {dots} pixels to the inch.", dots=DOTS * scale)
             _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
 
 
@@ -62,9 +66,10 @@ def say_what_has_no_font(picture: Picture) -> None:
 
 
 def _button(picture: Picture, name: str, label: str, help_text: str, scale: int = 1) -> None:
-    kind = name.rpartition(".")[2]
-    st.download_button(label, later(lambda: picture.file(kind, scale)), name, KINDS[kind], key=f"take_{kind}_{scale}",
-                       on_click="ignore", icon=":material/download:", help=help_text)  # fmt: skip
+    kind, reader = name.rpartition(".")[2], results.reader()
+    made = later(lambda: picture.file(kind, scale, reader))
+    st.download_button(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", on_click="ignore",
+                       icon=":material/download:", help=help_text)  # fmt: skip
 
 
 def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, int]:

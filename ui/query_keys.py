@@ -8,7 +8,7 @@ from typing import Literal
 import streamlit as st
 
 from model.language import N_, say
-from ui.heard import heard
+from ui.heard import heard, whole
 from viz.components import source
 from viz.palette import MARK
 
@@ -55,6 +55,6 @@ def hear(
 
 def take(key: str) -> None:
     """The position that the component under this key sent becomes the choice "query"."""
-    position = heard(key).get("query")
-    if isinstance(position, int):
+    position = whole(heard(key).get("query"))
+    if position is not None:
         st.session_state.query = position

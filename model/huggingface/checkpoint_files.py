@@ -4,6 +4,7 @@ Every refusal is one or two sentences that say what was found and what to do.
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from model import machine
-from model.errors import CheckpointError, TooLarge
+from model.errors import CheckpointError, TooLarge, first_line
+from model.files import read_regular
 from model.huggingface import formats, precision
 from model.language import say, say_all
 from model.settings import Settings
@@ -29,6 +31,10 @@ TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
     *((file,) for file in LONE),
 )
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
+SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
+MOST_SMALL_BYTES = 50_000_000  # of the configuration and the tokenizer together
+MOST_LAYERS = 1_000
+LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -150,6 +156,21 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     )
 
 
+def check_small_files(name: str, files: Mapping[str, int]) -> None:
+    """Raises TooLarge where a model's configuration and tokenizer, name -> bytes, are more than is read."""
+    size = sum(files.values())
+    if size > MOST_SMALL_BYTES:
+        raise TooLarge(
+            say(
+                "{model}: its configuration and tokenizer take {size:,.0f} MB, and at most {most:,.0f} MB of them are "
+                "read. Choose another model.",
+                model=name,
+                size=size / 1e6,
+                most=MOST_SMALL_BYTES / 1e6,
+            )
+        )
+
+
 def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
     """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory: as they are
     stored, and they may take more once they are loaded."""
@@ -214,7 +235,14 @@ def allowed_folder(name: str, settings: Settings) -> Path:
         )
     if not _is_folder(folder):
         raise CheckpointError(say("{path} is no folder on this machine. Check the path.", path=name[:200]))
-    return formats.transformer_inside(folder, lambda path: json.loads(path.read_bytes()))
+    inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
+    odd = next((path.name for path in inside.iterdir() if path.exists() and not (path.is_file() or path.is_dir())), "")
+    if odd:
+        raise CheckpointError(
+            say("{model}: {file} is not a regular file, and only such are read. Choose another folder.",
+                model=name, file=odd)
+        )  # fmt: skip
+    return inside
 
 
 def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
@@ -241,8 +269,10 @@ def check_network_files(name: str, folder: Path, settings: Settings, *, in_root:
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:
-    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too many weights."""
+    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too many weights or a configuration
+    and tokenizer that are too large."""
     files = local_files(folder)
+    check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
         root = settings.model_root.expanduser().resolve()
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
@@ -262,22 +292,35 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             say("{model}: config.json has no model_type, so its architecture is unknown.", model=name)
         )
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for field, count in part.items():
+            if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
+                raise CheckpointError(
+                    say("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are read.",
+                        model=name, count=count, field=field, most=MOST_LAYERS)
+                )  # fmt: skip
     return config
 
 
 def read_json(name: str, path: Path) -> dict[str, Any]:
-    """Raises CheckpointError for a file that is no JSON object."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            say("{model}: {file} cannot be read ({why}). Fetch the file again.", model=name, file=path.name, why=error)
-        ) from None
+    """Raises CheckpointError for a file that is no JSON object, or too large for one."""
+    content = read_any_json(name, path)
     if not isinstance(content, dict):
         raise CheckpointError(
             say("{model}: {file} is not a JSON object. Fetch the file again.", model=name, file=path.name)
         )
     return content
+
+
+def read_any_json(name: str, path: Path) -> Any:
+    """Raises CheckpointError for a file that is no JSON, or too large."""
+    try:
+        return json.loads(read_regular(path, MOST_SMALL_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            say("{model}: {file} cannot be read ({why}). Fetch the file again.",
+                model=name, file=path.name, why=first_line(error))
+        ) from None  # fmt: skip
 
 
 def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:

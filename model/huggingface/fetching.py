@@ -1,6 +1,6 @@
 """A model's files, from a folder or the hub: judged by config, tokenizer and size before any weights are fetched."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from model.huggingface import checkpoint_files, formats, hub, precision
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
 from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import stacks_of
+from model.huggingface.tokenizer_check import check_tokenizer
 from model.huggingface.verify import check_runs_on_text
 from model.huggingface.weights import class_for
 from model.language import say
@@ -29,7 +30,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
-    return _cached(name) or hub.download(name, tuple(_judged(name, settings, progress)), progress)
+    return cached(name) or hub.download(name, tuple(_judged(name, settings, progress)), progress)
 
 
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
@@ -38,10 +39,10 @@ def download_size(name: str, settings: Settings, progress: hub.Progress | None =
     if checkpoint_files.is_path(name):
         checkpoint_files.allowed_folder(name, settings)
         return 0
-    return 0 if _cached(name) else sum(_judged(name, settings, progress).values())
+    return 0 if cached(name) else sum(_judged(name, settings, progress).values())
 
 
-def _cached(name: str) -> Path | None:
+def cached(name: str) -> Path | None:
     """The folder of the local cache that holds all of a repository's model. Uses no network."""
     try:
         validate_repo_id(name)
@@ -56,16 +57,16 @@ def _cached(name: str) -> Path | None:
     folder = hub.cached_folder(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
-        folder = formats.transformer_inside(modules, lambda path: json.loads(path.read_bytes()))
+        folder = formats.transformer_inside(modules, lambda path: checkpoint_files.read_any_json(name, path))
     return folder if folder is not None and checkpoint_files.is_complete(folder) else None
 
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
     """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
-    files, inside = _files(name)
+    files, inside = _files(name, progress)
 
     def fetched(wanted: tuple[str, ...]) -> Path:
-        return hub.download(name, tuple(inside + file for file in wanted), progress)
+        return _fetch_small(name, {inside + file: files[file] for file in wanted}, progress)
 
     formats.check_files(name, files, lambda file: checkpoint_files.read_json(name, fetched((file,)) / file))
     checkpoint_files.check_config_is_there(name, files)
@@ -78,40 +79,77 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
     return {inside + file: files[file] for file in wanted}
 
 
-def _files(name: str) -> tuple[dict[str, int], str]:
+def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | None) -> Path:
+    """The folder with these files (name -> bytes, as listed). Raises TooLarge where they are more than is allowed, by
+    the listing or by what arrives."""
+    checkpoint_files.check_small_files(name, files)
+
+    def arriving(file: str, done: int, total: int) -> None:
+        checkpoint_files.check_small_files(name, {file: max(done, total)})
+        if progress is not None:
+            progress(file, done, total)
+
+    return hub.download(name, tuple(files), arriving)
+
+
+def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], str]:
     """The files of a repository, or of the folder with the transformer in a sentence-transformers' one; that folder."""
     files = hub.listing(name)
     if checkpoint_files.CONFIG in files or formats.MODULES not in files:
         return files, ""
-    modules = hub.download(name, (formats.MODULES,)) / formats.MODULES
-    inside = formats.first_module(json.loads(modules.read_bytes()))
+    modules = _fetch_small(name, {formats.MODULES: files[formats.MODULES]}, progress) / formats.MODULES
+    inside = formats.first_module(checkpoint_files.read_any_json(name, modules))
     return (hub.listing(name, inside), inside) if inside else (files, "")
 
 
 def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -> None:
     """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds."""
+    network = network_of(name, folder, config)
+    said = str(config.get("dtype") or config.get("torch_dtype"))
+    held = precision.held_in("BF16" if said == "bfloat16" else "F32")
+    _check_described_size(name, network, held, settings)
+
+
+def _check_described_size(name: str, network: PreTrainedModel, held: torch.dtype, settings: Settings) -> None:
+    """What a configuration asks for, whatever the files hold: weights that they lack would be made."""
+    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
+    checkpoint_files.check_loaded_size(name, size, settings)
+
+
+def inspect(name: str, folder: Path, settings: Settings) -> None:
+    """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
+    config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    check_type(name, config)
+    weights = checkpoint_files.weight_files(name, checkpoint_files.local_files(folder))
+    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
+    _check_described_size(name, network_of(name, folder, config), precision.held_in(stored), settings)
+
+
+def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedModel:
+    """`without_weights`, once its tokenizer can be used with it. Raises CheckpointError and its kinds."""
     tokenizers = read_tokenizers(name, folder, config["model_type"])
+    for tokenizer in dict.fromkeys(tokenizers):
+        check_tokenizer(name, tokenizer)
     try:
         network = without_weights(folder)
         check_runs_on_text(stacks_of(network))
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    said = str(config.get("dtype") or config.get("torch_dtype"))
-    held = precision.held_in("BF16" if said == "bfloat16" else "F32")
-    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
-    checkpoint_files.check_loaded_size(name, size, settings)
+    return network
 
 
 def without_weights(folder: Path) -> PreTrainedModel:
     """The network that a folder's configuration describes, taking no memory. Raises NotSupported for none we can show,
     CheckpointError for sizes that do not fit together."""
-    config = AutoConfig.from_pretrained(folder, **SAFE)
-    model_class = class_for(config)
     try:
+        config = AutoConfig.from_pretrained(folder, **SAFE)
+        model_class = class_for(config)
         own = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
         with torch.device("meta"):
             return model_class._from_config(config) if own else model_class.from_config(config)
+    except NotSupported:
+        raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
         why = say("{name}: its configuration makes no network ({why}).", name=folder.name, why=first_line(error))
         raise CheckpointError(why) from None

@@ -16,7 +16,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from model.errors import CheckpointError, NotSupported, Stopped, first_line
+from model.base import check_finite
+from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, lora, precision
 from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
@@ -103,6 +104,7 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
         _REPORT.reset(token)
     head = check_report(name, network, found)
     head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
+    check_finite(name, network)
     return network.eval().requires_grad_(False).to(device), head
 
 
@@ -113,9 +115,10 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     """
     files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
     try:
-        tokenizers = _read(name, folder, files, model_type)
-        for tokenizer in tokenizers:
-            tokenizer.encode("a")  # one that refuses a letter would refuse most texts
+        with panics_caught():
+            tokenizers = _read(name, folder, files, model_type)
+            for tokenizer in tokenizers:
+                tokenizer.encode("a")  # one that refuses a letter would refuse most texts
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception

@@ -51,7 +51,7 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
     if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
         raise _refusal(name, say("weights other than pairs of lora_A and lora_B"))
     for target in sorted(targets):
-        _add(name, network, target, scale * (tensors[target + B].float() @ tensors[target + A].float()))
+        _add(name, network, target, tensors[target + B].float() * scale, tensors[target + A].float())
     return True
 
 
@@ -70,8 +70,8 @@ def _scale(name: str, config: dict[str, Any]) -> float:
     return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def _add(name: str, network: PreTrainedModel, target: str, product: Tensor) -> None:
-    """product [out,in]."""
+def _add(name: str, network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
+    """b [out,rank], a [rank,in]."""
     try:
         module = network.get_submodule(target.removeprefix(BEFORE))
     except AttributeError:
@@ -80,11 +80,15 @@ def _add(name: str, network: PreTrainedModel, target: str, product: Tensor) -> N
     if not isinstance(module, nn.Linear | Conv1D) or module is network.get_output_embeddings():
         why = say("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__)
         raise _refusal(name, why)
-    change = product.T if isinstance(module, Conv1D) else product
-    if change.shape != module.weight.shape:
-        shapes = {"shape": list(change.shape), "own": list(module.weight.shape)}
+    shape = [*b.shape[:1], *a.shape[1:]]
+    turned = isinstance(module, Conv1D)
+    if turned:
+        shape.reverse()
+    if shape != list(module.weight.shape):  # before they are multiplied: little makes much
+        shapes = {"shape": shape, "own": list(module.weight.shape)}
         raise _refusal(name, say("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
-    module.weight += change.to(module.weight)
+    product = b @ a
+    module.weight += (product.T if turned else product).to(module.weight)
 
 
 def _refusal(name: str, what: str) -> CheckpointError:

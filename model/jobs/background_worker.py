@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from threading import Event, Thread
 from typing import Any
 
+from model.errors import panics_caught
 from model.language import spoken
 
 NICENESS = 10  # a tenth of what a page gets where both want a core; more, and a busy server never ends a training
@@ -54,7 +55,7 @@ def main(descriptor: int) -> None:
     language, function, arguments, options = asked
     report = Report(connection)
     try:
-        with spoken(language):
+        with spoken(language), panics_caught():
             report.send("answer", function(report, *arguments, **options))
     except Exception as error:  # noqa: BLE001 - it is the reader's
         report.send("error", error)

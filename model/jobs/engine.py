@@ -3,10 +3,12 @@
 from typing import Any
 
 from model import kv_cache
+from model.base import Model
+from model.errors import panics_caught
 from model.jobs.job import GrownRun, Job, ModelRef, Run
 from model.jobs.kept import Kept
 from model.jobs.models import LoadedModels
-from model.language import spoken
+from model.language import say, spoken
 from model.trace import Trace
 
 
@@ -22,7 +24,7 @@ class Engine:
 
     def do(self, job: Job) -> Any:
         """The job's answer. Raises what its function raises, and what loading and running its model raise."""
-        with spoken(job.language):
+        with spoken(job.language), panics_caught():
             return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:
@@ -38,7 +40,7 @@ class Engine:
     def _made(self, run: Run) -> Trace:
         model = self.models.of(run.model)
         if not isinstance(run, GrownRun):
-            return model.run(run.batch, run.spec)
+            return _checked(model, model.run(run.batch, run.spec))
         trace = kv_cache.grown(model, run.ids, self.traces.find(run.before), run.prompt)
         self.traces.forget(lambda key: key == run.before)
         return trace
@@ -46,3 +48,13 @@ class Engine:
     def _forget(self, files: str) -> None:
         """A trace keeps its model in memory: with a model go its traces."""
         self.traces.forget(lambda key: isinstance(key, tuple) and key[0].key == files)
+
+
+def _checked(model: Model, trace: Trace) -> Trace:
+    """Raises ValueError for a run whose numbers grew beyond what their type holds."""
+    if trace.states[trace.batch.keep].isnan().any():
+        raise ValueError(
+            say("{model} gives NaN on this text: its numbers grow beyond what their type holds. Try another text or "
+                "another model", model=model.name)
+        )  # fmt: skip
+    return trace

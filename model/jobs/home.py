@@ -42,6 +42,10 @@ class TooSlow(ValueError):
         return TooSlow, (self.seconds,)
 
 
+class LostTwice(ValueError):
+    """Two hands were lost over a job."""
+
+
 class HandLost(Exception):
     """Whoever did the job is gone, or answers no more; another may try it."""
 
@@ -152,7 +156,7 @@ class Home:
             if not ticket.losses:
                 self._turns.again(ticket)
             else:
-                ticket.answer.set_exception(ValueError(say(LOST_TWICE)))
+                ticket.answer.set_exception(LostTwice(say(LOST_TWICE)))
         except BaseException as error:  # noqa: BLE001 - it is the asker's
             outcome = "refused" if isinstance(error, TOLD) else "failed"
             outcome = "too slow" if isinstance(error, TooSlow) else outcome  # not shown

@@ -5,14 +5,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from weakref import ref
 
 from model import catalog
 from model.base import Model, files_key
 from model.jobs.job import ModelRef
-from model.jobs.loads import Loads, Report
+from model.jobs.loads import LOOK_SECONDS, Loads, Report
+from model.jobs.turns import Busy
 from model.language import say
 from model.settings import Settings
+
+MOST_WAIT = 600.0  # seconds of one load for another
 
 
 class LoadedModels:
@@ -72,14 +76,16 @@ class LoadedModels:
         return model
 
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
-        with self._loading:
-            report("")
+        _wait_for(self._loading, report)
+        try:
             model = self.find(name)
             if model is None:
                 stamp = _stamp(name)
                 model = catalog.load(name, settings=settings, report=report)
                 self._keep(name, stamp, model)
             return model
+        finally:
+            self._loading.release()
 
     def _keep(self, name: str, stamp: str, model: Model) -> None:
         with self._lock:
@@ -96,6 +102,16 @@ class LoadedModels:
             gc.unfreeze()  # in a circle, or in use: this once, everything is looked at
         gc.collect()
         gc.freeze()  # what is loaded now stays for long: no collection need look at it again
+
+
+def _wait_for(lock: Lock, report: Report) -> None:
+    """Until another model is loaded. Raises what report raises, Busy after MOST_WAIT seconds."""
+    end = monotonic() + MOST_WAIT
+    while not lock.acquire(timeout=LOOK_SECONDS):
+        report("")
+        if monotonic() > end:
+            raise Busy(say("Another model has been loading for {minutes:.0f} minutes. Try again later",
+                           minutes=MOST_WAIT / 60))  # fmt: skip
 
 
 def _digits() -> Model:

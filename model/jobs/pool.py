@@ -14,6 +14,7 @@ from threading import Timer
 from time import monotonic
 from typing import Any
 
+from model import machine
 from model.jobs.home import SPARE, HandLost, TooSlow
 from model.jobs.job import Job
 from model.jobs.worker import BEAT, READY, told
@@ -24,10 +25,14 @@ START = 120.0  # seconds that importing torch may take on a machine that is busy
 
 
 class WorkerProcess:
-    """A hand. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. silence: see SILENCE."""
+    """A hand. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. silence: see SILENCE.
+    memory_bytes: that the process may take for itself, where the system can limit it; it ends when it takes more."""
 
-    def __init__(self, models_in_memory: int, trace_bytes: int, *, silence: float = SILENCE) -> None:
+    def __init__(
+        self, models_in_memory: int, trace_bytes: int, *, silence: float = SILENCE, memory_bytes: int | None = None
+    ) -> None:
         self._arguments, self._silence = (str(models_in_memory), str(trace_bytes)), silence
+        self._memory_bytes = memory_bytes
         self._closed, self._ready, self.busy = False, False, False
         self._process, self._connection = self._started()
 
@@ -113,4 +118,6 @@ class WorkerProcess:
             stdout=subprocess.DEVNULL,
         )
         theirs.close()
+        if self._memory_bytes:
+            machine.limit_memory(process.pid, self._memory_bytes)
         return process, ours

@@ -243,5 +243,8 @@ class Mistake(ValueError):
 
 def _wrong(line: int, expected: str, got: object) -> Mistake:
     """expected: what, in the reader's language."""
-    told = repr(str(got).strip()[:80])
+    try:
+        told = repr(str(got).strip()[:80])
+    except ValueError:  # of a number of more digits than Python writes
+        told = say("a {kind} too large to show", kind=type(got).__name__)
     return Mistake(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=told))

@@ -13,11 +13,11 @@ from model.language import say
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
 from model.trace import Trace
+from model.uploads import NpyHeader, npy_header
 
 Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, tokenize.TokenError)
-READABLE_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 PICKLED = b"\x80"  # how a pickle of any protocol since 2 begins
 
 
@@ -43,8 +43,7 @@ def read_npy(data: bytes) -> np.ndarray:
                              "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
     if not data.startswith(np.lib.format.MAGIC_PREFIX):
         raise ValueError(_no_npy(data))
-    file = io.BytesIO(data)
-    shape, fortran, dtype = _header(file)
+    shape, fortran, dtype, offset = _header(data)
     if dtype.hasobject:
         raise ValueError(say("expected an array of bool, got one of Python objects, which are pickled and never "
                              "opened: save mask.astype(bool)"))  # fmt: skip
@@ -55,7 +54,7 @@ def read_npy(data: bytes) -> np.ndarray:
     if len(shape) != 2 or min(shape) < 1:
         raise ValueError(say("expected a matrix, queries by keys, got the shape {shape}: save one head's mask",
                              shape=str(shape)[:60]))  # fmt: skip
-    cells = np.frombuffer(data, np.uint8, offset=file.tell())
+    cells = np.frombuffer(data, np.uint8, offset=offset)
     if cells.size != shape[0] * shape[1]:
         raise ValueError(say("expected {size:,} bytes of cells after the header, got {found:,}: the file is not whole, "
                              "save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
@@ -134,17 +133,16 @@ def allowed_cells(place: MaskContext, spec: MaskSpec, row: int, head: int) -> Te
     return result
 
 
-def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether in Fortran's order, and type of an NPY file, which is left where its cells begin."""
+def _header(data: bytes) -> NpyHeader:
+    """Raises ValueError for a header that cannot be read."""
     try:
-        version = np.lib.format.read_magic(file)
-        if version in READABLE_HEADERS:
-            return READABLE_HEADERS[version](file)
+        return npy_header(data)
+    except KeyError as version:
+        raise ValueError(say("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
+                             "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
     except UNREADABLE:
         raise ValueError(say("expected the header of an NPY file, got one that cannot be read: save it again with "
                              "numpy.save")) from None  # fmt: skip
-    raise ValueError(say("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
-                         "numpy.save", version=f"{version[0]}.{version[1]}"))  # fmt: skip
 
 
 def _no_npy(data: bytes) -> str:

@@ -73,10 +73,10 @@ def test_memory(container: Path) -> None:
 
 def test_memory_of_a_process_that_was_given_little(container: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = psutil.Process().memory_info().data + 10**9
-    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, -1))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
     assert machine.memory_bytes() == limit
     assert machine.free_bytes() == pytest.approx(10**9, abs=10**8)
-    monkeypatch.setattr("resource.getrlimit", lambda _: (1, -1))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
     assert machine.free_bytes() == 0
 
 

@@ -234,9 +234,9 @@ class Counting:
         self._tokenizer = tokenizer
         self.given: list[int] = []
 
-    def encode(self, text: str, **options: bool) -> Encoding:
-        self.given.append(len(text))
-        return self._tokenizer.encode(text, **options)
+    def encode_batch(self, texts: list[str], **options: bool) -> list[Encoding]:
+        self.given += map(len, texts)
+        return self._tokenizer.encode_batch(texts, **options)
 
 
 class TestLimits:

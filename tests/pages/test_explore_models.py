@@ -107,6 +107,21 @@ class TestModels:
         page.run()
         assert not page.said("error")
 
+    def test_a_link_to_a_model_that_is_not_offered_is_said_until_another_is_chosen(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("UNMASK_MODELS", "story,dates")
+        said = Explore(model="gpt2").said("warning")
+        assert said == ["The link names the model gpt2, which is not offered here. Choose one of story, dates."]
+        assert not Explore().said("warning")
+        page = Explore(model="gpt2")
+        page.switch("causal", False)
+        assert page.said("warning") == said
+        page.choose(model="dates")
+        assert not page.said("warning")
+        monkeypatch.setenv("UNMASK_MODELS", "dates")
+        assert not Explore().said("warning"), "no link has named the model that a page begins with elsewhere"
+
     @staticmethod
     def with_folder(folder: Path) -> Explore:
         page = Explore()

@@ -19,7 +19,7 @@ from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui import printed
+from ui import printed, results
 from ui.export import pictures, sections
 from viz import fonts
 from viz.export import data
@@ -134,6 +134,16 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     terms = [term for *_, term in largest_pairs(why.of[0])]
     assert sum(terms) + rest == pytest.approx(score, abs=1e-3)
     assert all(one.file("svg").startswith(b"<?xml") for _, one in said)
+
+
+def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it waits for its turn, and a worker that takes too long over it is stopped."""
+    taken = downloads(monkeypatch)
+    Page()
+    done: list[str] = []
+    monkeypatch.setattr(results.home(), "observers", [lambda job: done.append(job.job)])
+    assert taken["PNG 4×"]().startswith(b"\x89PNG")
+    assert done == ["viz.export.paper.file_of"]
 
 
 def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

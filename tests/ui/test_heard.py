@@ -11,9 +11,18 @@ import pytest
 
 from model.heads.survey import Survey
 from ui import head, overview, query_keys
+from ui.heads import chosen
 from ui.heads.chosen import hearing
+from ui.heard import MOST
 from ui.mask_lab import canvas
 from ui.pixels import pictures
+
+
+class AttributedDict(dict):
+    """A session's state, outside of any."""
+
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
 
 SHARES = np.zeros((1, 1), np.float32)
 SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), SHARES, SHARES, np.zeros((1, 1, 5)))
@@ -37,6 +46,38 @@ def test_a_component_whose_page_is_gone_changes_nothing(name: str, monkeypatch: 
     assert callbacks
     for callback in callbacks:
         callback()
+
+
+JUNK: tuple[Any, ...] = (
+    True, -1, 10**400, 1e999, float("nan"), "1", "x" * 99, None, {}, [], [1], [[1]], [1, "2"], [-1, 2], [1, 2, 3],
+    [float("nan"), 1], {"epoch": 0, "levels": [float("nan")] * 64, "number": 1e999}, [10**400, 1],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+@pytest.mark.parametrize("name", [*SHOWN, "head tokens", "mask canvas", "digit"])
+def test_what_no_component_of_ours_sends_changes_nothing_or_is_in_range(
+    name: str, junk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
+    for module in (overview, head, query_keys, pictures, chosen, canvas):
+        monkeypatch.setattr(module, "heard", lambda _: dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk))
+        monkeypatch.setattr(module.st, "session_state", state)
+    parts = ((overview, "_component"), (head, "_listener"), (query_keys, "_listener"), (pictures, "_component"))
+    for module, component in parts:
+        monkeypatch.setattr(module, component, lambda **what: given.update(what))
+    others = {
+        "head tokens": lambda: given.update(on_change=hearing("x")),
+        "mask canvas": lambda: given.update(on_change=lambda: canvas.take("x", "a text")),
+        "digit": lambda: pictures.show_canvas("a", 1),
+    }
+    (SHOWN | others)[name]()
+    for callback in [what for which, what in given.items() if which.startswith("on_")]:
+        callback()
+    numbers = [state[choice] for choice in ("query", "layer", "head", "pixels_number") if choice in state]
+    assert all(type(number) is int and 0 <= number <= MOST for number in numbers)
+    assert all(type(level) is int and 0 <= level <= 16 for level in state.pixels_drawing)
 
 
 def test_so_do_those_of_a_head_and_of_the_drawing() -> None:

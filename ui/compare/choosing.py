@@ -12,6 +12,7 @@ from model.masks import NATIVE, MaskSpec
 from model.text import first_line
 from ui import choices, controls, link, models, query, run_view
 from ui.explain import title_of
+from ui.markdown import escaped
 from ui.one_of import one_of
 from ui.run_view import RunView
 from viz.masks import mask_name
@@ -67,8 +68,11 @@ def choose_model() -> Model:
     st.session_state.b_chosen = name if name in offered else offered[0]
     st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
                  on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
+    if settings.models and name not in (*offered, CompareLink().b_model):
+        st.warning(say("The link names the model {model}, which is not offered here. Choose one of {names}.",
+                       model=escaped(name), names=escaped(", ".join(offered))))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
-    if models.loaded().find(name) is None and catalog.download_size(name, settings):
+    if models.loaded().find(name) is None and models.download_size(name):
         raise ValueError(
             say("{model} is not on this machine: choose it as the model on the left first, to download it", model=name)
         )

@@ -9,6 +9,7 @@ from ui import explain, link, page
 from ui.export.subject import Subject
 from ui.later import later
 from ui.markdown import escaped
+from ui.uploaded import uploaded
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
@@ -99,7 +100,7 @@ def opened() -> None:
     """An uploader, and what the file holds: the same head, without its model."""
 
     def taken() -> None:
-        file = st.session_state.take_export
+        file = uploaded("take_export")
         if file is None:
             st.session_state[OPENED] = None
             return

@@ -48,7 +48,8 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         "file's column “text”",
         size=MOST_UPLOAD / 1e6,
     )
-    sent = st.file_uploader(label, [kind[1:] for kind in SUFFIXES], key="atlas_file")
+    kinds, most = [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
+    sent = st.file_uploader(label, kinds, key="atlas_file", max_upload_size=most)
     if sent is None:
         st.info(say("Choose a file: its texts are read in memory, and kept by nobody."))
         st.stop()

@@ -12,6 +12,7 @@ from model.lessons.words import glossary
 from ui import speech
 from ui.lessons import choices, shelves
 from ui.markdown import escaped
+from ui.uploaded import uploaded
 from viz.html import join, tag
 from viz.lessons.prose import card
 
@@ -81,7 +82,7 @@ def _minutes(lesson: Lesson) -> str:
 
 def _take_file() -> None:
     """Open what was uploaded, where it is a lesson; else keep what was wrong with it, for the page to say."""
-    file = st.session_state.lesson_file
+    file = uploaded("lesson_file")
     if file is None:
         return
     st.session_state.pop("lesson_wrong", None)

@@ -10,7 +10,7 @@ from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui import query_keys
 from ui.canvas import canvas
 from ui.drawn import drawn
-from ui.heard import heard
+from ui.heard import heard, whole
 from ui.mask_lab import compose
 from ui.run_view import RunView
 from viz.mask_lab.canvas import MaskView, canvas_packet
@@ -85,7 +85,8 @@ def take(key: str, text: str) -> None:
     try:
         strokes = tuple(map(stroke_of, drawing["strokes"]))
         MaskSpec(drawn=strokes)
-        number = int(drawing["number"])
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError):
         return  # nothing that our own canvas sends
-    compose.take_drawing(strokes, text, number)
+    number = whole(drawing.get("number"))
+    if number is not None:
+        compose.take_drawing(strokes, text, number)

@@ -14,6 +14,7 @@ from model.spec import MOST_BYTES
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
+from ui.uploaded import uploaded
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(
@@ -78,7 +79,7 @@ def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
     """An uploader keeps its file from run to run; its callback, and the file's id, say when there is a new one."""
 
     def taken() -> None:
-        file = st.session_state.take_file
+        file = uploaded("take_file")
         if file is None or file.file_id == st.session_state.get("taken_file"):
             return
         st.session_state.taken_file = file.file_id

@@ -14,7 +14,7 @@ from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from ui import models, results
 from ui.canvas import canvas
-from ui.heard import heard
+from ui.heard import heard, whole, wholes
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
 _component = canvas("pixels")
@@ -76,9 +76,9 @@ def show(packet: bytes, key: str, picked: Any = None) -> None:
     """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:
-        pick = heard(key).get("pick")
-        if picked and isinstance(pick, int | float):
-            picked(int(pick))
+        pick = whole(heard(key).get("pick"))
+        if picked and pick is not None:
+            picked(pick)
 
     _component(data=packet, key=key, on_pick_change=taken, on_drawn_change=lambda: None)
 
@@ -90,11 +90,9 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
         sent = heard(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
-        levels, number = sent.get("levels"), sent.get("number")
-        if not isinstance(levels, list) or len(levels) != PIXELS or not isinstance(number, int | float):
-            return  # nothing that our own canvas sends
-        if all(isinstance(one, int | float) and one in range(LEVELS) for one in levels):
-            st.session_state.update(pixels_drawing=[int(one) for one in levels], pixels_number=int(number))
+        levels, number = wholes(sent.get("levels"), PIXELS), whole(sent.get("number"))
+        if levels is not None and max(levels) < LEVELS and number is not None:  # else nothing that our canvas sends
+            st.session_state.update(pixels_drawing=levels, pixels_number=number)
 
     state = st.session_state
     packet = drawing_packet(drawing(), class_name, given, state.pixels_epoch, state.pixels_number)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
+from model import uploads
 from model.errors import first_line
 from model.language import say, say_all
 from viz.palette import MASK_COLOURS
@@ -138,6 +139,9 @@ def read(data: bytes) -> Export:
         raise ValueError(say("expected at most {most:.0f} MB, got {found:.0f}", most=MOST_BYTES / 2**20,
                              found=len(data) / 2**20))  # fmt: skip
     about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
+    if len(about) > MOST_ABOUT:
+        raise ValueError(say("expected at most {most:.0f} MB of {file}, got {found:.0f}", most=MOST_ABOUT / 2**20,
+                             file=ABOUT, found=len(about) / 2**20))  # fmt: skip
     try:
         known = About.model_validate_json(about)
     except ValidationError as error:
@@ -223,34 +227,22 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
 
 def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
-            about, arrays = b"", {}
-            if fits_in := sum(sizes.values()) <= 2 * MOST_BYTES and sizes.get(ABOUT, 0) <= MOST_ABOUT:
-                about = archive.read(ABOUT)
-                names = [name for name in sizes if name != ABOUT]
-                arrays = {name.removesuffix(".npy"): _array(archive.read(name)) for name in names}
+        files = uploads.unzip(data, 2 * MOST_BYTES)
+        about = files.pop(ABOUT)
+        arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
     except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
         raise ValueError(
             say("expected an NPZ that Unmask saved, got one that cannot be read ({problem})", problem=first_line(error))
         ) from None
-    if not fits_in:
-        raise ValueError(
-            say("expected at most {most:.0f} MB unpacked, and {most_about:.0f} of {file}, got {found:.0f} and "
-                "{found_about:.0f}", most=2 * MOST_BYTES / 2**20, most_about=MOST_ABOUT / 2**20, file=ABOUT,
-                found=sum(sizes.values()) / 2**20, found_about=sizes.get(ABOUT, 0) / 2**20)
-        )  # fmt: skip
     return about, arrays
 
 
 def _array(file: bytes) -> np.ndarray:
     """An .npy file's array, of the bytes that are there: numpy.load makes room for what a header says first."""
-    stream = io.BytesIO(file)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    shape, fortran, kind = read[np.lib.format.read_magic(stream)](stream)
-    if kind.hasobject or fortran:
+    header = uploads.npy_header(file)
+    if header.dtype.hasobject or header.fortran:
         raise ValueError(say("expected plain numbers, row by row"))
-    return np.frombuffer(file, kind, offset=stream.tell()).reshape(shape)
+    return np.frombuffer(file, header.dtype, offset=header.offset).reshape(header.shape)
 
 
 def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:

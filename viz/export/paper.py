@@ -5,7 +5,7 @@ Made by matplotlib, which needs no browser. Text stays text in SVG and PDF.
 
 import io
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from viz.palette import MASK_COLOURS, diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 MOST_PIXELS = 12_000  # a side, of a PNG
+MOST_AREA = 24_000_000  # pixels, of a PNG: seconds to draw and compress, and four bytes of memory each
 DOTS = 96  # to the inch, of a PNG at 1×
 HATCHES = {
     "causal": "////",
@@ -53,7 +54,7 @@ warnings.filterwarnings("ignore", "Glyph .* missing")  # of an SVG: its reader's
 @dataclass(frozen=True)
 class Paper:
     """What a picture is drawn on. caption: in full sentences. kind: of KINDS. scale: of a PNG, 1, 2 or 4, less where it
-    would get more than MOST_PIXELS a side."""
+    would get more than MOST_PIXELS a side or MOST_AREA."""
 
     title: str
     caption: str
@@ -102,10 +103,16 @@ class Sheet:
         for words in self.figure.findobj(Text):
             words.set_fontfamily(families(words.get_text()))
         file = io.BytesIO()
-        dots = min(DOTS * self.paper.scale, MOST_PIXELS / max(self.wide, self.tall))
-        metadata = {"Date": None} if self.paper.kind == "svg" else None
-        self.figure.savefig(file, format=self.paper.kind, dpi=dots, metadata=metadata)
+        most = MOST_PIXELS / max(self.wide, self.tall), (MOST_AREA / (self.wide * self.tall)) ** 0.5
+        how: dict[str, Any] = {"svg": {"metadata": {"Date": None}}, "png": {"pil_kwargs": {"compress_level": 2}}}
+        dots = min(DOTS * self.paper.scale, *most)
+        self.figure.savefig(file, format=self.paper.kind, dpi=dots, **how.get(self.paper.kind, {}))
         return file.getvalue()
+
+
+def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
+    """draw(paper, *of) as the paper's kind of file."""
+    return draw(paper, *of).file()
 
 
 def hatched(name: str) -> Patch:

@@ -20,7 +20,7 @@ from transformers import BertConfig, BlipConfig, LlamaConfig, VisionEncoderDecod
 
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, TooLarge
-from model.huggingface import refusals
+from model.huggingface import checkpoint_files, refusals
 from model.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.fake_hub import cache, no_network
@@ -101,6 +101,37 @@ def test_too_many_weights_are_refused_before_anything_is_downloaded(fake: Listin
     fake.larger_than_life["model.safetensors"] = 10**15
     with pytest.raises(TooLarge, match=r"needs 1000000\.0 GB of memory for its weights, and \d+\.\d GB are free"):
         catalog.load(REPO, settings=Settings(max_weights_gb=10**9))
+    assert not downloads(fake)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "config.json", "generation_config.json"])
+def test_too_large_a_tokenizer_is_refused_by_the_listing_before_it_is_downloaded(fake: ListingHub, file: str) -> None:
+    fake.larger_than_life[file] = 604_000_000
+    with pytest.raises(TooLarge, match=r"configuration and tokenizer take 604 MB, and at most 50 MB of them are read"):
+        catalog.download_size(REPO, SETTINGS)
+    assert file not in downloads(fake)
+
+
+def test_configuration_and_tokenizer_are_limited_together(fake: ListingHub) -> None:
+    fake.larger_than_life |= {"tokenizer.json": 30_000_000, "generation_config.json": 30_000_000}
+    with pytest.raises(TooLarge, match="take 60 MB"):
+        catalog.download_size(REPO, SETTINGS)
+    assert downloads(fake) <= {"config.json"}
+
+
+def test_a_file_larger_than_the_listing_says_stops_arriving(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.repos[REPO]["tokenizer.json"] = bytes(3_000_000)
+    fake.larger_than_life["tokenizer.json"] = 1_000
+    monkeypatch.setattr(checkpoint_files, "MOST_SMALL_BYTES", 10**6)
+    with pytest.raises(TooLarge, match="take 3 MB, and at most 1 MB"):
+        catalog.download_size(REPO, SETTINGS)
+
+
+def test_the_list_of_modules_is_limited_too(fake: ListingHub) -> None:
+    fake.repos = {REPO: {"modules.json": b"[]"}}
+    fake.larger_than_life["modules.json"] = 604_000_000
+    with pytest.raises(TooLarge, match="take 604 MB"):
+        catalog.download_size(REPO, SETTINGS)
     assert not downloads(fake)
 
 

@@ -71,6 +71,10 @@ def name(model: Model) -> str:
     return model.name
 
 
+def take(size: int) -> int:
+    return len(bytearray(size))
+
+
 def append(file: str, word: str) -> str:
     """Who came when."""
     with Path(file).open("a") as lines:

@@ -149,6 +149,49 @@ def test_what_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> N
         data.read(packed.getvalue())
 
 
+def recompressed(method: int, *, more: int, said: int | None = None) -> bytes:
+    """A whole export and another array of `more` zero bytes, which its list of files says to be of `said`."""
+    file = io.BytesIO()
+    with np.load(io.BytesIO(data.as_npz(export_of()))) as old, zipfile.ZipFile(file, "w", method) as new:
+        for name in old.files:
+            new.writestr(name, bytes(old[name]))
+        new.writestr("more.npy", bytes(more))
+    packed, real = bytearray(file.getvalue()), more.to_bytes(4, "little")
+    if said is not None:
+        packed = packed.replace(real, said.to_bytes(4, "little"))
+        assert packed != file.getvalue()
+    return bytes(packed)
+
+
+def entries(count: int) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for number in range(count):
+            archive.writestr(f"{number}", b"")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (recompressed(zipfile.ZIP_BZIP2, more=300_000_000, said=8), "a compression other than Deflate"),
+        (recompressed(zipfile.ZIP_LZMA, more=300_000_000, said=8), "a compression other than Deflate"),
+        (recompressed(zipfile.ZIP_DEFLATED, more=300_000_000), "more than 1 MB unpacked"),
+        (recompressed(zipfile.ZIP_DEFLATED, more=300_000_000, said=8), "cannot be read"),
+        (entries(2_000), "an archive of 2,000 files"),
+    ],
+    ids=["bzip2", "lzma", "honest", "deflate", "entries"],
+)
+def test_an_archive_unpacks_no_more_than_its_limit(file: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "MOST_BYTES", 2**19)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=words):
+        data.read(file)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 16e6
+
+
 def lying_npz(entry: str, shape: str) -> bytes:
     """A small file whose array says it is huge."""
     header = f"{{'descr': '{entry}', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"

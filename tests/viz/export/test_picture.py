@@ -183,6 +183,9 @@ def test_a_png_has_as_many_pixels_as_its_scale_says(monkeypatch: pytest.MonkeyPa
     assert four == pytest.approx(4 * one, abs=4)
     monkeypatch.setattr(paper, "MOST_PIXELS", one + 9)
     assert max(pixels(view, 4).shape) == one + 9
+    monkeypatch.setattr(paper, "MOST_AREA", 40_000)
+    height, width, _ = pixels(view, 4).shape
+    assert 0.95 * 40_000 < height * width < 1.05 * 40_000
 
 
 def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
