@@ -29,6 +29,7 @@ with where, st.container(horizontal=True, vertical_alignment="bottom", gap="smal
 about = f":small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]"
 title.markdown("### " + say("Mask Lab") + f"\u2002{about}")
 spec = compose.scoped(compose.choose(model), held, layer, head)
+in_scope = not spec.layers or layer in spec.layers
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
 with guarded(say("Running both …")):
@@ -45,7 +46,7 @@ part = canvas.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")
 with left:
-    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen)
+    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
 with right:
     shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
