@@ -7,8 +7,7 @@ from ui import page
 
 page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
-from model.masks import NATIVE
-from ui import ask_first, controls, explain, link, notes, query, run_view
+from ui import ask_first, controls, explain, notes, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
@@ -61,4 +60,4 @@ notes.show(sections.notes(spec, now, layer))
 with st.sidebar:
     ask_first.switch()
 sections.show_section(now, standard, layer, head, chosen)
-controls.share(link.View, model, masks=compose.for_link(spec), **dict.fromkeys(NATIVE))
+compose.share(model, spec)

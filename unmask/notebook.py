@@ -1,8 +1,9 @@
 """A model in Python and notebooks: unmask.load(…).run(text)."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,16 @@ from model.masks import MaskSpec
 from unmask.runs import Run, check_of
 
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
+CHANGED = (
+    "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
+    "Call unmask.load again to include the change."
+)
+
+
 def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or one of transformers in
-    memory with its tokenizer, which is left as it is. name: what to call that one.
+    memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to call that one.
 
     Raises NotAvailable (an OSError) when its files cannot be had, ValueError when they, or the network, cannot be used.
     """
@@ -35,6 +43,10 @@ class LoadedModel:
 
     model: Model
     network: Any = None
+    _loaded: frozenset[Hashable] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_loaded", _hooks_and_weights(self.network))
 
     def run(
         self,
@@ -51,7 +63,8 @@ class LoadedModel:
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. Raises ValueError for what is none of this.
+        without, it writes its own. Raises ValueError for what is none of this. Warns where the network was given hooks
+        or other weights since it was loaded: the run does not have them.
         """
         texts = [text] if isinstance(text, str) else list(text)
         if not texts or not all(isinstance(one, str) and one.strip() for one in texts):
@@ -63,6 +76,8 @@ class LoadedModel:
         targets = [target] if isinstance(target, str) else target if target is None else list(target)
         batch = self.model.encode(texts, pad_side, targets)
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
+        if _hooks_and_weights(self.network) != self._loaded:
+            warnings.warn(CHANGED, stacklevel=2)
         return Run(self.model, self.model.run(batch, spec), row, self.network)
 
     @property
@@ -79,6 +94,19 @@ class LoadedModel:
         layers = ", ".join(f"{count} layers" + (f" ({part})" if part != "self" else "")
                            for part, count in found.layers.items())  # fmt: skip
         return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
+
+
+def _hooks_and_weights(network: Any) -> frozenset[Hashable]:
+    """What tells a network that has got a hook, or a parameter in another's place, from what it was."""
+    if network is None:
+        return frozenset()
+    hooks = {
+        (name, kind, number)
+        for name, module in network.named_modules()
+        for kind in HOOKS
+        for number in getattr(module, kind, ())
+    }
+    return frozenset(hooks | {(name, id(weight)) for name, weight in network.named_parameters()})
 
 
 def spec_of(
