@@ -12,7 +12,6 @@ from model.base import Model
 from model.masks import MaskSpec
 from unmask.runs import Run, check_of
 
-
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 CHANGED = (
     "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
@@ -22,7 +21,8 @@ CHANGED = (
 
 def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or one of transformers in
-    memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to call that one.
+    memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to
+    call that one.
 
     Raises NotAvailable (an OSError) when its files cannot be had, ValueError when they, or the network, cannot be used.
     """

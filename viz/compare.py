@@ -45,8 +45,9 @@ def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
     differs = (
         say("{head} differs most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.")
         if name
-        else say("A and B differ most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} "
-                 "in B.")
+        else say(
+            "A and B differ most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B."
+        )
     )
     most = differs.format(
         head=name, a=one.weights[query, key], b=other.weights[query, key],

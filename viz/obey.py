@@ -84,7 +84,9 @@ def view_of(report: Report) -> ObeyView:
         declared=nothing if mask is None else mask.declared,
         reaches=nothing if mask is None else mask.reaches,
         tokens=list(report.pieces),
-        laws=[LawRow(one.name, one.verdict, one.amount, one.tolerance, one.words, one.silent) for one in report.findings],
+        laws=[
+            LawRow(one.name, one.verdict, one.amount, one.tolerance, one.words, one.silent) for one in report.findings
+        ],
     )
 
 
@@ -134,7 +136,8 @@ def laws_table(view: ObeyView) -> str:
         f'<tr><td><span class="swatch" style="background:{COLOURS[law.verdict]}"></span>'
         f"{f'<b>{say(law.verdict)}</b>' if law.verdict == 'broken' else say(law.verdict)}</td>"
         f"<td>{escape(say(law.name))}</td>"
-        f'<td class="number">{_silent(law.silent) or _amount(law.amount)}</td><td class="number">{_amount(law.tolerance)}</td>'
+        f'<td class="number">{_silent(law.silent) or _amount(law.amount)}</td>'
+        f'<td class="number">{_amount(law.tolerance)}</td>'
         f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
         for law in rows
     )

@@ -112,7 +112,7 @@ def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) 
     np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 0, 1), atol=1e-5)
     assert (page.url["b_layer"], page.url["b_head"]) == ("0", "1")
     titles = [one.value for one in page.app.main.markdown if one.value.startswith("#### ")]
-    assert titles[0].endswith("L5 H5") and titles[1].endswith("L0 H1")
+    assert [title[-5:] for title in titles[:2]] == ["L5 H5", "L0 H1"]
 
 
 def test_two_heads_of_one_model(story: Model) -> None:

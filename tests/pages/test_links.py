@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest, element_tree
 
+from model.masks import Stroke
+from tests.apptest import key_of
 from tests.pages.here import Here
+from tests.viz.packet import unpacked
 from ui import obey
 from ui.page import PAGES
 
@@ -31,18 +34,19 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
         {"text": LINE, "section": "steps", "masks": '{"layers":[2]}'},
     ],
     "pages/layers.py": [{"text": ROWS}, *({"text": LINE, "across": across} for across in ("lens", "token", "all"))],
-    "pages/ablation.py": [{"text": ROWS}],
-    "pages/compare.py": [{"text": ROWS, **more} for more in ({}, {"differs": "head"}, {"differs": "text"}, {"differs": "model"})],
+    "pages/ablation.py": [{"text": ROWS}, {"text": LINE, "way_off": "mask"}],
+    "pages/compare.py": [{"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")],
     "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
     "pages/padding.py": [{"text": ROWS}],
     "pages/bug_clinic.py": [{"text": ROWS}, {"text": LINE, "bug": "float-width"}],
     "pages/obey.py": [{"text": LINE}, {"what": "patient"}],
     "pages/export.py": [{"text": ROWS}],
-    "pages/why_causal.py": [{"text": LINE}],
-    "pages/generation.py": [{"text": LINE}],
-    "pages/cross_attention.py": [{"date_text": "3 May 1999\n4 June 2001"}],
+    "pages/why_causal.py": [{"text": LINE, "step": step} for step in "12345"],
+    "pages/generation.py": [{"text": LINE}, {"text": LINE, "generation_section": "lift"}],
+    "pages/cross_attention.py": [{"date_text": "3 May 1999\n4 June 2001"}, {"date_text": "4 June 2001"},
+                                 {"date_text": "4 June 2001", "causal": "false"}],
     "pages/pixels.py": [{}, {"source": "written"}, {"part": "write"}, {"part": "finish"}],
-    "pages/lessons.py": [{}],
+    "pages/lessons.py": [{"lesson": "heads"}],
 }  # fmt: skip
 NOT_IN_LINKS = {  # and why
     "model": "another one is downloaded, or loaded for long: see test_other_models.py",
@@ -56,6 +60,7 @@ NOT_IN_LINKS = {  # and why
     "atlas_example": "where a link below it leads, and forgotten with the head",
     "ask_first_on": "of the reader, not of the page",
     "lesson_asks": "of the reader, not of the page",
+    "live_text": "a text to train on: it may have 100,000 characters",
 }
 LAST = ("section", "view", "mode", "part", "across", "differs", "what")  # others stand below them
 
@@ -108,7 +113,7 @@ def change(one: Any) -> bool:
         one.set_value((value[0] + 3, value[1] - 2))
     else:
         step = type(value)(one.proto.step or 1)
-        one.set_value(value + step if value + step <= one.max else value - step)
+        one.set_value(round(value + step if value + step <= one.max else value - step, 6))
     return True
 
 
@@ -149,4 +154,28 @@ def test_every_control_is_in_the_link(page: str) -> None:
             again = visit(page, texts | {key: app.query_params[key] for key in app.query_params})
             assert values(again) == values(app)
             assert dict(again.query_params).items() >= dict(app.query_params).items()
-    assert found
+
+
+@pytest.mark.parametrize(
+    ("view", "component", "sent"),
+    [
+        ("tokens", "unmask_tokens", {"values": True}),
+        ("arcs", "unmask_arcs", {"least": 0.25, "hide_first": True}),
+        ("tokens", "unmask_overview", {"by": ["induction", True]}),
+    ],
+)
+def test_what_a_link_says_of_a_view_is_drawn(view: str, component: str, sent: dict[str, Any]) -> None:
+    link = {"values": "true", "least": "0.25", "hide_first": "true", "dim": "induction", "dim_sorted": "true"}
+    app = visit("app.py", {"text": LINE, "view": view} | link)
+    (packet,) = [one.proto.bytes for one in app.get("bidi_component") if one.proto.component_name == component]
+    header, _ = unpacked(packet)
+    assert {name: header[name] for name in sent} == sent
+    assert dict(app.query_params).items() >= link.items()
+
+
+def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:
+    drawn = {"masks": '{"drawn":[["block",3,1,4,2]]}', "drawing": "false"}
+    app = visit("pages/mask_lab.py", {"text": LINE} | drawn)
+    assert app.session_state.mask_drawn == (Stroke("block", 3, 1, 4, 2),)
+    assert controls(app)[key_of(app, "mask_drawn_on")].value is False
+    assert dict(app.query_params).items() >= drawn.items()

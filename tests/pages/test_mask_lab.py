@@ -119,11 +119,13 @@ def test_a_drawing_is_shown_in_the_layers_it_holds_in_alone() -> None:
     block = Stroke("block", 4, 0, 6, 1)
     page = Lab(masks=MaskSpec(drawn=(block,), layers=(2,)).to_json(), layer="2")
     header, _ = unpacked(page.packets()["unmask_mask"])
-    assert header["strokes"] == [["block", 4, 0, 6, 1]] and header["most"] > 0
-    assert "drawn" in page.words("formula") and "drawn" in page.words("counts")
+    assert header["strokes"] == [["block", 4, 0, 6, 1]]
+    assert header["most"] > 0
+    assert "drawn" in page.words("formula")
+    assert "drawn" in page.words("counts")
     page.choose(layer=4)
     header, _ = unpacked(page.packets()["unmask_mask"])
-    assert header["strokes"] == header["below"] == [] and header["most"] == 0
+    assert (header["strokes"], header["below"], header["most"]) == ([], [], 0)
     assert "drawn" not in page.words("formula") + page.words("counts")
     assert MaskSpec.from_json(page.url["masks"]).drawn == (block,)  # kept for the layer it holds in
     page.choose(layer=2)

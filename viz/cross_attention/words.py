@@ -38,8 +38,8 @@ class Answer:
     with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
     the standard masks; day: the day of the calendar that this is, or None; chance: that answer's, as a whole. least:
     the smallest among its characters, and `at`, that character. lifted: "without the padding mask" or its like, ""
-    where no mask is lifted; now: what it writes by itself then. why_none: of a text that means no day, as model/cross_attention/reading
-    tells. Chances are probabilities, 0 to 1.
+    where no mask is lifted; now: what it writes by itself then. why_none: of a text that means no day, what
+    model/cross_attention/reading.py tells. Chances are probabilities, 0 to 1.
     """
 
     meant: tuple[date, ...]
