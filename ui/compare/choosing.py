@@ -91,7 +91,8 @@ def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, i
     following, found = (layer, head), []
     if state.differs == "head" and counts[1] > 1:
         following = layer, head + 1 if head + 1 < counts[1] else head - 1
-    names = run_view.layer_names(b, attention), [f"H{number}" for number in range(counts[1])]
+    layer_number = b.describe().layer_number
+    names = [str(layer_number(attention, number)) for number in range(counts[0])], list(map(str, range(counts[1])))
     labels = say("B's layer"), say("B's head")
     for name, label, count, follows, shown in zip(("b_layer", "b_head"), labels, counts, following, names, strict=True):
         own = min(follows if state[name] is None else state[name], count - 1)
