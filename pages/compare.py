@@ -31,7 +31,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), gu
     elif differs == "text":
         with st.container(width=420):
             b_reading, b_row = choosing.choose_text(model), 0
-    else:
+    elif differs == "model":
         with st.container(width=240):
             other = choosing.choose_model()
         b_reading, b_spec = (
@@ -43,47 +43,43 @@ attentions = [name for name in model.attentions if name in other.attentions and 
 if not attentions:
     both = [explain.title_of(one) for one in (model, other)]
     st.info(say("{one} and {other} have no attention of the same kind.", one=both[0], other=both[1]))
+    choosing.share(model)
     st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention(attentions)
-    shapes = [run_view.shape(one, attention) for one in (model, other)]
     with st.container(width=220):
-        layer, head = controls.choose_head(model, *map(min, zip(*shapes, strict=True)))
+        layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+    b_layer, b_head = choosing.choose_head(other, attention, layer, head)
     query_place = st.container(width=170)
 with guarded(say("Running A and B …")):
     a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
     b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
-    views = [a.head(layer, head), b.head(layer, head)]
+    views = [a.head(layer, head), b.head(b_layer, b_head)]
 with query_place:
     place = query.choose(a)
 choosing.share(model)
 
-names = choosing.titles(model, other)
-name = a.name(layer, head)
+heads = a.name(layer, head), b.name(b_layer, b_head)
+names = choosing.titles((model, other), heads)
+masked = a.masks.padding and b.masks.padding
 parts = []
 for side, tokens in ((a, reading.batch), (b, b_reading.batch)):
     own = (tokens.source or tokens) if attention == "encoder" else tokens
     real = own.real(side.row)
-    parts.append((real.start, real.stop) if side.masks.padding else (0, own.ids.shape[1]))
+    parts.append((real.start, real.stop) if masked else (0, own.ids.shape[1]))
 views = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
 zmax = head_range(*views)
-for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, views, strict=True):
+for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", names, heads, views, strict=True):
     with column:
-        st.markdown(f"#### {title_of}")
+        st.markdown(f"#### {title}")
         figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
-        alt = drawn(compare.pictured, f"{title_of}, {name}", view)
+        alt = drawn(compare.pictured, title if name in title else f"{title}, {name}", view)
         moves = query.moves(a, parts[0]) if key == "a" else None
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250, moves=moves)
         if coarser_words(view):
             st.caption(coarser_words(view))
 left, right = st.columns(2, gap="small")
-sentences = [drawn(compare.weights_sentence, name, *views)]
-if shapes[0] != shapes[1]:
-    sizes = dict(zip(("a_layers", "a_heads", "b_layers", "b_heads"), (*shapes[0], *shapes[1]), strict=True))
-    st.caption(
-        say("A has {a_layers} layers of {a_heads} heads, B {b_layers} layers of {b_heads} heads: what can be chosen is "
-            "what both have.", **sizes)
-    )  # fmt: skip
+sentences = [drawn(compare.weights_sentence, heads[0] if heads[0] == heads[1] else "", *views)]
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")

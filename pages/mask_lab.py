@@ -7,8 +7,7 @@ from ui import page
 
 page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
-from model.masks import NATIVE
-from ui import ask_first, controls, explain, link, notes, query, run_view
+from ui import ask_first, controls, explain, notes, query, run_view
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded
@@ -29,6 +28,7 @@ with where, st.container(horizontal=True, vertical_alignment="bottom", gap="smal
 about = f":small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]"
 title.markdown("### " + say("Mask Lab") + f"\u2002{about}")
 spec = compose.scoped(compose.choose(model), held, layer, head)
+in_scope = not spec.layers or layer in spec.layers
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
 with guarded(say("Running both …")):
@@ -45,7 +45,7 @@ part = canvas.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
 left, right = st.columns(2, gap="medium")
 with left:
-    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen)
+    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
 with right:
     shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
@@ -60,4 +60,4 @@ notes.show(sections.notes(spec, now, layer))
 with st.sidebar:
     ask_first.switch()
 sections.show_section(now, standard, layer, head, chosen)
-controls.share(link.View, model, masks=compose.for_link(spec), **dict.fromkeys(NATIVE))
+compose.share(model, spec)

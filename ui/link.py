@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
 import streamlit as st
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from model.language import say
 from ui import choices, speech
@@ -133,6 +133,11 @@ class View(TextLink):
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
     heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head
     sorted: bool = False  # whether bars stand the largest first
+    token_values: bool = Field(False, alias="values")  # whether every lit token has its weight
+    least: Annotated[float, Field(gt=0, le=1)] | None = None  # the smallest weight that arcs are drawn for
+    hide_first: bool = False  # whether arcs leave the first token out
+    dim: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}$")] | None = None  # the measure that dims heads
+    dim_sorted: bool = False  # whether the strongest in it stand first
     palette: Literal["viridis", "cividis", "magma", "inferno"] = "viridis"
     colours_to: Literal["largest", "one", "percentile"] = "largest"
     brightness: Literal["root", "linear"] = "root"

@@ -14,7 +14,7 @@ from ui.drawn import drawn
 from ui.guard import guarded
 from ui.heard import heard, wholes
 from ui.run_view import RunView
-from viz.overview import overview_packet
+from viz.overview import TITLES, overview_packet
 from viz.view import HeadView
 
 MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
@@ -32,20 +32,30 @@ def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: in
     with place, guarded(say("Looking at every head …")):
         found = [view.survey() for view in views]
         model, attention = views[0].model, views[0].run.attention
-        show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()))
+        by = st.session_state.dim or "", st.session_state.dim_sorted
+        show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()), by)
         st.caption(say(explain.OVERVIEW))
     return found
 
 
-def show(found: Survey, layer: int, head: int, numbers: Sequence[int], key: str = "overview") -> None:
+def show(
+    found: Survey,
+    layer: int,
+    head: int,
+    numbers: Sequence[int],
+    by: tuple[str, bool] | None = None,
+    key: str = "overview",
+) -> None:
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
-    rerun. numbers: as overview_packet's."""
+    rerun, what dims heads to .dim and .dim_sorted. numbers, by: as overview_packet's."""
     packet = drawn(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
-                   measures=found.measures())  # fmt: skip
+                   measures=found.measures(), by=by)  # fmt: skip
 
     def picked() -> None:
-        pick = wholes(heard(key).get("pick"), 2)
+        pick, by = wholes(heard(key).get("pick"), 2), heard(key).get("by")
         if pick:
             st.session_state.layer, st.session_state.head = pick
+        if isinstance(by, list) and len(by) == 2 and (by[0] in TITLES or not by[0]):
+            st.session_state.dim, st.session_state.dim_sorted = by[0] or None, bool(by[1])
 
-    _component(data=packet, key=key, on_pick_change=picked)
+    _component(data=packet, key=key, on_pick_change=picked, on_by_change=picked)

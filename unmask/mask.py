@@ -61,7 +61,6 @@ def mask_of(trace: Trace, row: int, layer: int, head: int, name: str, query: int
     if trace.name == "cross":
         raise ValueError("expected the attention of a text to itself, got cross")
     allowed = trace.allowed(layer, row, head=head).numpy()
-    context = trace.layers[layer].context
-    found = shown_masks(trace, row, trace.spec.at(context.layer, head, context.standard), layer, head)
+    found = shown_masks(trace, row, trace.spec, layer, head)
     labels = trace.keys.pieces[row]
     return Mask(name, MaskView(found.blockers, found.openers, found.place, found.strokes, labels), allowed, query)

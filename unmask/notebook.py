@@ -1,7 +1,8 @@
 """A model in Python and notebooks: unmask.load(…).run(text)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ from model.masks import MaskSpec
 from unmask.checking import Checkable, network_of
 from unmask.runs import Run, spec_of, tokens_in
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
+CHANGED = (
+    "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
+    "Call unmask.load again to include the change."
+)
+
 
 def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or one of transformers in
-    memory with its tokenizer, which is left as it is. name: what to call that one.
+    memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to
+    call that one.
 
     Raises NotAvailable (an OSError) when its files cannot be had, ValueError when they, or the network, cannot be used.
     """
@@ -38,6 +46,10 @@ class LoadedModel(Checkable):
 
     model: Model
     network: Any = None
+    _loaded: frozenset[Hashable] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_loaded", _hooks_and_weights(self.network))
 
     def run(
         self,
@@ -54,7 +66,8 @@ class LoadedModel(Checkable):
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. Raises ValueError for what is none of this.
+        without, it writes its own. Raises ValueError for what is none of this. Warns where the network was given hooks
+        or other weights since it was loaded: the run does not have them.
         """
         texts = _texts("text", text)
         if not texts or not all(one.strip() for one in texts):
@@ -65,6 +78,8 @@ class LoadedModel(Checkable):
         targets = None if target is None else _texts("target", target)
         batch = self.model.encode(texts, pad_side, targets)
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
+        if _hooks_and_weights(self.network) != self._loaded:
+            warnings.warn(CHANGED, stacklevel=2)
         return Run(self.model, self.model.run(batch, spec), row, self.network)
 
     @property
@@ -98,3 +113,16 @@ def _texts(name: str, given: Any) -> list[str]:
     if not all(isinstance(one, str) for one in texts):
         raise ValueError(f"expected a {name}, or several, got {given!r:.80}")
     return texts
+
+
+def _hooks_and_weights(network: Any) -> frozenset[Hashable]:
+    """What tells a network that has got a hook, or a parameter in another's place, from what it was."""
+    if network is None:
+        return frozenset()
+    hooks = {
+        (name, kind, number)
+        for name, module in network.named_modules()
+        for kind in HOOKS
+        for number in getattr(module, kind, ())
+    }
+    return frozenset(hooks | {(name, id(weight)) for name, weight in network.named_parameters()})

@@ -46,7 +46,7 @@ class RunReport(Shown):
             attention=run.trace.name,
             tokens=int(run.trace.queries.keep[run.row].sum()),
             masks=(", ".join(run.mask_names) or "none") + trained,
-            spec="" if standard is None else run.masks.to_json(),
+            spec="" if run.masks == run.model.standard else run.masks.to_json(),
             versions=versions(),
             text=run.text,
             labels=run.trace.batch.pieces[run.row],
@@ -58,14 +58,24 @@ class RunReport(Shown):
         return report_page(view)
 
     def standard(self) -> Run | None:
-        """The same text under the masks that the model was trained with; None where the run is that."""
-        run = self.run
-        if run.masks == run.model.standard:
+        """The same text under the masks that the model was trained with; None where they let the same cells through."""
+        if self.run.masks == self.run.model.standard:
             return None
-        return run.under(run.model.standard)
+        standard = self.run.under(self.run.model.standard)
+        return None if _alike(self.run, standard) else standard
 
     def __repr__(self) -> str:
         return f"{self.run!r}: report"
+
+
+def _alike(one: Run, other: Run) -> bool:
+    """Whether the masks of two runs of a text let the same cells through, so that their numbers are the same."""
+    heads = one.masks.heads or (0,)
+    return all(
+        one.trace.allowed(layer, one.row, head=head).equal(other.trace.allowed(layer, other.row, head=head))
+        for layer in range(one.trace.num_layers)
+        for head in heads
+    )
 
 
 def _numbers(run: Run) -> Numbers:

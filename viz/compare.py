@@ -27,18 +27,29 @@ def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -
 
 
 def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
-    """HTML: where the head's weights differ most, or why they cannot be subtracted."""
+    """HTML: where the weights of a head differ most, or why they cannot be subtracted. name: "" for two heads."""
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
+        if not name:
+            return say("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.",
+                       a=a, b=b)  # fmt: skip
         return say("A and B have different lengths ({a} and {b} cells): {head} is shown for both, without a "
                    "difference.", a=a, b=b, head=name)  # fmt: skip
     change = other.weights - one.weights
     query, key = divmod(int(np.abs(change).argmax()), change.shape[1])
     if abs(change[query, key]) < NOTICED:
+        if not name:
+            return say("No weight differs by {least} or more between A and B.", least=NOTICED)
         return say("No weight of {head} differs by {least} or more between A and B.", head=name, least=NOTICED)
     same = one.weights.argmax(1) == other.weights.argmax(1)
-    most = say(
-        "{head} differs most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.",
+    differs = (
+        say("{head} differs most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.")
+        if name
+        else say(
+            "A and B differ most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B."
+        )
+    )
+    most = differs.format(
         head=name, a=one.weights[query, key], b=other.weights[query, key],
         query=escape(_both(one.queries[query], other.queries[query])), query_at=one.first + query,
         key=escape(_both(one.keys[key], other.keys[key])), key_at=one.first_key + key,

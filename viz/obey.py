@@ -35,13 +35,15 @@ MOST_NAMED = 12
 
 @dataclass(frozen=True)
 class LawRow:
-    """A law: what it asks, the verdict in one of COLOURS' words, the amount and what is tolerated, what was found."""
+    """A law: what it asks, the verdict in one of COLOURS' words, the amount and what is tolerated, what was found, and
+    how many open pairs are silent where that is what breaks it."""
 
     name: str
     verdict: str
     amount: float | None
     tolerance: float | None
     words: str
+    silent: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,9 @@ def view_of(report: Report) -> ObeyView:
         declared=nothing if mask is None else mask.declared,
         reaches=nothing if mask is None else mask.reaches,
         tokens=list(report.pieces),
-        laws=[LawRow(one.name, one.verdict, one.amount, one.tolerance, one.words) for one in report.findings],
+        laws=[
+            LawRow(one.name, one.verdict, one.amount, one.tolerance, one.words, one.silent) for one in report.findings
+        ],
     )
 
 
@@ -132,7 +136,8 @@ def laws_table(view: ObeyView) -> str:
         f'<tr><td><span class="swatch" style="background:{COLOURS[law.verdict]}"></span>'
         f"{f'<b>{say(law.verdict)}</b>' if law.verdict == 'broken' else say(law.verdict)}</td>"
         f"<td>{escape(say(law.name))}</td>"
-        f'<td class="number">{_amount(law.amount)}</td><td class="number">{_amount(law.tolerance)}</td>'
+        f'<td class="number">{_silent(law.silent) or _amount(law.amount)}</td>'
+        f'<td class="number">{_amount(law.tolerance)}</td>'
         f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
         for law in rows
     )
@@ -272,6 +277,10 @@ def _small(view: ObeyView, open_cells: np.ndarray) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}><image href="{png}" {size} '
         f'style="image-rendering:pixelated"/>{filled}{marks}</svg>'
     )
+
+
+def _silent(count: int) -> str:
+    return say_count("{count} silent pair", "{count} silent pairs", count) if count else ""
 
 
 def _amount(amount: float | None) -> str:

@@ -36,12 +36,14 @@ def overview_packet(
     head: int,
     numbers: Sequence[int] = (),
     measures: Mapping[str, np.ndarray] | None = None,
+    by: tuple[str, bool] | None = None,
 ) -> bytes:
     """thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L,S,S']; layer and head: the chosen one.
 
     numbers: of each layer in the network, where they are not 0, 1, 2 …: some networks have layers without attention.
     measures: by their names in TITLES, shares from 0 to 1 [L,H], NaN where there is nothing to measure; those that are
-    NaN or 0 everywhere are left out.
+    NaN or 0 everywhere are left out. by: the measure that dims heads, "" for none, and whether heads are sorted by it;
+    None: the view remembers what is chosen on it.
 
     The packet's planes: the palette's 255 RGB triples, the pixels [L,H,S,S'], and each measure's [L,H] in parts of
     65534, uint16.
@@ -62,6 +64,7 @@ def overview_packet(
         "hatch": hatch,
         "measures": [{"name": name, "title": say(TITLES[name]), "tag": TAGS.get(name, "")} for name in some],
         "clear": CLEAR,
+        "by": by,
         "words": words("overview"),
     }
     return packed(header, table(255), pixels.tobytes(), *map(_parts, some.values()))

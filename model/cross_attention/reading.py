@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from functools import lru_cache
+from typing import Literal
 
 from model.cross_attention.days import (
     FIRST_DAY,
@@ -22,6 +23,10 @@ from model.cross_attention.days import (
     possible,
     year_in_words,
 )
+
+Why = Literal["several", "years", "calendar", "month", "letters", "nothing"]  # what `why_none` tells apart
+Readings = tuple[tuple[int, int, int], ...]  # of one date: year, month and day, once or in two orders
+MOST_LETTERS = 3  # that are named
 
 _SKIPPED = "|".join(
     (*(name.lower() for name in (*WEEKDAYS, *SHORT_WEEKDAYS)), "the", "of", "day", "in", "year", "ad", "utc", "gmt")
@@ -54,6 +59,7 @@ _YEAR_FIRST = re.compile(
     rf"(?P<day>[0-9]{{1,2}}){_ENDED}"
 )
 _JOINED = re.compile(r"(?<![0-9])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})(?![0-9])")
+_UNKNOWN_MONTH = re.compile(r"(?<!\d)\d{1,2}\W+(?:de\W+)?(?P<word>[^\W\d_]{3,20})\W+(?:de\W+)?\d{4}(?!\d)")
 _TIME = re.compile(
     r"(?:(?<=[0-9])t)?(?<![0-9])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?"
     r"(?: ?[ap]\.?m\b\.?|z\b)?(?: ?(?:utc|gmt)?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?"
@@ -81,22 +87,52 @@ def read(text: str) -> tuple[date, ...]:
     """The days that a text means by the rules above: none, one, or two, the one that is taken first.
 
     Of a text that names several days, none: which one is meant?"""
+    for written in _written(text):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
+        readings = {_known(one) for one in written} - {()}
+        if readings:
+            return readings.pop() if len(readings) == 1 else ()
+    return ()
+
+
+def why_none(text: str) -> tuple[Why, str]:
+    """Of a text that `read` finds no day in: why, and the word or the letters in question ("" for other reasons)."""
+    numbers = [number for written in _written(text) for readings in written for number in readings]
+    if any(possible(*one) for one in numbers):
+        return "several", ""
+    if any(_on_calendar(*one) for one in numbers):
+        return "years", ""
+    if numbers:
+        return "calendar", ""
+    named = _UNKNOWN_MONTH.search(text)
+    if named and not month_of(named["word"].lower()):
+        return "month", named["word"]
+    letters = dict.fromkeys(letter for letter in text if letter.isalpha() and not letter.isascii())
+    if letters and any(letter.isdigit() for letter in text):
+        return "letters", ", ".join(list(letters)[:MOST_LETTERS])
+    return "nothing", ""
+
+
+def _written(text: str) -> Iterator[set[Readings]]:
+    """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
     plain = _TIME.sub(" ", _in_digits(text.lower()))
     last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
     if last:  # or the number before the month might pass for its day
         plain = last[-1]
     named = [
-        (found, month_of(found["month"])) for pattern in (_DAY_LAST, *_NAMED) for found in _matches(pattern, plain)
+        (found, month)
+        for pattern in (_DAY_LAST, *_NAMED)
+        for found in _matches(pattern, plain)
+        if (month := month_of(found["month"]))
     ]
     named += [(found, int(found["month"])) for pattern in (_YEAR_FIRST, _JOINED) for found in _matches(pattern, plain)]
     numbers = _matches(_NUMBERS, plain)
-    for length in (4, 2):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
+    for length in (4, 2):
         readings = {_either(found) for found in numbers if len(found["year"]) == length}
-        readings |= {_one(found, month) for found, month in named if len(found["year"]) == length}
-        readings.discard(())
-        if readings:
-            return readings.pop() if len(readings) == 1 else ()
-    return ()
+        yield readings | {
+            ((_whole(found["year"]), month, int(found["day"])),)
+            for found, month in named
+            if len(found["year"]) == length
+        }
 
 
 @lru_cache(maxsize=4_096)
@@ -127,16 +163,23 @@ def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
     ]
 
 
-def _either(found: dict[str, str]) -> tuple[date, ...]:
-    """The day first, and the month first where that is a day of the calendar too."""
+def _either(found: dict[str, str]) -> Readings:
+    """The day first, then the month first."""
     first, second, year = int(found["first"]), int(found["second"]), _whole(found["year"])
-    both = (possible(year, second, first), possible(year, first, second))
-    return tuple(dict.fromkeys(day for day in both if day))
+    return (year, second, first), (year, first, second)
 
 
-def _one(found: dict[str, str], month: int) -> tuple[date, ...]:
-    day = possible(_whole(found["year"]), month, int(found["day"]))
-    return (day,) if day else ()
+def _known(readings: Readings) -> tuple[date, ...]:
+    """Those that are days of the calendar, in the years that the model knows."""
+    return tuple(dict.fromkeys(day for one in readings if (day := possible(*one))))
+
+
+def _on_calendar(year: int, month: int, day: int) -> bool:
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True
 
 
 def _whole(year: str) -> int:

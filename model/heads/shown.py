@@ -62,5 +62,5 @@ def shown_masks(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) 
         {name: ~allowed for name, allowed in blockers.items()},
         openers,
         places(context.keep)[row].cpu().numpy(),
-        tuple(astuple(stroke) for stroke in masks.drawn),
+        tuple(astuple(stroke) for stroke in masks.at(context.layer, head, context.standard).drawn),
     )

@@ -51,7 +51,8 @@ class Finding:
 
     amount: the largest violation, in the outputs' own units (a gradient's for the law of gradients), infinite where an
     output is no number; None where nothing was measured. tolerance: what rounding alone may come to. pair: the first
-    offending pair, or None. words: what was found, one sentence. seconds: how long it took.
+    offending pair, or None. words: what was found, one sentence. seconds: how long it took. silent: where pairs that
+    are declared open break the law, how many have a gradient of exactly 0; there is no amount then.
     """
 
     law: str
@@ -62,6 +63,7 @@ class Finding:
     tolerance: float | None = None
     pair: tuple[int, int] | None = None
     seconds: float = 0.0
+    silent: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ def as_text(report: Report, *, picture: bool = False) -> str:
     width = max(len(finding.name) for finding in report.findings)
     for finding in report.findings:
         verdict = WORDS.get(finding.verdict, finding.verdict)
-        numbers = ""
+        numbers = f"{finding.silent} silent pairs" if finding.silent else ""  # not shown
         if finding.amount is not None and finding.tolerance is not None:
             numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
         pair = "" if finding.pair is None else f" {finding.pair}"
@@ -92,6 +92,7 @@ def as_dict(report: Report) -> dict[str, Any]:
                 "verdict": finding.verdict,
                 "amount": _finite(finding.amount),
                 "tolerance": _finite(finding.tolerance),
+                "silent": finding.silent,
                 "pair": None if finding.pair is None else list(finding.pair),
                 "words": finding.words,
             }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from model.errors import first_line
-from model.language import N_, say
+from model.language import N_, say, together
 from model.obey.findings import BROKEN, OBEYS, Finding
 from model.obey.subject import Subject
 from model.obey.trial import Trial, unknown, written
@@ -56,8 +56,11 @@ def judge(trial: Trial) -> Finding:
         shut = shut_distances(gradients, others, rows)
         if shut:
             _, row, column = shut
-            words = _shut_words(*shut)
-            return Finding(LAW, NAME, BROKEN, words, 0.0, tolerance, (row, column))
+            silent = int((gradients[others] == 0).sum())
+            count = int(others.sum())
+            all_open = say("{silent:,} of {count:,} open pairs are silent.", silent=silent, count=count)
+            words = together([_shut_words(*shut), all_open])
+            return Finding(LAW, NAME, BROKEN, words, pair=(row, column), silent=silent)
     count = int((gradients[~declared] == 0).sum())
     words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=int((~declared).sum()))
     return Finding(LAW, NAME, OBEYS, words, amount, tolerance)

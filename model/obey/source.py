@@ -4,6 +4,7 @@ Its last hidden states are taken for outputs, and asked what an encoder is asked
 its windows let), both by other tokens and by gradients, and the source's padding reaches no real token.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def judge(trial: Trial) -> Finding:
         for finding in findings:
             if finding.verdict == verdict:
                 words = say("{law}: {found}", law=say(finding.name).lower(), found=finding.words)
-                return Finding(LAW, NAME, verdict, words, finding.amount, finding.tolerance, finding.pair)
+                return replace(finding, law=LAW, name=NAME, words=words)
     most = findings[-1] if pair.takes_mask else findings[0]
     words = say("its states: {found}", found=findings[0].words)
     if pair.takes_mask:

@@ -253,3 +253,16 @@ def arc_tooltip(page: Heads, query: int, key: int) -> str:
     page.page.mouse.move(x - 1, y)
     page.page.mouse.move(x, y)
     return page.page.locator(".st-key-head_arcs .tip").inner_text()
+
+
+def test_the_table_of_numbers_chooses_no_query_by_itself(heads: Visit) -> None:
+    """Streamlit sends a table's selection again when its rows are others, or when the page marks another cell."""
+    page = heads(view="numbers")
+    box = page.page.get_by_role("textbox", name="Text, one sequence a line")
+    page.page.get_by_role("radio", name="magma", exact=True).click()
+    for text in (LINE + " to the old house", LINE, LINE + " far away from the house and the old king"):
+        page.page.wait_for_timeout(1000)
+        assert (chosen(page, "query"), chosen(page, "key")) == (None, None)
+        page.after(lambda words=text: (box.fill(words), box.press("Control+Enter")))
+    page.page.wait_for_timeout(1000)
+    assert (chosen(page, "query"), chosen(page, "key")) == (None, None)

@@ -102,10 +102,39 @@ def test_two_models(folders: dict[str, str]) -> None:
     assert ("head_difference" in page.figures()) == (page.shown("head_a").shape == other_weights.shape)
 
 
-def test_what_can_be_chosen_is_what_both_have(folders: dict[str, str]) -> None:
+def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) -> None:
     page = Compare(differs="model", b_model=folders["gpt2"], text=TEXT, layer="5", head="5")
-    assert (page["layer"], page["head"]) == (2, 3)
-    assert any("A has 6 layers of 6 heads, B 3 layers of 4 heads" in one.value for one in page.app.caption)
+    other = catalog.load(folders["gpt2"])
+    assert (page["layer"], page["head"]) == (5, 5)
+    np.testing.assert_allclose(page.shown("head_a"), weights(story, TEXT, MaskSpec(), 5, 5), atol=1e-5)
+    np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 2, 3), atol=1e-5)  # the nearest
+    page.choose(b_layer=0, b_head=1)
+    np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 0, 1), atol=1e-5)
+    assert (page.url["b_layer"], page.url["b_head"]) == ("0", "1")
+    titles = [one.value for one in page.app.main.markdown if one.value.startswith("#### ")]
+    assert [title[-5:] for title in titles[:2]] == ["L5 H5", "L0 H1"]
+
+
+def test_two_heads_of_one_model(story: Model) -> None:
+    page = Compare(differs="head", text=TEXT, layer="4", head="0", causal="false", b_off="padding")
+    one, other = (weights(story, TEXT, MaskSpec(causal=False), 4, head) for head in (0, 1))
+    np.testing.assert_allclose(page.shown("head_b"), other, atol=1e-6)  # the next one, under A's masks
+    np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
+    assert page.sentence().startswith("A and B differ most where")
+    page.choose(b_layer=2, b_head=0)
+    np.testing.assert_allclose(page.shown("head_b"), weights(story, TEXT, MaskSpec(causal=False), 2, 0), atol=1e-6)
+    page.choose(b_layer=4)
+    assert page.sentence().startswith("No weight of L4 H0 differs")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_one_text_under_two_padding_masks_has_a_difference(story: Model, side: str) -> None:
+    rows = ["the cat", "the cat sat on the mat and saw a dog"]
+    page = Compare(text="\n".join(rows), b_off="padding", pad=side)
+    batch = story.encode(rows, side)
+    one, other = (story.run(batch, MaskSpec(padding=on)).weights(4, 0).numpy() for on in (True, False))
+    np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
+    assert "different lengths" not in page.sentence()
 
 
 def test_models_without_an_attention_in_common_say_so(folders: dict[str, str]) -> None:

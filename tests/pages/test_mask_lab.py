@@ -16,6 +16,7 @@ from tests.apptest import key_of
 from tests.model.huggingface import more_families
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
+from tests.viz.packet import unpacked
 from ui.examples import FIRST
 from viz.view import MOST_CELLS
 
@@ -112,6 +113,23 @@ def test_where_the_masks_hold() -> None:
     page.app.segmented_control(key="mask_where").set_value("head")
     page.run()
     np.testing.assert_allclose(page.weights(), expected(MaskSpec(sliding=2, layers=(3,), heads=(0,)), 3), atol=1e-6)
+
+
+def test_a_drawing_is_shown_in_the_layers_it_holds_in_alone() -> None:
+    block = Stroke("block", 4, 0, 6, 1)
+    page = Lab(masks=MaskSpec(drawn=(block,), layers=(2,)).to_json(), layer="2")
+    header, _ = unpacked(page.packets()["unmask_mask"])
+    assert header["strokes"] == [["block", 4, 0, 6, 1]]
+    assert header["most"] > 0
+    assert "drawn" in page.words("formula")
+    assert "drawn" in page.words("counts")
+    page.choose(layer=4)
+    header, _ = unpacked(page.packets()["unmask_mask"])
+    assert (header["strokes"], header["below"], header["most"]) == ([], [], 0)
+    assert "drawn" not in page.words("formula") + page.words("counts")
+    assert MaskSpec.from_json(page.url["masks"]).drawn == (block,)  # kept for the layer it holds in
+    page.choose(layer=2)
+    assert "drawn" in page.words("formula")
 
 
 def test_restarted_positions() -> None:

@@ -25,6 +25,7 @@ def page() -> None:
 
     from model import catalog
     from model.jobs.job import ModelRef, Run
+    from model.mask_lab import mask_code
     from model.masks import MaskSpec
     from tests.pages.test_take_away import HEAD, LAYER
     from ui.mask_lab import take_away
@@ -35,6 +36,7 @@ def page() -> None:
         st.session_state.widget = True  # what only a callback may do
 
     st.toggle("a widget drawn before", key="widget")
+    st.session_state.setdefault("code_kind", mask_code.KINDS[0])
     model = catalog.load("story")
     texts, masks, row = st.session_state.texts, st.session_state.masks, st.session_state.row
     run = Run(ModelRef.of(model), model.encode(texts, "left"), masks)

@@ -5,6 +5,7 @@ python -m pytest tests/unmask/test_notebook.py
 
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -345,3 +346,25 @@ def test_no_token_is_certain() -> None:
     found = Predicted("after a", [Candidate("b", 1.0)])
     assert repr(found) == "after a: b with > 99.9 %"
     assert "&gt; 99.9 %" in found.page()
+
+
+def test_a_hook_or_a_weight_that_came_after_loading_is_warned_of() -> None:
+    network = random_network("gpt2")
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer("<s> $A"), pad_token="<pad>")
+    model = unmask.load(network, tokenizer, name="mine")
+    layer = network.transformer.h[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = model.run(WORDS).losses
+    handle = layer.register_forward_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="Call unmask.load again"):
+        model.run(WORDS)
+    handle.remove()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.run(WORDS)
+        layer.mlp.c_fc.weight.data.mul_(2)  # in place: the run shares it
+        assert not np.array_equal(model.run(WORDS).losses, before)
+    layer.mlp.c_fc.weight = torch.nn.Parameter(layer.mlp.c_fc.weight / 2)
+    with pytest.warns(UserWarning, match="hooks or parameters have changed"):
+        model.run(WORDS)

@@ -49,6 +49,13 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"The mean is {np.nanmean(unmask.load('story').run(TEXT).losses):.2f}." in standard
 
 
+def test_masks_that_block_the_same_cells_are_not_set_side_by_side(tmp_path: Path) -> None:
+    page = write(tmp_path, "--masks", "causal")  # without padding there is nothing for the padding mask to block
+    assert "it was trained with" not in page
+    assert "The mean loss" not in page
+    assert "The mean loss" in write(tmp_path, "--masks", "none")
+
+
 def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     page = write(tmp_path, "--masks", "padding", "--head", "2,5")
     link = html.unescape(re.findall(r'href="(.*?)"', page)[0])

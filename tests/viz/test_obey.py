@@ -4,6 +4,7 @@ python -m pytest tests/viz/test_obey.py
 """
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -110,3 +111,9 @@ def test_a_notebooks_page_has_both_masks(view: ObeyView) -> None:
     assert page.count("<svg") == 2
     assert "a &lt;model&gt;" in page
     assert "<script" not in page
+
+
+def test_a_law_that_silent_pairs_break_has_their_number(view: ObeyView) -> None:
+    law = LawRow("Gradients", "broken", None, None, "no gradient 4 back.", silent=57)
+    table = laws_table(replace(view, laws=[law]))
+    assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]

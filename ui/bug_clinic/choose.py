@@ -29,6 +29,7 @@ class ClinicLink(link.TextLink):
     row: link.Whole = 1
     pad: Literal["left", "right"] = "left"
     bug: Literal[*BY_KEY] = BUGS[0].key  # type: ignore[valid-type]
+    bug_on: bool = True
     mode: Literal[*MODES] = "all"  # type: ignore[valid-type]
     puzzle: link.Whole | None = None
 
@@ -43,20 +44,20 @@ def _first() -> dict[str, Any]:
     st.session_state.linked_puzzle = linked.puzzle
     st.session_state.linked_bug = linked.bug if linked.head is not None else ""
     mode = linked.mode if linked.puzzle is None else "spot"
-    return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": True, "mode": mode}
+    return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": linked.bug_on, "mode": mode}
 
 
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links; the game's answer is in none."""
     game = st.session_state.mode == "spot"
-    controls.share(ClinicLink, model, puzzle=None, **({"bug": BUGS[0].key} if game else {}))
+    controls.share(ClinicLink, model, puzzle=None, **({"bug": BUGS[0].key, "bug_on": True} if game else {}))
 
 
 def share_puzzle(number: int) -> None:
     """A link to the puzzle that is asked, with the text that it is made of."""
     asked = ClinicLink.of_choices(
-        model=controls.wanted() or "story", bug=BUGS[0].key, layer=None, head=None, puzzle=number,
-        text=st.session_state.text,
+        model=controls.wanted() or "story", bug=BUGS[0].key, bug_on=True, layer=None, head=None,
+        puzzle=number, text=st.session_state.text,
     )  # fmt: skip
     with st.popover(say("Link to this puzzle"), icon=":material/link:"):
         if asked.fits():

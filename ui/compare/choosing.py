@@ -11,13 +11,17 @@ from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
 from model.text import first_line
 from ui import choices, controls, link, models, query, run_view
+from ui.bound import bound
 from ui.explain import title_of
 from ui.markdown import escaped
 from ui.one_of import one_of
 from ui.run_view import RunView
 from viz.masks import mask_name
 
-DIFFERS = {"masks": N_("other masks"), "text": N_("another text"), "model": N_("another model")}
+DIFFERS = {
+    "masks": N_("other masks"), "head": N_("another head"), "text": N_("another text"), "model": N_("another model"),
+}  # fmt: skip
+OWN = {"differs", "b_off", "b_text", "b_model", "b_layer", "b_head"}  # choices
 OTHER_TEXT = (
     "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, "  # not shown: a model's to read
     "and Peter blew his silver"
@@ -25,9 +29,12 @@ OTHER_TEXT = (
 
 
 class CompareLink(link.View):
-    """This page's link. differs: in what B is another than A. b_off: B's masks that are switched, with commas."""
+    """This page's link. differs: in what B is another than A. b_off: B's masks that are switched, with commas.
+    b_layer, b_head: of B where it may have another head; None: those that follow A's."""
 
-    differs: Literal["masks", "text", "model"] = "masks"
+    differs: Literal[*DIFFERS] = "masks"  # type: ignore[valid-type]
+    b_layer: link.Whole | None = None
+    b_head: link.Whole | None = None
     b_off: Annotated[str, link.at_most(60)] = "causal"
     b_text: Annotated[str, link.at_most(4_000)] = OTHER_TEXT
     b_model: Annotated[str, link.at_most(300)] = "story"
@@ -40,11 +47,10 @@ class CompareLink(link.View):
 
 def restore() -> None:
     """Put the page's own choices where their widgets find them; a text that was typed stays where the link has none."""
-    own = {"differs", "b_off", "b_text", "b_model"}
 
     def from_link() -> dict[str, Any]:
         typed = {} if "b_text" in st.query_params else st.session_state.get("kept_compare", {})
-        chosen = CompareLink.read().model_dump(include=own)
+        chosen = CompareLink.read().model_dump(include=OWN)
         return chosen | {name: typed[name] for name in ("b_text",) if name in typed}
 
     choices.restore("kept_compare", from_link)
@@ -68,7 +74,7 @@ def choose_model() -> Model:
     st.session_state.b_chosen = name if name in offered else offered[0]
     st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
                  on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
-    if settings.models and name not in (*offered, CompareLink().b_model):
+    if settings.models and name not in (*offered, CompareLink.model_fields["b_model"].default):
         st.warning(say("The link names the model {model}, which is not offered here. Choose one of {names}.",
                        model=escaped(name), names=escaped(", ".join(offered))))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
@@ -77,6 +83,25 @@ def choose_model() -> Model:
             say("{model} is not on this machine: choose it as the model on the left first, to download it", model=name)
         )
     return models.get(name)
+
+
+def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, int]:
+    """B's layer and head. layer, head: A's, which they follow until others are chosen; B has the next head where
+    nothing else is another. All numbered as the run counts them."""
+    state = st.session_state
+    if state.differs not in ("head", "model"):
+        return layer, head
+    counts = run_view.shape(b, attention)
+    following, found = (layer, head), []
+    if state.differs == "head" and counts[1] > 1:
+        following = layer, head + 1 if head + 1 < counts[1] else head - 1
+    layer_number = b.describe().layer_number
+    names = [str(layer_number(attention, number)) for number in range(counts[0])], list(map(str, range(counts[1])))
+    labels = say("B's layer"), say("B's head")
+    for name, label, count, follows, shown in zip(("b_layer", "b_head"), labels, counts, following, names, strict=True):
+        own = min(follows if state[name] is None else state[name], count - 1)
+        found.append(st.selectbox(label, range(count), **bound(name, own), format_func=shown.__getitem__, width=110))
+    return found[0], found[1]
 
 
 def choose_text(model: Model) -> TokenizedText:
@@ -119,9 +144,12 @@ def query_of_b(a: RunView, b: RunView, place: int) -> int:
     return min(max(theirs.start + place - ours.start, theirs.start), theirs.stop - 1)
 
 
-def titles(one: Model, other: Model) -> tuple[str, str]:
-    """ "A" and "B", with their models' names where those differ."""
-    return ("A", "B") if one is other else (f"A: {title_of(one)}", f"B: {title_of(other)}")
+def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
+    """ "A" and "B", with what differs of their models' and their heads' names."""
+    names = [list(map(title_of, models)) if models[0] is not models[1] else ["", ""],
+             heads if heads[0] != heads[1] else ["", ""]]  # fmt: skip
+    own = [" · ".join(filter(None, some)) for some in zip(*names, strict=True)]
+    return [f"{side}: {name}" if name else side for side, name in zip("AB", own, strict=True)]
 
 
 def share(model: Model) -> None:

@@ -11,7 +11,7 @@ from model.base import Model, TokenizedText
 from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.cross_attention.days import HELD_OUT_DAYS
-from model.cross_attention.reading import read
+from model.cross_attention.reading import read, why_none
 from model.cross_attention.written_dates import SHAPES
 from model.language import N_, say
 from model.masks import MaskSpec
@@ -110,6 +110,7 @@ def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer
         lifted=lifted,
         now=now,
         now_day=read_iso(now),
+        why_none=why_none(_line(model, lines, row)),
     )
 
 
@@ -185,8 +186,13 @@ def losses(part: Part, *, changed: bool) -> None:
 
 
 def _meant(model: DatesModel, lines: Lines, row: int) -> tuple[date, ...]:
-    """The days that the rules find in what the model reads of the row: a token is a character."""
-    return read(lines.reading.rows[row][: model.context])
+    """The days that the rules find in the row."""
+    return read(_line(model, lines, row))
+
+
+def _line(model: DatesModel, lines: Lines, row: int) -> str:
+    """What the model reads of the row: a token is a character."""
+    return lines.reading.rows[row][: model.context]
 
 
 def _name_of(spec: MaskSpec) -> str:

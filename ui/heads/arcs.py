@@ -28,8 +28,10 @@ def show(chosen: Chosen, key: str = "head_arcs") -> None:
         among=chosen.moves.among,
         first_token=chosen.first_key,
         across=chosen.across,
+        choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
-    _component(data=packet, key=key, on_query_change=hearing(key))
+    heard = hearing(key)
+    _component(data=packet, key=key, on_query_change=heard, on_least_change=heard, on_hide_first_change=heard)
     words = left_out(chosen.view, parts[0], chosen.query)
     if words:
         st.caption(words)

@@ -78,5 +78,10 @@ def hearing(name: str) -> Callable[[], None]:
             st.session_state.pins = sent["pins"] if re.fullmatch(PINS, sent["pins"]) else None
         if sent.get("towards") in ("at", "by"):
             st.session_state.towards = sent["towards"]
+        for choice, value in (("token_values", sent.get("values")), ("hide_first", sent.get("hide_first"))):
+            if isinstance(value, bool):
+                st.session_state[choice] = value
+        if isinstance(sent.get("least"), float | int) and 0 < sent["least"] <= 1:
+            st.session_state.least = float(sent["least"])
 
     return take

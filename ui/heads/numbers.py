@@ -42,12 +42,18 @@ def _mark_cell(chosen: Chosen, part: HeadView) -> None:
     if 0 <= row < len(part.queries):
         shown = 0 <= column < len(part.keys)
         cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
+    st.session_state.head_numbers_marked = cells
     if _marked() != cells:
         st.session_state.head_numbers = {"selection": {"cells": cells}}
 
 
 def _take(part: HeadView) -> None:
-    """The cell that was chosen in the table, by a click or by keys, chooses its query and its key."""
+    """The cell that was chosen in the table, by a click or by keys, chooses its query and its key.
+
+    The browser sends back the cell that the page marked, too: that is nobody's choice.
+    """
+    if _marked() == st.session_state.head_numbers_marked:
+        return
     for row, name in _marked():
         st.session_state.query = part.first + row
         st.session_state.key = part.first_key + key_names(part).index(name)
@@ -56,7 +62,7 @@ def _take(part: HeadView) -> None:
 def _marked() -> list[tuple[int, str]]:
     """The cells that are marked in the table: one, or none."""
     state = st.session_state.get("head_numbers")
-    return state["selection"]["cells"] if state else []
+    return [(row, name) for row, name in state["selection"]["cells"]] if state else []
 
 
 def _said(name: str) -> str:

@@ -36,7 +36,7 @@ def show(chosen: Chosen) -> None:
 
 
 def draw(chosen: Chosen, key: str = "head_tokens") -> None:
-    """Draw it; what is picked there are the choices "query", "pins" and "towards"."""
+    """Draw it; what is picked there are the choices "query", "pins", "towards" and "token_values"."""
     part = shown(chosen.view, chosen.part, chosen.query)
     packet = drawn(
         tokens_packet,
@@ -47,9 +47,11 @@ def draw(chosen: Chosen, key: str = "head_tokens") -> None:
         pins=pins(),
         towards=st.session_state.towards,
         across=chosen.across,
+        choices={"values": st.session_state.token_values},
     )
     heard = hearing(key)
-    _component(data=packet, key=key, on_query_change=heard, on_pins_change=heard, on_towards_change=heard)
+    _component(data=packet, key=key, on_query_change=heard, on_pins_change=heard, on_towards_change=heard,
+               on_values_change=heard)  # fmt: skip
     words = together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part))))
     if words:
         st.caption(words)

@@ -21,7 +21,7 @@ def show() -> None:
     about = say("A head of four tokens with two numbers each, small enough for paper. Change a number, and every stage "
                 "follows.")  # fmt: skip
     st.html(f'<p class="key">{about}</p>')
-    masked = st.toggle(say("Causal mask"), value=True, key="hand_causal")
+    masked = st.toggle(say("Causal mask"), key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
     given = tuple(_edited(name, column) for name, column in zip(GIVEN, columns, strict=True))
     with guarded():

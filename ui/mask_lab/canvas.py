@@ -52,14 +52,17 @@ def show(
     text: str,
     query: int,
     key: str = "mask_canvas",
+    *,
+    in_scope: bool = True,
 ) -> None:
     """Draw these queries and keys of the mask, each from a position up to, without, another; strokes go to compose's
     drawing, and what is chosen with the key q becomes the choice "query".
 
     text: what the drawing then belongs to, as compose.text_key gives it. Of strokes it shows those of the page: a
-    reader who is asked first draws before they hold.
+    reader who is asked first draws before they hold. in_scope: whether the composed masks hold in the layer shown;
+    elsewhere a drawing changes nothing, so none is shown and nothing can be drawn.
     """
-    strokes, below = (tuple(map(astuple, some)) for some in compose.drawing())
+    strokes, below = (tuple(map(astuple, some)) for some in (compose.drawing() if in_scope else ((), ())))
     packet = drawn(
         canvas_packet,
         replace(view, strokes=strokes),
@@ -67,7 +70,7 @@ def show(
         columns=columns,
         epoch=compose.epoch(),
         number=compose.number(),
-        most=MOST_STROKES,
+        most=MOST_STROKES if in_scope else 0,
         query=query,
         below=below,
     )

@@ -6,14 +6,16 @@ Choices live in st.session_state under `mask_` names; causal, padding and window
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import streamlit as st
+from pydantic import Field
 from streamlit.delta_generator import DeltaGenerator
 
 from model.base import Model
 from model.language import N_, say
+from model.mask_lab import mask_code
 from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch
@@ -52,19 +54,36 @@ MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
 DRAWN = N_("What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing.")
 KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
+LAB = ("shown", "mask_drawn_on", "hand_causal", "code_kind")
 ALL_KEYS = (
     *KEYS,
-    "shown",
+    *LAB,
     "mask_restart",
     "mask_padding_queries",
     "mask_where",
     "mask_layers",
     "mask_drawn",
-    "mask_drawn_on",
     "mask_text",
     "mask_epoch",
     "mask_number",
 )
+
+
+class LabLink(link.View):
+    """This page's link. shown: the weights beside the mask. mask_drawn_on: whether the drawing among the masks holds.
+    hand_causal: of the head on paper. code_kind: what the mask is written for."""
+
+    shown: Literal["now", "standard", "change"] = "now"
+    mask_drawn_on: bool = Field(True, alias="drawing")
+    hand_causal: bool = True
+    code_kind: Literal[*mask_code.KINDS] = Field(mask_code.KINDS[0], alias="code")  # type: ignore[valid-type]
+
+
+def share(model: Model, spec: MaskSpec) -> None:
+    """Keep the URL true to the page, and offer links. A drawing that is switched off is in them too."""
+    off = drawing()[1]
+    kept = replace(spec, drawn=off) if off else spec
+    controls.share(LabLink, model, masks=for_link(kept), mask_drawn_on=not off, **dict.fromkeys(NATIVE))
 
 
 def seed() -> None:
@@ -73,13 +92,15 @@ def seed() -> None:
 
 
 def _first() -> dict[str, Any]:
-    st.session_state.update(mask_epoch=0, mask_number=0, shown="now")
+    view = LabLink.read()
+    st.session_state.update(view.model_dump(include=set(LAB)) | {"mask_epoch": 0, "mask_number": 0})
     linked = st.session_state.get("masks")
     try:
         load(MaskSpec.from_json(linked) if linked else MaskSpec(), native=bool(linked))
     except ValueError as error:
         load(MaskSpec(), native=False)
         st.session_state.mask_wrong = str(error)
+    st.session_state.mask_drawn_on &= view.mask_drawn_on
     return {name: st.session_state[name] for name in ALL_KEYS}
 
 

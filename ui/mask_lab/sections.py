@@ -54,8 +54,8 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
         names = layer_names(now.model, now.run.attention)
         chosen = say(", ").join(names[one] for one in spec.layers)
         found.append(
-            say("These masks hold in {layers}. {layer}, which is shown, is under the standard masks, and a drawing "
-                "changes nothing in it.", layers=chosen, layer=names[layer])
+            say("These masks hold in {layers}. {layer}, which is shown, is under the standard masks; to draw, "
+                "show a layer that they hold in.", layers=chosen, layer=names[layer])
         )  # fmt: skip
     keys = now.run.keys
     if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):

@@ -39,11 +39,8 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
 
 
 def _show_code(now: RunView, layer: int, head: int) -> None:
-    if "code_kind" not in st.session_state:  # the widget forgets its value while another section is shown
-        st.session_state.code_kind = st.session_state.get("code_kind_kept", mask_code.KINDS[0])
     st.segmented_control(say("As PyTorch code"), mask_code.KINDS, key="code_kind", required=True)
-    kind = st.session_state.code_kind_kept = st.session_state.code_kind
-    code = now.ask(mask_code.code_of, layer, head, kind)
+    code = now.ask(mask_code.code_of, layer, head, st.session_state.code_kind)
     st.caption(say(ABOUT))
     if len(code) <= LONGEST_SHOWN:
         st.code(code, "python")

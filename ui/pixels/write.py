@@ -113,15 +113,15 @@ def _finish_words(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -
     wrote = (
         say_count(
             "From the {count} row above the line the model wrote the rest {times} times; {right} of them are "
-            "recognised as a {told}.",
+            "recognised as the digit {told}.",
             "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are "
-            "recognised as a {told}.",
+            "recognised as the digit {told}.",
             rows, **about,
         )
         if rows
         else say(
-            "From the class token alone the model wrote the rest {times} times; {right} of them are recognised as a "
-            "{told}.", **about,
+            "From the class token alone the model wrote the rest {times} times; {right} of them are recognised as the "
+            "digit {told}.", **about,
         )
     )  # fmt: skip
     return together([wrote, say("By what is drawn it finds class {told} {sure} likely.", **about)])

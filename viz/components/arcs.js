@@ -55,11 +55,11 @@ function show(element, cells, own, onPick) {
   const picture = make("div", { class: "picture", tabindex: 0, role: "application", style: `height:${height}px`,
     "aria-label": words.alt, children: [make("div", { class: "side", children: lefts }), middle, make("div", { class: "side", children: rights }), tip] });
   const slider = make("input", { type: "range", min: LEAST, max: 0, step: 0.05, "aria-label": words.least });
-  const threshold = () => own.threshold ?? cells.least; // the reader's own stays from head to head
+  const threshold = () => own.least ?? cells.suggested; // the reader's own stays from head to head
   slider.value = Math.log10(threshold());
   const least = make("output", {});
   const hide = make("input", { type: "checkbox" });
-  hide.checked = own.hideFirst;
+  hide.checked = Boolean(own.hide_first);
   const key = cells.names.length > 1 ? cells.names.map((name, head) =>
     make("span", { class: "head", text: name, style: `--colour:${cells.colours[head]}` })) : [];
   const tools = make("div", { class: "tools", children: [
@@ -75,7 +75,7 @@ function show(element, cells, own, onPick) {
   const source = () => pointed || { side: "query", at: inSight() };
 
   const paint = () => {
-    const hidden = own.hideFirst ? cells.firstToken - cells.firstKey : -1;
+    const hidden = own.hide_first ? cells.firstToken - cells.firstKey : -1;
     const found = linesOf(cells, threshold(), hidden);
     drawn = found.slice(0, MOST_LINES);
     const width = middle.clientWidth || 200;
@@ -150,12 +150,14 @@ function show(element, cells, own, onPick) {
   picture.onpointerleave = () => point(null);
   moveByKeys(picture, own, (key) => steppedQuery(key, own.query, cells.among), () => point(null), onPick);
   slider.oninput = () => {
-    own.threshold = Number((10 ** slider.value).toPrecision(2));
+    own.least = Number((10 ** slider.value).toPrecision(2));
     paint();
   };
+  slider.onchange = () => tell(own, "least", own.least, onPick);
   hide.onchange = () => {
-    own.hideFirst = hide.checked;
+    own.hide_first = hide.checked;
     paint();
+    tell(own, "hide_first", own.hide_first, onPick);
   };
 
   const had = element.getRootNode().activeElement?.classList?.contains("picture");
@@ -168,7 +170,7 @@ function show(element, cells, own, onPick) {
 }
 
 export function draw(element, data, onPick) {
-  const end = drawCells(element, data, { threshold: null, hideFirst: false }, (cells, own) => show(element, cells, own, onPick));
+  const end = drawCells(element, data, (cells, own) => show(element, cells, own, onPick));
   return () => {
     end();
     element.own?.resized?.disconnect();

@@ -64,14 +64,16 @@ function make(name, { text, children = [], ...attributes } = {}) {
   return element;
 }
 
-// Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, `first` at first,
-// and the query, pins and towards of the packet. Returns what ends it.
-function drawCells(element, data, first, show) {
+const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // those of them that a packet has
+
+// Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, and the choices of the
+// packet. Returns what ends it.
+function drawCells(element, data, show) {
   element.latest = data; // packets unpack one after another, but may not finish in that order
   readCells(data).then((cells) => {
     if (element.latest !== data) return;
-    const own = (element.own ||= { element, held: false, waiting: null, sent: {}, ...first });
-    for (const choice of ["query", "pins", "towards"]) heed(own, choice, cells[choice]);
+    const own = (element.own ||= { element, held: false, waiting: null, sent: {} });
+    for (const choice of CHOICES) if (choice in cells) heed(own, choice, cells[choice]);
     element.style.setProperty("--tint", cells.tint);
     element.style.setProperty("--mark", cells.mark);
     show(cells, own);

@@ -1,5 +1,6 @@
 // The overview of all heads: rows are layers, columns are heads. It draws the bytes it is given and knows no mask.
-// Packet: see viz/overview.py. onPick("pick", [layer, head]) tells which head was chosen.
+// Packet: see viz/overview.py. onPick("pick", [layer, head]) tells which head was chosen,
+// onPick("by", [measure, sorted]) what dims heads, "" for nothing, and whether they are sorted by it.
 
 const LABEL = 26; // css pixels for the layer and head numbers
 const GAP = 3;
@@ -218,7 +219,10 @@ export function draw(element, data, onPick) {
     all = null;
   };
   const offer = () => {
-    const before = choice.value;
+    const asked = packet.by && String(packet.by);
+    if (element.told === asked) element.told = null; // the page has heard of the last choice
+    if (packet.by && !element.told) sort.checked = packet.by[1];
+    const before = packet.by && !element.told ? packet.by[0] : choice.value;
     const measures = packet.measures.map(({ title, name }) => new Option(title, name));
     choice.replaceChildren(new Option(packet.words.nothing, ""), ...measures);
     choice.value = packet.measures.some(({ name }) => name === before) ? before : "";
@@ -230,6 +234,10 @@ export function draw(element, data, onPick) {
     arrange();
     show();
     say();
+    if (!packet.by) return;
+    const chosen = [choice.value, sort.checked];
+    element.told = String(chosen);
+    onPick("by", chosen);
   };
 
   const say = () => {

@@ -7,10 +7,15 @@ for (const place of document.querySelectorAll("[data-view]")) {
   globalThis.canvases[place.dataset.view](place, inlined(place.dataset.packet), () => {});
 }
 
-// In a notebook the page is a frame: as high as what is in it, where the notebook lets it be.
+// In a notebook the page is a frame: as high as what is in it, margins and a scrollbar below included, where the notebook
+// lets it be.
 try {
-  const frame = window.frameElement;
-  if (frame) new ResizeObserver(() => (frame.style.height = `${document.body.scrollHeight + 4}px`)).observe(document.body);
+  const [frame, root] = [window.frameElement, document.documentElement];
+  const fit = () => {
+    const scrollbar = window.innerHeight - root.clientHeight;
+    frame.style.height = `${Math.ceil(root.getBoundingClientRect().height) + scrollbar}px`;
+  };
+  if (frame) new ResizeObserver(fit).observe(document.body);
 } catch {
   // a notebook that keeps its frames apart: the height that it was given stays
 }

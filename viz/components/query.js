@@ -13,7 +13,7 @@ function steppedQuery(key, at, [begin, end]) {
 
 // Tell the page what was chosen, and remember that it has yet to answer.
 function tell(own, choice, value, onPick) {
-  const sent = own.sent[choice];
+  const sent = (own.sent[choice] ||= { values: [], at: 0 });
   sent.values.push(String(value));
   sent.at = Date.now();
   onPick(choice, value);

@@ -1,6 +1,6 @@
 // The text itself: the token pointed at lights the others by how much it looks at them, or they at it. Nothing is asked
 // of a server for that. Packet: see viz/heads/tokens.py. onPick("query", position), onPick("pins", "3,17"),
-// onPick("towards", "at" or "by") tell what the reader chose.
+// onPick("towards", "at" or "by"), onPick("values", true or false) tell what the reader chose.
 
 const MOST_PINS = 8;
 const STRONGEST = 0.75; // the opacity of weight 1, so that the token can be read on it
@@ -101,7 +101,7 @@ function show(element, cells, own, onPick) {
     queries.list.setAttribute("aria-activedescendant", `query${inSight(own.query)}`);
     said.textContent = summary(cells, from);
     for (const one of ways.children) one.setAttribute("aria-pressed", String(one.dataset.way === own.towards));
-    values.setAttribute("aria-pressed", String(own.values));
+    values.setAttribute("aria-pressed", String(Boolean(own.values)));
     const isPinned = own.pins.includes(own.query);
     pin.textContent = fill(isPinned ? words.unpin : words.pin, { token: queryName(cells, inSight(own.query)) });
     pin.disabled = !isPinned && own.pins.length >= MOST_PINS;
@@ -159,6 +159,7 @@ function show(element, cells, own, onPick) {
     own.values = !own.values;
     refresh();
     paintPins();
+    tell(own, "values", own.values, onPick);
   };
   pin.onclick = () => togglePin(own.query);
 
@@ -170,5 +171,5 @@ function show(element, cells, own, onPick) {
 }
 
 export function draw(element, data, onPick) {
-  return drawCells(element, data, { values: false }, (cells, own) => show(element, cells, own, onPick));
+  return drawCells(element, data, (cells, own) => show(element, cells, own, onPick));
 }

@@ -6,6 +6,7 @@ from datetime import date
 from markupsafe import Markup, escape
 
 from model.cross_attention.answers import NO_DATE, SURE
+from model.cross_attention.reading import Why
 from model.language import ENGLISH, N_, language, say, together
 from viz.cross_attention.alignment import Alignment
 from viz.numbers import chance, percent
@@ -13,6 +14,15 @@ from viz.numbers import chance, percent
 DAY_FIRST = N_("which is the reading with the day first")
 MONTH_FIRST = N_("which is the reading with the month first")
 NO_DAY = N_("which is wrong, and no day of the calendar")
+NO_DATE_BECAUSE: dict[Why, str] = {
+    "several": N_("by the rules below it is no date, for the text names several days"),
+    "years": N_("the day is outside the years 1900 to 2099, and by the rules below it is no date"),
+    "calendar": N_("the calendar has no such day"),
+    "month": N_("“{word}” is not the English name of a month, and only English dates are dates by the rules below"),
+    "letters": N_("the text has letters that are not English ({word}), and only English dates are dates by the rules "
+                  "below"),
+    "nothing": N_("by the rules below the text names no single day"),
+}  # fmt: skip
 LIFTED = {  # the masks by their names in the table, where some are lifted
     "without the padding mask": N_("Without the padding mask"),  # not shown: a key
     "without the causal mask": N_("Without the causal mask"),  # not shown: a key
@@ -28,7 +38,8 @@ class Answer:
     with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
     the standard masks; day: the day of the calendar that this is, or None; chance: that answer's, as a whole. least:
     the smallest among its characters, and `at`, that character. lifted: "without the padding mask" or its like, ""
-    where no mask is lifted; now: what it writes by itself then. Chances are probabilities, 0 to 1.
+    where no mask is lifted; now: what it writes by itself then. why_none: of a text that means no day, what
+    model/cross_attention/reading.py tells. Chances are probabilities, 0 to 1.
     """
 
     meant: tuple[date, ...]
@@ -41,6 +52,7 @@ class Answer:
     lifted: str = ""
     now: str = ""
     now_day: date | None = None
+    why_none: tuple[Why, str] = ("nothing", "")
 
 
 def verdict(answer: Answer) -> Markup:
@@ -71,8 +83,9 @@ def _judged(answer: Answer) -> list[Markup]:
         means = say("{writes}, {judged}: the text means {day}.")
         words = Markup(means).format(writes=_writes(answer), judged=judged, day=_long(answer.meant[0]))
     else:
-        nothing = say("{writes}, {judged}: by the rules below the text names no single day.")
-        words = Markup(nothing).format(writes=_writes(answer), judged=judged)
+        reason, word = answer.why_none
+        why = Markup(say(NO_DATE_BECAUSE[reason])).format(word=word)
+        words = Markup(say("{writes}, {judged}: {why}.")).format(writes=_writes(answer), judged=judged, why=why)
     if answer.chance >= SURE:
         return [words]
     unsure = say("It is unsure: this answer as a whole has a probability of {chance}.")

@@ -1,7 +1,7 @@
 """Tokens on both sides and lines between them, of one head or several, as bytes for components/arcs.js."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -40,15 +40,17 @@ def arcs_packet(
     among: tuple[int, int],
     first_token: int,
     across: bool = False,
+    choices: Mapping[str, bool | float | None] | None = None,
 ) -> bytes:
     """Heads over the same part of a text, the chosen one first, by their names. query: a position in the whole text;
     among: those that keys move it to, from one up to, without, another. first_token: of the keys, the one that can be
-    hidden. across: the keys are another text.
+    hidden. across: the keys are another text. choices: "least", the smallest weight that has a line, or None for one
+    that suits the head, and "hide_first", where the page remembers them; else the view does.
     """
     header = {
         "name": names[0],
         "names": list(names),
-        "least": least(views[0]),
+        "suggested": least(views[0]),
         "colours": list(COLOURS[: len(views)]),
         "query": query,
         "among": among,
@@ -56,4 +58,4 @@ def arcs_packet(
         "across": across,
         "words": words("arcs"),
     }
-    return cells_packet(views, header)
+    return cells_packet(views, header | dict(choices or {}))

@@ -1,6 +1,6 @@
 """The text itself, each token lit by how much another looks at it, as bytes for components/tokens.js."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,15 +28,17 @@ def tokens_packet(
     pins: Sequence[int] = (),
     towards: str = "at",
     across: bool = False,
+    choices: Mapping[str, bool | float | None] | None = None,
 ) -> bytes:
     """The head of this name. query, pins: positions in the whole text. among: those that keys move the query to, from
     one up to, without, another.
 
     towards: "at", each token is lit by how much the one pointed at looks at it, or "by", by how much it looks at the
-    one pointed at. across: the keys are another text.
+    one pointed at. across: the keys are another text. choices: "values", whether each token's weight is written beside
+    it, where the page remembers that; else the view does.
     """
     header = {"name": name, "query": query, "among": among, "pins": list(pins), "towards": towards, "across": across}
-    return cells_packet([view], header | {"brightest": brightest(view), "words": words("tokens")})
+    return cells_packet([view], header | dict(choices or {}) | {"brightest": brightest(view), "words": words("tokens")})
 
 
 def brightest(view: HeadView) -> float:

@@ -18,7 +18,7 @@ from model.cross_attention.days import (
     year_in_words,
 )
 from model.cross_attention.no_dates import KINDS, none_examples
-from model.cross_attention.reading import month_of, read
+from model.cross_attention.reading import month_of, read, why_none
 from model.cross_attention.surroundings import UNKNOWN_CHARACTERS
 from model.cross_attention.written_dates import CHARACTERS, SHAPES, examples, mistyped
 
@@ -61,6 +61,30 @@ class TestRules:
     )  # fmt: skip
     def test_what_is_no_date(self, text: str) -> None:
         assert read(text) == ()
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("3 March 1021", ("years", "")),
+            ("July 4th, 1776", ("years", "")),
+            ("3/4/1776", ("years", "")),
+            ("3 March 2100", ("years", "")),
+            ("29 February 1900", ("calendar", "")),
+            ("13/13/2021", ("calendar", "")),
+            ("2021-00-04", ("calendar", "")),
+            ("3 March 2021 or 4 May 2022", ("several", "")),
+            ("2021年3月3日", ("letters", "年, 月, 日")),
+            ("le 5 juin 2020", ("month", "juin")),
+            ("3 de Mayo de 2021", ("month", "Mayo")),
+            ("5. März 2021", ("month", "März")),
+            ("3 March", ("nothing", "")),
+            ("café", ("nothing", "")),
+            ("", ("nothing", "")),
+        ],
+    )
+    def test_why_a_text_is_no_date(self, text: str, why: tuple[str, str]) -> None:
+        assert read(text) == ()
+        assert why_none(text) == why
 
     @pytest.mark.parametrize(
         "text", ["2021-3-3", "2021-02-30", "2021-03-03 ", "", "２０２１-03-03", "20210303", "none"]

@@ -8,12 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from model.bug_clinic.bugs import BUGS
 from model.obey import reach
 from model.obey.check import check
 from model.obey.findings import BROKEN, CANNOT_TELL, OBEYS
+from model.obey.formats import as_text
 from model.obey.prepare import prepare
 from model.obey.small import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from model.obey.subject import Subject
+from model.obey.ward import everyone
 from tests.model.obey.modules import Mixer
 
 LENGTH = 13
@@ -109,6 +112,19 @@ def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> Non
     found = check(Mixer(mix), ids=[3, 4, 7, 1, 2, 5, 6]).finding("gradients")
     assert (found.verdict, found.pair) == (BROKEN, (3, 0))
     assert "3 back" in found.words
+    closed = int((mix.tril() == 0).sum()) - 21  # 21: above the diagonal
+    assert (found.silent, found.amount, found.tolerance) == (closed, None, None)
+    assert f"{closed} of 21 open pairs are silent." in found.words
+
+
+@pytest.mark.parametrize("patient", ["narrow", "in-place", "encoder-causal"])
+def test_silent_pairs_are_what_is_counted_where_they_break_a_law(patient: str) -> None:
+    report = check(everyone(BUGS)[patient].make())
+    (found,) = report.broken
+    assert found.silent > 1
+    assert found.amount is None
+    (line,) = [line for line in as_text(report).splitlines() if line.startswith("BROKEN")]
+    assert f"{found.silent} silent pairs" in line
 
 
 def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:

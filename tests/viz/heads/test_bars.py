@@ -188,7 +188,7 @@ class TestTheSmallestWeightOfALine:
         view = self.scaled(largest)
         smallest = least(view)
         header, _, _ = read(arcs_packet([view], ["L1 H2"], query=3, among=(0, 11), first_token=0))
-        assert header["least"] == smallest < largest
+        assert header["suggested"] == smallest < largest
         assert (view.weights >= smallest).sum() > 11 // 2
         assert f"{smallest:.1g}" == f"{smallest:g}", "one digit, to be read"
 

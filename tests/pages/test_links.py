@@ -1,0 +1,181 @@
+"""Every control of every page is in its link: changed, it changes the link; the link opened anew, it is as it was.
+
+python -m pytest tests/pages/test_links.py
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest, element_tree
+
+from model.masks import Stroke
+from tests.apptest import key_of
+from tests.pages.here import Here
+from tests.viz.packet import unpacked
+from ui import obey
+from ui.page import PAGES
+
+ROOT = Path(__file__).parents[2]
+LINE = "The cat saw a dog and the cat ran"
+ROWS = f"Once upon a time\n{LINE}"
+LONG = "the cat saw a dog, " * 40
+
+STATES: dict[str, list[dict[str, str]]] = {  # the links that together show every control of a page
+    "app.py": [
+        {"text": ROWS}, {"text": LONG}, *({"text": LINE, "view": view} for view in ("arcs", "bars", "why", "numbers")),
+    ],
+    "pages/mask_lab.py": [
+        {"text": ROWS},
+        {"text": LONG, "section": "code"},
+        {"text": LINE, "section": "hand",
+         "masks": '{"sliding":4,"stride":2,"documents":"a","prefix":2,"sinks":1,"drawn":[["block",3,1,4,2]]}'},
+        {"text": LINE, "section": "steps", "masks": '{"layers":[2]}'},
+    ],
+    "pages/layers.py": [{"text": ROWS}, *({"text": LINE, "across": across} for across in ("lens", "token", "all"))],
+    "pages/ablation.py": [{"text": ROWS}, {"text": LINE, "way_off": "mask"}],
+    "pages/compare.py": [{"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")],
+    "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
+    "pages/padding.py": [{"text": ROWS}],
+    "pages/bug_clinic.py": [{"text": ROWS}, {"text": LINE, "bug": "float-width"}],
+    "pages/obey.py": [{"text": LINE}, {"what": "patient"}],
+    "pages/export.py": [{"text": ROWS}],
+    "pages/why_causal.py": [{"text": LINE, "step": step} for step in "12345"],
+    "pages/generation.py": [{"text": LINE}, {"text": LINE, "generation_section": "lift"}],
+    "pages/cross_attention.py": [{"date_text": "3 May 1999\n4 June 2001"}, {"date_text": "4 June 2001"},
+                                 {"date_text": "4 June 2001", "causal": "false"}],
+    "pages/pixels.py": [{}, {"source": "written"}, {"part": "write"}, {"part": "finish"}],
+    "pages/lessons.py": [{"lesson": "what_attention_is"}],
+}  # fmt: skip
+NOT_IN_LINKS = {  # and why
+    "model": "another one is downloaded, or loaded for long: see test_other_models.py",
+    "example": "sets the text, and forgets itself",
+    "date_example": "sets the text, and forgets itself",
+    "text": "only in the link that was asked for with it",
+    "date_text": "only in the link that was asked for with it",
+    "why_text": "only in the link that was asked for with it",
+    "b_text": "only in the link that was asked for with it",
+    "language_switch": "is in it as lang: see test_chinese.py",
+    "atlas_example": "where a link below it leads, and forgotten with the head",
+    "ask_first_on": "of the reader, not of the page",
+    "lesson_asks": "of the reader, not of the page",
+    "live_text": "a text to train on: it may have 100,000 characters",
+}
+LAST = ("section", "view", "mode", "part", "across", "differs", "what")  # others stand below them
+
+
+class Label(str):
+    """What a select box shows, in the place of a value."""
+
+
+def visit(page: str, link: dict[str, str]) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.switch_page(page)
+    app.query_params.update(link)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def controls(app: AppTest) -> dict[str, Any]:
+    """Every widget that has a value, by its key."""
+    kinds = ("selectbox", "toggle", "checkbox", "radio", "button_group", "slider", "select_slider", "number_input",
+             "text_input", "text_area", "multiselect", "color_picker", "date_input", "time_input")  # fmt: skip
+    return {one.key: one for kind in kinds for one in app.get(kind)}
+
+
+def name_of(key: str) -> str:
+    """The choice that a widget shows (ui/bound.py)."""
+    return re.sub(r"_\d+$", "", key)
+
+
+def change(one: Any) -> bool:
+    """Set another value than it has, where one can be chosen."""
+    value, kind = one.value, type(one).__name__
+    labels = [Label(label) for label in getattr(one, "options", ())]
+    if getattr(one, "disabled", False):
+        return False
+    if kind in ("Toggle", "Checkbox"):
+        one.set_value(not value)
+    elif kind == "SelectSlider":
+        one.set_value(value - 1)
+    elif isinstance(value, list):
+        one.set_value([*value, labels[-1]])
+    elif labels:
+        others = [label for label in labels if value is None or one.format_func(value) != label]
+        if others:
+            one.set_value(others[0])
+        return bool(others)
+    elif isinstance(value, str):
+        one.set_value(value + "b")
+    elif isinstance(value, tuple):
+        one.set_value((value[0] + 3, value[1] - 2))
+    else:
+        step = type(value)(one.proto.step or 1)
+        one.set_value(round(value + step if value + step <= one.max else value - step, 6))
+    return True
+
+
+def values(app: AppTest) -> dict[str, Any]:
+    return {name_of(key): one.value for key, one in controls(app).items() if name_of(key) not in NOT_IN_LINKS}
+
+
+@pytest.fixture(autouse=True)
+def labels_are_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AppTest makes a label of what a select box is set to; a Label is one."""
+    known = element_tree._format_value_for_widget
+    monkeypatch.setattr(element_tree, "_format_value_for_widget",
+                        lambda make, value: value if isinstance(value, Label) else known(make, value))  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of a model too."""
+    monkeypatch.setattr(obey, "Background", Here)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_control_is_in_the_link(page: str) -> None:
+    found: set[str] = set()
+    for link in STATES[page]:
+        while left := set(values(app := visit(page, link))) - found:
+            for name in sorted(left, key=lambda name: (name.endswith(LAST), name)):
+                shown = {name_of(key): one for key, one in controls(app).items()}
+                if name not in shown:
+                    continue  # another choice has hidden it: it is changed in the next visit
+                found.add(name)
+                before = dict(app.query_params)
+                if change(shown[name]):
+                    app.run()
+                    assert not app.exception, name
+                    assert dict(app.query_params) != before, f"{name} is not in the link"
+            texts = {key: value for key, value in link.items() if key.endswith("text")}  # they leave the link by design
+            again = visit(page, texts | {key: app.query_params[key] for key in app.query_params})
+            assert values(again) == values(app)
+            assert dict(again.query_params).items() >= dict(app.query_params).items()
+
+
+@pytest.mark.parametrize(
+    ("view", "component", "sent"),
+    [
+        ("tokens", "unmask_tokens", {"values": True}),
+        ("arcs", "unmask_arcs", {"least": 0.25, "hide_first": True}),
+        ("tokens", "unmask_overview", {"by": ["induction", True]}),
+    ],
+)
+def test_what_a_link_says_of_a_view_is_drawn(view: str, component: str, sent: dict[str, Any]) -> None:
+    link = {"values": "true", "least": "0.25", "hide_first": "true", "dim": "induction", "dim_sorted": "true"}
+    app = visit("app.py", {"text": LINE, "view": view} | link)
+    (packet,) = [one.proto.bytes for one in app.get("bidi_component") if one.proto.component_name == component]
+    header, _ = unpacked(packet)
+    assert {name: header[name] for name in sent} == sent
+    assert dict(app.query_params).items() >= link.items()
+
+
+def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:
+    drawn = {"masks": '{"drawn":[["block",3,1,4,2]]}', "drawing": "false"}
+    app = visit("pages/mask_lab.py", {"text": LINE} | drawn)
+    assert app.session_state.mask_drawn == (Stroke("block", 3, 1, 4, 2),)
+    assert controls(app)[key_of(app, "mask_drawn_on")].value is False
+    assert dict(app.query_params).items() >= drawn.items()
