@@ -19,6 +19,7 @@ from model.settings import Settings
 from ui import results
 from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
+from ui.once import once
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
@@ -29,7 +30,7 @@ def loaded() -> LoadedModels:
     return results.engine().models
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _one_download() -> Lock:
     return Lock()
 

@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from model.settings import Settings
 from tests.benchmarks.reader import Switch, visiting
@@ -59,8 +60,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(address, port, folder, before, log)
 
 
-async def visit(address: str) -> None:
-    async with visiting(address, Switch("", "causal"), TEXT) as reader:
+async def visit(address: str, text: str = TEXT) -> None:
+    async with visiting(address, Switch("", "causal"), text) as reader:
         await reader.open()
         await reader.flip()
 
@@ -95,6 +96,27 @@ def test_it_lives_gets_ready_and_counts_what_its_reader_asked(server: Server) ->
     assert 'unmask_jobs_total{job="model.heads.survey.survey",outcome="done"} 2.0' in metrics
     assert "zanzibar" not in metrics
     assert status_of(server.port, "/secrets") == 404
+
+
+def test_a_reader_who_clears_streamlit_s_caches_stops_nobody(server: Server) -> None:
+    async def clear() -> None:
+        async with visiting(server.address, Switch("", "causal"), "other words") as reader:
+            await reader.open()
+            await reader.flip()
+            await reader._socket.send(BackMsg(clear_cache=True).SerializeToString())
+
+    def flips() -> float:
+        line = 'unmask_jobs_total{job="model.heads.survey.survey",outcome="done"} '
+        return float(get(server.port, "/metrics").partition(line)[2].split()[0])
+
+    before = flips()
+    finished(clear())
+    finished(visit(server.address, "words of another"))
+    end = time.monotonic() + READY_SECONDS
+    while flips() < before + 4:  # a job is counted after its answer has left
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert status_of(server.port, "/ready") == 200
 
 
 def test_its_log_holds_no_text_and_no_token(server: Server) -> None:
