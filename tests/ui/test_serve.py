@@ -3,7 +3,6 @@
 python -m pytest tests/ui/test_serve.py
 """
 
-import logging
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from tests.browser.running import ROOT, free_port, running
 from tests.coroutines import finished
 from ui import health
 from ui.headers import headers
-from ui.log import WithoutWords
 
 FOLDERS = ("model", "viz", "ui", "pages", "lessons", ".streamlit")
 TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
@@ -130,28 +128,51 @@ def test_it_writes_nothing_into_its_folder(server: Server) -> None:
     assert files_in(server.folder) == server.files
 
 
-def test_an_error_leaves_its_kind_and_its_lines_in_the_log_but_not_its_words() -> None:
-    logger, handler = logging.Logger("of a page"), Kept()
-    logger.addFilter(WithoutWords())
-    logger.addHandler(handler)
+RAISING = """
+import gc, logging, threading, warnings
+import streamlit as st
+from ui import page
+page.set_up("Explore")
+text = st.query_params["text"]
+logging.getLogger("streamlit.made_later").warning("told: %s", text)
+logging.getLogger("streamlit.runtime").error(f"told: {text}")
+warnings.warn(text)
+def end(): raise KeyError(text)
+thread = threading.Thread(target=end)
+thread.start()
+thread.join()
+class Gone:
+    def __del__(self): end()
+Gone()
+try:
+    end()
+except KeyError as error:
+    raise LookupError(text) from error
+"""
+
+
+@pytest.mark.parametrize("script", ["app.py", "serve.py"])
+def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(server: Server, script: str) -> None:
+    log = server.folder.with_name(f"log of {script}")
+    asked = server.folder / "pages" / "raising.py"
+    asked.write_text(RAISING)
+
+    async def visit_it(address: str) -> None:
+        async with visiting(address, Switch("raising", ""), TEXT) as reader:
+            with pytest.raises(RuntimeError):
+                await reader.open()
+
     try:
-        raise KeyError(TEXT)
-    except KeyError as error:
-        logger.error("Uncaught app execution", exc_info=error)
-    assert "Uncaught app execution: KeyError" in handler.lines[0]
-    assert 'test_serve.py", line' in handler.lines[0]
-    assert handler.lines[0].count(TEXT) == 0
-
-
-class Kept(logging.Handler):
-    """What would be written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
+        with running(str(server.folder / script), log, STREAMLIT_LOGGER_ENABLE_RICH="true") as address:
+            finished(visit_it(address))
+    finally:
+        asked.unlink()
+    told = log.read_text()
+    assert "zanzibar" not in told
+    assert ": LookupError\n" in told
+    assert 'raising.py", line 20' in told
+    assert told.count(": KeyError\n") == 2, "of the thread, and of the object that could not be ended"
+    assert "pages/raising.py:8" in told, "the warning"
 
 
 def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
