@@ -69,7 +69,6 @@ def note_link(written: dict[str, str]) -> None:
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
     keys = [key for name in here for key in state[name]]
     state.update(written_link=written, choices_of_link={key: state[key] for key in keys if key in state})
-    _run_again_as_browser_says()
 
 
 def _take_note_of_browser() -> None:
@@ -87,9 +86,10 @@ def _take_note_of_browser() -> None:
     }
 
 
-def _run_again_as_browser_says() -> None:
-    """Once the page is drawn by its link: the same message of the browser again, which now finds its widgets, and their
-    callbacks."""
+def end_page() -> None:
+    """Call when all of the page is drawn. Of a session that follows a lost one: the browser's message again, which now
+    finds its widgets and their callbacks.
+    """
     context, brought = get_script_run_ctx(), st.session_state.get("brought")
     if brought and context and context.script_requests:
         st.session_state.brought = []

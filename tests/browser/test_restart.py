@@ -3,6 +3,7 @@
 python -m pytest tests/browser/test_restart.py
 """
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from tests.browser.explore import TIMEOUT, Explore
 from tests.browser.running import free_port, running
 
 TEXT = "Peter lost his red hat"
-CONNECTION = "window.WebSocket = class extends WebSocket { constructor(...a) { super(...a); window.connection = this; } }"
+CONNECTION = """window.WebSocket = class extends WebSocket {
+  constructor(...given) { super(...given); window.connection = this; }
+}"""
 CONNECTED = """() => document.querySelector("[data-testid=stApp]").dataset.testConnectionState === "CONNECTED"
   && window.connection.readyState === WebSocket.OPEN && window.connection !== window.lost"""
 
 
 @pytest.fixture
-def page(browser: Browser) -> Page:
+def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page()
     page.add_init_script(CONNECTION)
     yield page

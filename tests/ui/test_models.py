@@ -146,6 +146,19 @@ class TestDownloads:
         assert asked == ["gpt2"]
         assert "the test has no files" in app.error[0].value
 
+    def test_nor_for_a_page_that_has_no_other_model_to_show(self, asked: list[str]) -> None:
+        def another_page() -> None:
+            from ui import models
+
+            models.get("gpt2")
+            raise AssertionError("it went on without a model")
+
+        app = AppTest.from_function(another_page, default_timeout=30).run()
+        assert not asked
+        assert "548 MB would be downloaded" in app.info[0].value
+        app.button(key="download_another").click().run()
+        assert asked == ["gpt2"]
+
     def test_one_at_a_time(self, asked: list[str]) -> None:
         app = opened("gpt2")
         with models._one_download():

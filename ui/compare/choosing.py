@@ -57,7 +57,7 @@ def choose_differs() -> str:
 def choose_model() -> Model:
     """B's model: one of those offered, or named by a hub id or a folder.
 
-    Raises what catalog.load raises, and ValueError for one that has to be downloaded first: that is done on the left.
+    Raises what catalog.load raises; asks for one that has to be downloaded first.
     """
     settings = models.settings()
     offered = list(catalog.offered(settings))
@@ -68,10 +68,6 @@ def choose_model() -> Model:
     st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
                  on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
-    if models.loaded().find(name) is None and catalog.download_size(name, settings):
-        raise ValueError(
-            say("{model} is not on this machine: choose it as the model on the left first, to download it", model=name)
-        )
     return models.get(name)
 
 
