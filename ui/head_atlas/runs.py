@@ -25,6 +25,7 @@ from ui import results
 from ui.guard import waiting
 from ui.head_atlas.measuring import Ask, Busy, Look, Measuring
 from ui.markdown import escaped
+from ui.uploads import uploader
 from viz.numbers import whole_percent
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
@@ -48,7 +49,7 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         "file's column “text”",
         size=MOST_UPLOAD / 1e6,
     )
-    sent = st.file_uploader(label, [kind[1:] for kind in SUFFIXES], key="atlas_file")
+    sent = uploader(label, [kind[1:] for kind in SUFFIXES], key="atlas_file")
     if sent is None:
         st.info(say("Choose a file: its texts are read in memory, and kept by nobody."))
         st.stop()
