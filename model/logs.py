@@ -42,6 +42,8 @@ def _uncaught(raised: Raised) -> None:
     logging.getLogger(__name__).error("uncaught", exc_info=raised)  # type: ignore[arg-type]
 
 
-def _warned(_: Any, category: type[Warning], filename: str, lineno: int, *__: Any) -> None:
+def _warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     logger = logging.getLogger("py.warnings")
     logger.handle(logger.makeRecord(category.__name__, logging.WARNING, filename, lineno, "", (), None))
