@@ -1,5 +1,7 @@
 # Unmask on CPU, as a user without rights; its file system may be read-only. Build: deploy/README.md
-FROM python:3.11-slim
+# BASE: pin it by digest, python:3.11-slim@sha256:…, so that every build is of the same image (deploy/README.md)
+ARG BASE=python:3.11-slim
+FROM ${BASE}
 
 # a font with Chinese (5 MB), for the words of pictures as PNG and PDF; without one these are English
 RUN apt-get update && apt-get install -y --no-install-recommends fonts-wqy-microhei && rm -rf /var/lib/apt/lists/*

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, nullcontext
 import streamlit as st
 from starlette.middleware import Middleware
 
-from model import machine
+from model import logs, machine
 from model.settings import Settings
-from ui import health, log, results
+from ui import health, results
 from ui.headers import Headers
 
 os.environ.setdefault("UNMASK_SHARED", "true")
@@ -22,7 +22,7 @@ settings = Settings.from_environment()
 @asynccontextmanager
 async def started(_: st.App) -> AsyncIterator[None]:
     """From before the first reader until after the last."""
-    log.without_words()
+    logs.redact()
     machine.allow_many_files()
     home = results.home()
     try:

@@ -67,6 +67,15 @@ def keep_freed_memory() -> None:
         library.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)
 
 
+def keep_ray_on_loopback() -> None:
+    """Call before Ray is imported, where it starts a cluster of its own: its processes then listen at 127.0.0.1 and at
+    no other address, as they do on Windows and macOS. A cluster that is there already is the operator's; and
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=1 lets other machines join.
+    """
+    if "RAY_ADDRESS" not in os.environ:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
 def _of_data() -> list[int]:
     """The limit on what it takes for itself, files' pages and libraries aside; none where there is none. The hard one:
     limit_memory sets the other, for a process that judges what there is room for elsewhere."""

@@ -52,6 +52,22 @@ def run(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
     return python
 
 
+def test_the_wheel_names_and_holds_the_license_and_the_terms_of_the_weights(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {
+            name: archive.read(name).decode()
+            for name in archive.namelist()
+            if name.endswith(("METADATA", ".md", "LICENSE"))
+        }
+    metadata = next(text for name, text in held.items() if name.endswith("METADATA"))
+    assert "License-Expression: MIT" in metadata
+    license_ = next(text for name, text in held.items() if name.endswith("/licenses/LICENSE"))
+    assert license_ == (ROOT / "LICENSE").read_text()
+    cards = [text for name, text in held.items() if "/checkpoints/" in name]
+    assert len(cards) == 4
+    assert all("| terms | weights: MIT license" in card for card in cards)
+
+
 def test_nothing_but_unmask_appears_in_site_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
+from streamlit.elements.lib.utils import user_key_from_element_id
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 
 
 def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
@@ -44,6 +47,10 @@ def begin_page(title: str) -> None:
     """
     state = st.session_state
     state.setdefault("to_reread", set())
+    if "page" not in state:
+        _take_note_of_browser()
+    else:
+        state.brought = []
     if state.get("page") != title:
         state.update(page=title, visit=state.get("visit", 0) + 1)
         return
@@ -62,3 +69,36 @@ def note_link(written: dict[str, str]) -> None:
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
     keys = [key for name in here for key in state[name]]
     state.update(written_link=written, choices_of_link={key: state[key] for key in keys if key in state})
+
+
+def _take_note_of_browser() -> None:
+    """A session that begins with states of widgets follows one that was lost: the server was started anew, or the
+    browser was away for longer than server.disconnectedSessionTTL. They hold what the link does not: the text, and the
+    click that brought them. What they mean is known only once the page has drawn its widgets.
+    """
+    state, context = st.session_state, get_script_run_ctx()
+    state.brought = context.session_state.get_widget_states() if context else []
+    # bound widgets go on under the keys they had (ui/bound.py)
+    state.bound_keys = {
+        key.rpartition("_")[0]: key
+        for key in (user_key_from_element_id(widget.id) or "" for widget in state.brought)
+        if key.rpartition("_")[2].isdecimal()
+    }
+
+
+def end_page() -> None:
+    """Call when all of the page is drawn. Of a session that follows a lost one: the browser's message again, which now
+    finds its widgets and their callbacks.
+    """
+    context, brought = get_script_run_ctx(), st.session_state.get("brought")
+    if brought and context and context.script_requests:
+        st.session_state.brought = []
+        context.script_requests.request_rerun(
+            RerunData(
+                query_string=context.query_string,
+                widget_states=WidgetStates(widgets=brought),
+                page_script_hash=context.page_script_hash,
+                cached_message_hashes=context.cached_message_hashes,
+                context_info=context.context_info,
+            )
+        )

@@ -152,8 +152,13 @@ def write(view: Link) -> None:
 
 
 def share(view: Link) -> None:
-    """Keep the URL true to the view; offer links in a popover."""
+    """Call at the end of a page: keep the URL true to the view; offer links in a popover."""
     write(view)
+    _offer(view)
+    choices.end_page()
+
+
+def _offer(view: Link) -> None:
     place = st.popover(say("Link to this view"), icon=":material/link:", width="stretch", key="link", on_change="rerun")
     if not place.open:
         return

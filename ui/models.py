@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable
-from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
@@ -25,6 +24,7 @@ from model.settings import Settings
 from ui import results
 from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
+from ui.once import once
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 Found = TypeVar("Found")
@@ -36,7 +36,7 @@ def loaded() -> LoadedModels:
     return results.engine().models
 
 
-@cache
+@once
 def _inspector() -> Home:
     """Begun when the first model is chosen that is not one of the catalog's."""
     return homes.inspector(Settings.from_environment())
@@ -58,7 +58,7 @@ def inspected(function: Callable[[str, Settings], Found], name: str) -> Found:
         ) from None  # fmt: skip
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _one_download() -> Lock:
     return Lock()
 
@@ -72,7 +72,19 @@ def settings() -> Settings:
 
 
 def get(name: str) -> Model:
-    """The model, loaded once, its files downloaded where the reader agreed to it. Raises what catalog.load raises."""
+    """The model, loaded once; where its files have to be downloaded first, asks for that and ends the page there.
+
+    Raises what catalog.load raises.
+    """
+    size = _to_download(name)
+    if size:
+        _ask(name, size)
+        st.stop()
+    return _get(name)
+
+
+def _get(name: str) -> Model:
+    """The model whose files are here, or may be downloaded: `_to_download` was 0."""
     found = loaded().find(name)
     if found is not None:
         return found
@@ -122,19 +134,20 @@ def get_or_keep(name: str) -> Model:
     problem = _failure() if name else say("Name a model: its id on the Hugging Face hub, or a folder.")
     if problem is None:
         try:
-            size = 0 if loaded().find(name) else download_size(name)
-            if not size or st.session_state.get("agreed_download") == name:
-                model = get(name)
+            size = _to_download(name)
+            if not size:
+                model = _get(name)
                 st.session_state.kept_model = name
                 return model
-            _check_disk(name, size)
         except Exception as error:
             problem = problem_in(error)
             if problem is None:
                 raise
             _fail(problem)
         else:
-            return _ask(name, size)
+            kept = _kept()
+            _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(kept.name)))
+            return kept
     kept = _kept()
     words = escaped(problem.rstrip(".。"))
     st.error(
@@ -151,22 +164,30 @@ def forget_failure() -> None:
     st.session_state.pop("failure", None)
 
 
-def _ask(name: str, size: int) -> Model:
-    """Let the reader decide about a download; meanwhile the model they had."""
-    kept = _kept()
-    st.info(
-        say(
-            "{name} is not on this machine: {size:,.0f} MB would be downloaded from the Hugging Face hub, "
-            "once, and kept on the disk. Until then this page shows the {model} model.",
-            name=escaped(name),
-            size=size / 1e6,
-            model=escaped(kept.name),
-        ),
-        icon=":material/download:",
+def _to_download(name: str) -> int:
+    """Bytes to ask the user about: 0 where the model's files are here, and where the user has agreed.
+
+    Raises TooLarge where the disk has no room for them, and what asking the hub for their size raises.
+    """
+    size = 0 if loaded().find(name) else download_size(name)
+    if not size or st.session_state.get("agreed_download") == name:
+        return 0
+    _check_disk(name, size)
+    return size
+
+
+def _ask(name: str, size: int, meanwhile: str = "") -> None:
+    """Let the user decide about a download. meanwhile: what the page shows until then."""
+    words = say(
+        "{name} is not on this machine: {size:,.0f} MB would be downloaded from the Hugging Face hub, "
+        "once, and kept on the disk.",
+        name=escaped(name),
+        size=size / 1e6,
     )
-    st.button(say("Download {size:,.0f} MB", size=size / 1e6), key="download", icon=":material/download:",
+    st.info(f"{words} {meanwhile}", icon=":material/download:")
+    key = "download" if meanwhile else "download_another"  # Compare may ask on both sides
+    st.button(say("Download {size:,.0f} MB", size=size / 1e6), key=key, icon=":material/download:",
               on_click=lambda: st.session_state.update(agreed_download=name))  # fmt: skip
-    return kept
 
 
 def _download(name: str) -> None:
@@ -231,10 +252,10 @@ def _check_disk(name: str, size: int) -> None:
 def _kept() -> Model:
     """The model that was shown last; where its files are gone, the one that ships."""
     try:
-        return get(st.session_state.setdefault("kept_model", "story"))
+        return _get(st.session_state.setdefault("kept_model", "story"))
     except TROUBLE:
         st.session_state.kept_model = "story"
-        return get("story")
+        return _get("story")
 
 
 def _is_from_elsewhere() -> bool:

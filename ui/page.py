@@ -9,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import Page
 
+from model import logs
 from model.language import N_, language, say
 from ui import at_once, choices, sent, speech  # noqa: F401 - sent, for what its import does
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
@@ -145,6 +146,8 @@ def _room(name: str, wide: float) -> str:
 
 def set_up(title: str) -> None:
     """Call first on every page. title: its name in PAGES."""
+    logs.redact()
+    st.set_option("logger.enableRich", False)  # it would print what an exception says, past every logger
     at_once.no_delay()
     choices.begin_page(title)
     speech.restore()

@@ -14,24 +14,25 @@ from model.jobs.kept import Kept
 from model.language import language
 from model.settings import Settings
 from ui.guard import waiting
+from ui.once import once
 
 Made = TypeVar("Made")
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def shared() -> Kept:
     """The answers, a share of the memory that the container has."""
     return Kept(Settings.from_environment().results_bytes, waiting)
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def engine() -> Engine:
     """The models and traces of this process."""
     settings = Settings.from_environment()
     return Engine(settings.models_in_memory, settings.traces_bytes)
 
 
-@st.cache_resource(show_spinner=False, on_release=lambda home: home.close())
+@once
 def home() -> Home:
     """Where this server's jobs are done."""
     return homes.start(Settings.from_environment(), engine())

@@ -28,6 +28,8 @@ def measured(
 
     Raises ValueError where Ray is not installed.
     """
+    if not address:
+        machine.keep_ray_on_loopback()
     ray = _ray()
     ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
     ray.data.DataContext.get_current().execution_options.preserve_order = True

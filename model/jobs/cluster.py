@@ -17,6 +17,7 @@ import ray
 import torch
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve._private import replica
 from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -28,7 +29,7 @@ from model.jobs.job import Job
 from model.jobs.worker import answered, told
 
 ROOT = Path(__file__).parents[2]
-NAME = "unmask"
+NAME, LOOPBACK = "unmask", "127.0.0.1"
 ENVIRONMENT = {  # the program lies at the same place on every machine
     "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
 }  # fmt: skip
@@ -62,6 +63,8 @@ class Replica:
 
     def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
         torch.set_num_threads(1)
+        if ray.util.get_node_ip_address() == LOOPBACK:
+            _listen_on_loopback()
         self._engine = Engine(models_in_memory, trace_bytes)
 
     async def do(self, job: bytes, seconds: float, *, near: str) -> bytes:
@@ -76,6 +79,12 @@ class Replica:
             return await to_thread(answered, self._engine, found)  # so that Ray can see that the replica lives
         finally:
             timer.cancel()
+
+
+def _listen_on_loopback() -> None:
+    """Serve opens a port of each replica, after it was made, at every address whatever Ray's own processes do."""
+    opened = replica.add_port_to_grpc_server
+    replica.add_port_to_grpc_server = lambda server, address: opened(server, address.replace("[::]", LOOPBACK))
 
 
 class RayHand:

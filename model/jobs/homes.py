@@ -17,6 +17,8 @@ def start(settings: Settings, engine: Engine) -> Home:
     """engine: the one of this process, which does the jobs where no worker does."""
     hands: Sequence[Hand]
     if settings.ray:
+        if settings.ray == "local":
+            machine.keep_ray_on_loopback()
         from model.jobs import cluster  # which imports ray: in requirements-ray.txt
 
         hands = cluster.hands(settings.ray, settings.workers, settings.models_in_memory, settings.traces_bytes)

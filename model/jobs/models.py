@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from weakref import ref
 
 from model import catalog
 from model.base import Model, files_key
@@ -93,15 +92,15 @@ class LoadedModels:
             self._models[name] = stamp, model
             while len(self._models) > self._most:
                 gone.append(self._models.popitem(last=False)[1][1])
-        left = [ref(old.network) for old in gone]
         for old in gone:
             self._left(old.key)
         if gone:
             del gone, old
-        if any(network() is not None for network in left):
-            gc.unfreeze()  # in a circle, or in use: this once, everything is looked at
+        # what is loaded now stays for long: no collection need look at it again. All else that is there by now stays
+        # until the next load at the most, such as the sessions of a page: hence unfrozen first
+        gc.unfreeze()
         gc.collect()
-        gc.freeze()  # what is loaded now stays for long: no collection need look at it again
+        gc.freeze()
 
 
 def _wait_for(lock: Lock, report: Report) -> None:

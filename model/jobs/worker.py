@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 
+from model import logs
 from model.jobs.engine import Engine
 from model.jobs.home import TOLD
 from model.jobs.job import Job
@@ -42,6 +43,7 @@ class Line:
 
 def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
     """Do jobs until the connection ends."""
+    logs.redact()
     torch.set_num_threads(1)
     engine, line = Engine(models_in_memory, trace_bytes), Line(Connection(descriptor))
     gc.collect()

@@ -14,6 +14,7 @@ from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
 from tests.benchmarks.crowd import class_of_sixty, hour_of_thirty, two_hundred_idle
+from tests.benchmarks.evict import evictions
 from tests.benchmarks.forward import traced_forward
 from tests.benchmarks.jobs import jobs_elsewhere
 from tests.benchmarks.lab import drawn_cell
@@ -36,6 +37,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "draw": drawn_cell,
     "jobs": jobs_elsewhere,
     "beside": beside_trainings,
+    "evict": evictions,
     "start": first_page,
     "pictures": first_pictures,
     "bertviz": beside_bertviz,

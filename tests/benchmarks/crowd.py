@@ -113,16 +113,16 @@ def two_hundred_idle(minutes: float | None, workers: int) -> list[Ratio]:
 
 
 @contextmanager
-def served(workers: int) -> Iterator[Server]:
-    """The app for a class."""
+def served(workers: int, **others: str) -> Iterator[Server]:
+    """The app for a class. others: of its environment."""
     metrics, memory = free_port(), machine.memory_bytes()
     environment = {
-        "UNMASK_WORKERS": workers, "UNMASK_MODELS": "story,dates", "UNMASK_METRICS_PORT": metrics,
-        "UNMASK_RESULTS_SHARE": ANSWERS / memory, "UNMASK_TRACES_SHARE": TRACES / memory,
-    }  # fmt: skip
+        "UNMASK_WORKERS": str(workers), "UNMASK_MODELS": "story,dates", "UNMASK_METRICS_PORT": str(metrics),
+        "UNMASK_RESULTS_SHARE": str(ANSWERS / memory), "UNMASK_TRACES_SHARE": str(TRACES / memory),
+    } | others  # fmt: skip
     with (
         tempfile.TemporaryDirectory() as folder,
-        running("serve.py", Path(folder, "log"), **{name: str(value) for name, value in environment.items()}) as app,
+        running("serve.py", Path(folder, "log"), **environment) as app,
     ):
         yield Server(app, metrics)
 

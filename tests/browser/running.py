@@ -27,12 +27,12 @@ START_SECONDS = 90
 
 
 @contextmanager
-def running(script: str, log: Path, **environment: str) -> Iterator[str]:
-    """`streamlit run script` on a free port of this machine; gives its address once it answers, ends it at the end.
+def running(script: str, log: Path, port: int = 0, **environment: str) -> Iterator[str]:
+    """`streamlit run script` on this machine; gives its address once it answers, ends it at the end. port: 0 for any.
 
     Raises RuntimeError with the end of its log when it does not start.
     """
-    port = free_port()
+    port = port or free_port()
     command = [
         sys.executable, "-m", "streamlit", "run", script, "--server.headless", "true",
         "--server.address", "127.0.0.1", "--server.port", str(port),

@@ -5,11 +5,14 @@ python -m pytest tests/pages/test_lessons.py
 
 import json
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from model import catalog
 from ui.lessons.shelves import packed, unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -151,3 +154,27 @@ def test_a_folder_of_lessons_comes_after_those_that_ship(tmp_path: Path, monkeyp
     assert ["wrong.en.md, line 2: expected a second ---" in box.value for box in page.app.warning] == [True]
     page.press("open_mine")
     assert page.choices() == ["2", "3", "4"]
+
+
+def test_a_lesson_asks_before_it_downloads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+
+    def fetch(name: str, *_: object) -> Path:
+        fetched.append(name)
+        raise OSError("the test has no files")
+
+    monkeypatch.setattr(catalog, "fetch", fetch)
+    monkeypatch.setattr(catalog, "download_size", lambda *_: 548 * 10**6)
+    page = Lessons(packed=packed(OWN.replace("query: 2", "query: 2\nmodel: some/other")))
+    assert not fetched
+    assert "some/other is not on this machine: 548 MB would be downloaded" in page.app.info[0].value
+    page.press("download_another")
+    assert fetched == ["some/other"]
+    assert page.app.error[0].value == "the test has no files."
+
+
+def test_a_lesson_downloads_nothing_that_the_disk_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "download_size", lambda *_: 548 * 10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    page = Lessons(packed=packed(OWN.replace("query: 2", "query: 2\nmodel: some/other")))
+    assert "0.5 GB to download, and the disk has 1.0 GB free" in page.app.error[0].value

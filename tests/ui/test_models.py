@@ -3,7 +3,6 @@
 python -m pytest tests/ui/test_models.py
 """
 
-import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +18,21 @@ from model.jobs.engine import Engine
 from model.jobs.job import ModelRef, Run
 from model.language import known_by
 from model.settings import Settings
-from ui import models, speech
+from ui import models, results, speech
+from ui.once import once
 
 MEGABYTES = 548
 
 
 @pytest.fixture(autouse=True)
-def new_server() -> Iterator[None]:
+def new_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing loaded, nothing kept; it knows its readers' languages."""
     known_by(speech.of_reader)
+    for made in (results.engine, results.home, results.shared):
+        monkeypatch.setattr(results, made.__name__, once(made.__wrapped__))
     st.cache_resource.clear()
     yield
-    st.cache_resource.clear()
+    results.home().close()
 
 
 def page() -> None:
@@ -83,22 +85,28 @@ def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Pa
 
 
 @pytest.mark.parametrize("circle", [False, True])
-def test_the_weights_of_a_model_that_leaves_leave_too(
-    tiny_folder: Path, circle: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And only of one that is in a circle all that there is is looked at, which holds everybody up."""
+def test_the_weights_of_a_model_that_leaves_leave_too(tiny_folder: Path, circle: bool) -> None:
     kept = models.LoadedModels(1)
     network = kept.load(str(tiny_folder), Settings()).network
     weight = ref(network.token_embedding.weight)
     if circle:
         network.register_forward_hook(lambda *_, network=network: None)
     del network
-    looked: list[bool] = []
-    unfreeze = gc.unfreeze
-    monkeypatch.setattr(gc, "unfreeze", lambda: looked.append(True) or unfreeze())
     kept.load("story", Settings())
     assert weight() is None
-    assert looked == [True] * circle
+
+
+def test_a_session_that_is_there_while_a_model_loads_is_freed_once_it_is_over(tiny_folder: Path) -> None:
+    class Session:
+        def __init__(self) -> None:
+            self.itself = self  # as Streamlit's sessions are: only a collection frees it
+
+    kept, session = models.LoadedModels(2), Session()
+    kept.load("story", Settings())
+    there = ref(session)
+    del session
+    kept.load(str(tiny_folder), Settings())
+    assert there() is None
 
 
 def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path) -> None:
@@ -137,6 +145,19 @@ class TestDownloads:
         app.button(key="download").click().run()
         assert asked == ["gpt2"]
         assert "the test has no files" in app.error[0].value
+
+    def test_nor_for_a_page_that_has_no_other_model_to_show(self, asked: list[str]) -> None:
+        def another_page() -> None:
+            from ui import models
+
+            models.get("gpt2")
+            raise AssertionError("it went on without a model")
+
+        app = AppTest.from_function(another_page, default_timeout=30).run()
+        assert not asked
+        assert "548 MB would be downloaded" in app.info[0].value
+        app.button(key="download_another").click().run()
+        assert asked == ["gpt2"]
 
     def test_one_at_a_time(self, asked: list[str]) -> None:
         app = opened("gpt2")

@@ -4,18 +4,18 @@ python -m pytest tests/ui/test_results.py
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from model.jobs.engine import Engine
-from model.jobs.home import Home
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import running
 from tests.coroutines import finished
-from ui import results
+from ui.once import once
 
 PAGE = Path(__file__).parent / "asking_page.py"
 PATIENCE = 60
@@ -84,11 +84,19 @@ async def heard(reader: Reader) -> str:
                 return answer.delta.new_element.markdown.body
 
 
-def test_a_server_that_clears_its_caches_ends_its_hands(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Home] = []
-    results.home.clear()  # that of another test
-    monkeypatch.setattr(Home, "close", lambda self: closed.append(self))
-    first = results.home()
-    results.home.clear()
-    assert closed == [first]
-    assert isinstance(results.engine(), Engine)
+def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> None:
+    begun: list[int] = []
+
+    @once
+    def made() -> object:
+        begun.append(len(begun))
+        time.sleep(0.05)  # another thread would begin it too
+        if len(begun) == 1:
+            raise ValueError
+        return object()
+
+    with pytest.raises(ValueError):  # noqa: PT011 - ours, above
+        made()
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(lambda _: made(), range(4)))) == 1
+    assert begun == [0, 1]

@@ -3,7 +3,6 @@
 python -m pytest tests/ui/test_serve.py
 """
 
-import logging
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from model.settings import Settings
 from tests.benchmarks.reader import Switch, visiting
@@ -20,7 +20,6 @@ from tests.browser.running import ROOT, free_port, running
 from tests.coroutines import finished
 from ui import health
 from ui.headers import headers
-from ui.log import WithoutWords
 
 FOLDERS = ("model", "viz", "ui", "pages", "lessons", ".streamlit")
 TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
@@ -59,8 +58,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(address, port, folder, before, log)
 
 
-async def visit(address: str) -> None:
-    async with visiting(address, Switch("", "causal"), TEXT) as reader:
+async def visit(address: str, text: str = TEXT) -> None:
+    async with visiting(address, Switch("", "causal"), text) as reader:
         await reader.open()
         await reader.flip()
 
@@ -97,6 +96,27 @@ def test_it_lives_gets_ready_and_counts_what_its_reader_asked(server: Server) ->
     assert status_of(server.port, "/secrets") == 404
 
 
+def test_a_reader_who_clears_streamlit_s_caches_stops_nobody(server: Server) -> None:
+    async def clear() -> None:
+        async with visiting(server.address, Switch("", "causal"), "other words") as reader:
+            await reader.open()
+            await reader.flip()
+            await reader._socket.send(BackMsg(clear_cache=True).SerializeToString())
+
+    def flips() -> float:
+        line = 'unmask_jobs_total{job="model.heads.survey.survey",outcome="done"} '
+        return float(get(server.port, "/metrics").partition(line)[2].split()[0])
+
+    before = flips()
+    finished(clear())
+    finished(visit(server.address, "words of another"))
+    end = time.monotonic() + READY_SECONDS
+    while flips() < before + 4:  # a job is counted after its answer has left
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert status_of(server.port, "/ready") == 200
+
+
 def test_its_log_holds_no_text_and_no_token(server: Server) -> None:
     urlopen(f"{server.address}/?text=zanzibarian").close()
     log = server.log.read_text()
@@ -108,28 +128,51 @@ def test_it_writes_nothing_into_its_folder(server: Server) -> None:
     assert files_in(server.folder) == server.files
 
 
-def test_an_error_leaves_its_kind_and_its_lines_in_the_log_but_not_its_words() -> None:
-    logger, handler = logging.Logger("of a page"), Kept()
-    logger.addFilter(WithoutWords())
-    logger.addHandler(handler)
+RAISING = """
+import gc, logging, threading, warnings
+import streamlit as st
+from ui import page
+page.set_up("Explore")
+text = st.query_params["text"]
+logging.getLogger("streamlit.made_later").warning("told: %s", text)
+logging.getLogger("streamlit.runtime").error(f"told: {text}")
+warnings.warn(text)
+def end(): raise KeyError(text)
+thread = threading.Thread(target=end)
+thread.start()
+thread.join()
+class Gone:
+    def __del__(self): end()
+Gone()
+try:
+    end()
+except KeyError as error:
+    raise LookupError(text) from error
+"""
+
+
+@pytest.mark.parametrize("script", ["app.py", "serve.py"])
+def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(server: Server, script: str) -> None:
+    log = server.folder.with_name(f"log of {script}")
+    asked = server.folder / "pages" / "raising.py"
+    asked.write_text(RAISING)
+
+    async def visit_it(address: str) -> None:
+        async with visiting(address, Switch("raising", ""), TEXT) as reader:
+            with pytest.raises(RuntimeError):
+                await reader.open()
+
     try:
-        raise KeyError(TEXT)
-    except KeyError as error:
-        logger.error("Uncaught app execution", exc_info=error)
-    assert "Uncaught app execution: KeyError" in handler.lines[0]
-    assert 'test_serve.py", line' in handler.lines[0]
-    assert handler.lines[0].count(TEXT) == 0
-
-
-class Kept(logging.Handler):
-    """What would be written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
+        with running(str(server.folder / script), log, STREAMLIT_LOGGER_ENABLE_RICH="true") as address:
+            finished(visit_it(address))
+    finally:
+        asked.unlink()
+    told = log.read_text()
+    assert "zanzibar" not in told
+    assert ": LookupError\n" in told
+    assert 'raising.py", line 20' in told
+    assert told.count(": KeyError\n") == 2, "of the thread, and of the object that could not be ended"
+    assert "pages/raising.py:8" in told, "the warning"
 
 
 def test_a_check_that_finds_something_is_503_and_tells_it() -> None:

@@ -64,7 +64,7 @@ def choose_differs() -> str:
 def choose_model() -> Model:
     """B's model: one of those offered, or named by a hub id or a folder.
 
-    Raises what catalog.load raises, and ValueError for one that has to be downloaded first: that is done on the left.
+    Raises what catalog.load raises; asks for one that has to be downloaded first.
     """
     settings = models.settings()
     offered = list(catalog.offered(settings))
@@ -78,10 +78,6 @@ def choose_model() -> Model:
         st.warning(say("The link names the model {model}, which is not offered here. Choose one of {names}.",
                        model=escaped(name), names=escaped(", ".join(offered))))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
-    if models.loaded().find(name) is None and models.download_size(name):
-        raise ValueError(
-            say("{model} is not on this machine: choose it as the model on the left first, to download it", model=name)
-        )
     return models.get(name)
 
 

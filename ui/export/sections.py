@@ -9,7 +9,7 @@ from ui import explain, link, page
 from ui.export.subject import Subject
 from ui.later import later
 from ui.markdown import escaped
-from ui.uploaded import uploaded
+from ui.uploads import uploaded, uploader
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
@@ -110,7 +110,7 @@ def opened() -> None:
             st.session_state[OPENED] = say("{file} was not opened: {problem}.", file=escaped(file.name),
                                            problem=escaped(str(error).rstrip(".")))  # fmt: skip
 
-    st.file_uploader(say("An NPZ or safetensors file that this page saved"), ["npz", "safetensors"], key="take_export",
+    uploader(say("An NPZ or safetensors file that this page saved"), ["npz", "safetensors"], key="take_export",
                      on_change=taken, max_upload_size=most_opened() // 2**20)  # fmt: skip
     found = st.session_state.get(OPENED)
     if isinstance(found, str):

@@ -25,6 +25,7 @@ from ui import results
 from ui.guard import waiting
 from ui.head_atlas.measuring import Ask, Busy, Look, Measuring
 from ui.markdown import escaped
+from ui.uploads import uploader
 from viz.numbers import whole_percent
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
@@ -49,7 +50,7 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         size=MOST_UPLOAD / 1e6,
     )
     kinds, most = [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
-    sent = st.file_uploader(label, kinds, key="atlas_file", max_upload_size=most)
+    sent = uploader(label, kinds, key="atlas_file", max_upload_size=most)
     if sent is None:
         st.info(say("Choose a file: its texts are read in memory, and kept by nobody."))
         st.stop()

@@ -12,7 +12,7 @@ from model.lessons.words import glossary
 from ui import speech
 from ui.lessons import choices, shelves
 from ui.markdown import escaped
-from ui.uploaded import uploaded
+from ui.uploads import uploaded, uploader
 from viz.html import join, tag
 from viz.lessons.prose import card
 
@@ -32,7 +32,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
     st.toggle(say("Ask before it shows"), key="lesson_asks")
     with st.expander(say("A lesson of your own")):
-        st.file_uploader(say("A lesson of your own"), type=["md"], key="lesson_file", max_upload_size=1,
+        uploader(say("A lesson of your own"), type=["md"], key="lesson_file", max_upload_size=1,
                          on_change=_take_file, label_visibility="collapsed")  # fmt: skip
         st.caption(escaped(say(OWN)))
     if opened and opened.own:

@@ -14,7 +14,7 @@ from model.spec import MOST_BYTES
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
-from ui.uploaded import uploaded
+from ui.uploads import uploaded, uploader
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(
@@ -88,7 +88,7 @@ def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
         else:
             st.session_state.taken = True, said
 
-    file = st.file_uploader(
+    file = uploader(
         say("Load a mask, NPY or JSON"), ["npy", "json"], key="take_file", on_change=taken, max_upload_size=1
     )
     if file is not None and file.file_id == st.session_state.get("taken_file"):

@@ -14,6 +14,7 @@ from model.why_causal.twins import Combination, Outcome, Pair
 from ui import choices, controls, link
 from ui.bound import bound
 from ui.link import Link, Whole, at_most
+from ui.once import once
 from ui.one_of import one_of
 from ui.why_causal import live_training, runs, steps
 from viz.numbers import percent
@@ -175,7 +176,7 @@ def _another_token(found: Pair, token: int) -> int:
     return next(number for number in [*_replacements(), *found.words()] if number != token)
 
 
-@st.cache_resource(max_entries=1, show_spinner=False)
+@once
 def _replacements() -> list[int]:
     """Those of REPLACEMENTS that the twins know."""
     found = runs.pair()

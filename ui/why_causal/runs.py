@@ -1,23 +1,22 @@
 """What the page Why causal computes of a text, remembered: four runs, what they write, what a changed token moves."""
 
-import streamlit as st
-
 from model.jobs.job import ModelRef
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, Outcome, Pair
 from ui import results, run_view
+from ui.once import once
 from ui.run_view import RunView
 from viz.why_causal.tables import Card
 
 
-@st.cache_resource(max_entries=1, show_spinner=False)
+@once
 def pair() -> Pair:
     """Both models, loaded once for everybody. Raises CheckpointError."""
     return twins.load()
 
 
-@st.cache_resource(max_entries=1, show_spinner=False)
+@once
 def curves() -> Curves:
     """Their training, read once."""
     return twins.curves()

@@ -7,11 +7,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -41,8 +43,8 @@ def home(request: pytest.FixtureRequest) -> Iterator[Home]:
         yield request.getfixturevalue("their_home")
         return
     settings = {"process": {}, "ray": {"workers": 2, "ray": "local"}}[request.param]
-    if request.param == "ray":
-        pytest.importorskip("ray", reason="needs ray: pip install -r requirements-ray.txt")
+    if request.param == "ray" and find_spec("ray") is None:  # imported too early it would listen at every address
+        pytest.skip("needs ray: pip install -r requirements-ray.txt")
     found = homes.start(Settings(**settings, job_seconds=SECONDS), Engine(2, 10**7))
     yield found
     found.close()
@@ -64,6 +66,13 @@ def workers(their_home: Home) -> list[WorkerProcess]:
     for worker in found:
         worker._silence = 10.0
     return found
+
+
+def test_nothing_that_it_starts_listens_at_other_addresses_than_this_machine_s(home: Home) -> None:
+    home.ask(Job(questions.process))
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [one.laddr.ip for process in ours for one in process.net_connections("tcp") if one.status == "LISTEN"]
+    assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
 
 
 def run_of(model: Model, spec: MaskSpec | None = None) -> Run:

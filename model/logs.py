@@ -1,0 +1,49 @@
+"""What a process logs: where in the code it was written and the kinds of errors. No message, which may quote a text."""
+
+import logging
+import sys
+import threading
+import warnings
+from functools import cache
+from pathlib import Path
+from traceback import format_tb
+from types import TracebackType
+from typing import Any
+
+Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+
+
+class Redacted(logging.LogRecord):
+    """A record without its message, its arguments, and the words of its exception."""
+
+    def __init__(
+        self, name: str, level: int, pathname: str, lineno: int, msg: Any, args: Any, exc_info: Raised | None,
+        func: str | None = None, sinfo: str | None = None, **_: Any,
+    ) -> None:  # fmt: skip
+        kind, _error, trace = exc_info or (None, None, None)
+        place = "/".join(Path(pathname).parts[-2:])
+        words = f"{place}:{lineno}" + (f": {kind.__name__}\n{''.join(format_tb(trace))}" if kind else "")
+        super().__init__(name, level, pathname, lineno, words.rstrip(), (), None, func)
+
+
+@cache
+def redact() -> None:
+    """From now on, of every logger of this process, whoever made it and when; of threads that end in an error; and of
+    warnings. Messages were trusted to hold no text by the name of their logger before: a library has many.
+    """
+    logging.setLogRecordFactory(Redacted)
+    sys.excepthook = lambda kind, error, trace: _uncaught((kind, error, trace))
+    threading.excepthook = lambda args: _uncaught((args.exc_type, args.exc_value, args.exc_traceback))
+    sys.unraisablehook = lambda args: _uncaught((args.exc_type, args.exc_value, args.exc_traceback))
+    warnings.showwarning = _warned
+
+
+def _uncaught(raised: Raised) -> None:
+    logging.getLogger(__name__).error("uncaught", exc_info=raised)  # type: ignore[arg-type]
+
+
+def _warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    logger = logging.getLogger("py.warnings")
+    logger.handle(logger.makeRecord(category.__name__, logging.WARNING, filename, lineno, "", (), None))

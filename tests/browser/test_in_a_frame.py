@@ -1,0 +1,48 @@
+"""Uploads inside another site: Streamlit refuses them, and the page says so before anybody tries.
+
+python -m pytest tests/browser/test_in_a_frame.py
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Browser, FrameLocator, Page, expect
+
+from tests.browser.explore import TIMEOUT
+
+SENTENCE = "Uploads do not work here"
+LABEL = "A lesson of your own"
+
+
+@pytest.fixture
+def another_site(tmp_path: Path, server: str) -> Iterator[str]:
+    """A page at localhost, which is another site than 127.0.0.1, with the lessons in a frame."""
+    (tmp_path / "index.html").write_text(f'<iframe src="{server}/lessons" width="1200" height="800"></iframe>')
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with HTTPServer(("127.0.0.1", 0), handler) as site:
+        Thread(target=site.serve_forever, daemon=True).start()
+        yield f"http://localhost:{site.server_port}/"
+        site.shutdown()
+
+
+def test_a_page_in_a_frame_of_another_site_says_that_uploads_are_refused(
+    browser: Browser, server: str, another_site: str
+) -> None:
+    page = browser.new_page()
+    page.goto(f"{server}/lessons")
+    opened(page)
+    assert page.get_by_text(SENTENCE).count() == 0
+    page.goto(another_site)
+    opened(page.frame_locator("iframe"))
+    expect(page.frame_locator("iframe").get_by_text(SENTENCE)).to_be_visible()
+    page.close()
+
+
+def opened(page: Page | FrameLocator) -> None:
+    """With its uploader in view."""
+    page.get_by_text(LABEL, exact=True).first.click(timeout=TIMEOUT)
+    expect(page.locator("[data-testid=stFileUploader]")).to_be_visible(timeout=TIMEOUT)

@@ -1,0 +1,61 @@
+"""A user whose session is lost keeps the text and the last click: the browser brings them to the next session.
+
+python -m pytest tests/browser/test_restart.py
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.explore import TIMEOUT, Explore
+from tests.browser.running import free_port, running
+
+TEXT = "Peter lost his red hat"
+CONNECTION = """window.WebSocket = class extends WebSocket {
+  constructor(...given) { super(...given); window.connection = this; }
+}"""
+CONNECTED = """() => document.querySelector("[data-testid=stApp]").dataset.testConnectionState === "CONNECTED"
+  && window.connection.readyState === WebSocket.OPEN && window.connection !== window.lost"""
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    page.add_init_script(CONNECTION)
+    yield page
+    page.close()
+
+
+def test_after_a_lost_session_the_text_is_there_and_the_click_that_found_it_lost_counts(
+    page: Page, tmp_path: Path
+) -> None:
+    """Lost first for want of time (server.disconnectedSessionTTL), then with the server."""
+    port, environment = free_port(), {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}
+    with ExitStack() as first:
+        explore = Explore(page, first.enter_context(running("app.py", tmp_path / "first", port, **environment)))
+        box = page.get_by_label("Text, one sequence a line")
+        box.fill(TEXT)
+        explore.after(lambda: box.press("Control+Enter"))
+        told = page.locator(".sentence").inner_text()
+        explore.toggle("Causal")
+        lose = "() => { window.lost = window.connection; window.connection.close(); }"
+        page.evaluate(lose)
+        _click_and_expect(explore, told)
+        explore.toggle("Causal")
+        page.evaluate("() => { window.lost = window.connection; }")
+    with running("app.py", tmp_path / "second", port, **environment):
+        _click_and_expect(explore, told)
+
+
+def _click_and_expect(explore: Explore, told: str) -> None:
+    """The text, and all that the page says of it, as before Causal was off."""
+    page = explore.page
+    page.wait_for_function(CONNECTED)
+    explore.toggle("Causal")
+    expect(page.locator(".sentence")).to_have_text(told, timeout=TIMEOUT)
+    assert page.get_by_label("Text, one sequence a line").input_value() == TEXT
+    assert explore.is_on("Causal")
+    assert "causal" not in page.url
