@@ -11,7 +11,7 @@ from model.heads import measures
 from model.heads.survey import Survey
 from model.language import N_, say, say_count, together
 from model.settings import Settings
-from model.text import TokenBatch
+from model.text import TokenBatch, beginning
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -130,7 +130,7 @@ def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
             most=model.context,
             row=number,
             count=len(cut),
-            beginning=escaped(_beginning(cut)),
+            beginning=escaped(beginning(cut)),
         )
         for number, cut in enumerate(cuts, 1)
         if cut
@@ -261,8 +261,3 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
 
 def _mean(losses: np.ndarray) -> str:
     return "–" if np.isnan(losses).all() else f"{np.nanmean(losses):.2f}"
-
-
-def _beginning(text: str) -> str:
-    first = " ".join(text.split())
-    return first if len(first) <= 40 else first[:40] + "…"

@@ -19,6 +19,7 @@ from model.obey.check import check as measure
 from model.obey.findings import CannotCheck
 from model.obey.ward import everyone
 from model.settings import Settings
+from model.text import cut_words
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 ALL = everyone(BUGS)
@@ -82,6 +83,8 @@ def report(asked: argparse.Namespace) -> int:
         print(f"No report was written: {words}.", file=sys.stderr)
         return COULD_NOT
     print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
+    if run.cut:
+        print(cut_words(run.cut, run.model.context), file=sys.stderr)
     return 0
 
 

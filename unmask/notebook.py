@@ -1,6 +1,7 @@
 """A model in Python and notebooks: unmask.load(…).run(text)."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from model import catalog
 from model.base import Model
 from model.masks import MaskSpec
+from model.text import cut_words
 from unmask.runs import Run, check_of
 
 
@@ -51,7 +53,8 @@ class LoadedModel:
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. Raises ValueError for what is none of this.
+        without, it writes its own. Warns where the model's context has no room for all of the row's text: `Run.cut`
+        is the rest. Raises ValueError for what is none of this.
         """
         texts = [text] if isinstance(text, str) else list(text)
         if not texts or not all(isinstance(one, str) and one.strip() for one in texts):
@@ -63,7 +66,10 @@ class LoadedModel:
         targets = [target] if isinstance(target, str) else target if target is None else list(target)
         batch = self.model.encode(texts, pad_side, targets)
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
-        return Run(self.model, self.model.run(batch, spec), row, self.network)
+        run = Run(self.model, self.model.run(batch, spec), row, self.network)
+        if run.cut:
+            warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
+        return run
 
     @property
     def first_head(self) -> tuple[int, int]:

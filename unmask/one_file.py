@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model.text import cut_words
 from model.version import versions
 from unmask.runs import Run
 from unmask.shown import Shown
@@ -40,6 +41,7 @@ class RunReport(Shown):
             spec="" if standard is None else run.masks.to_json(),
             versions=versions(),
             text=run.text,
+            cut=cut_words(run.cut, run.model.context),
             labels=run.trace.batch.pieces[run.row],
             heads=run.all_heads(self.heads, MOST_CELLS, MOST_TOKENS),
             now=_numbers(run),

@@ -2,7 +2,7 @@
 
     python -m pytest tests/browser/test_saved_pages.py
 
-The page is read as the browser has it, with attributes and styles, after its heads were chosen and its tokens pointed at.
+The page is read as the browser has it, with attributes and styles, after its tokens were pointed at.
 """
 
 import re
@@ -39,7 +39,8 @@ def pages() -> dict[str, Shown | Report | str]:
     return {
         "heads": run.heads(), "head": run.head(4, 0), "tokens": run.tokens(4, 0), "arcs": run.arcs(4, [0, 1]),
         "mask": run.mask(4, 0), "leak": lifted.leak(), "next": run.next_token(), "difference": other.difference(run),
-        "change": other.head(4, 0).difference(run.head(4, 0)), "report": unmask.report(lifted), "one": unmask.report(one),
+        "change": other.head(4, 0).difference(run.head(4, 0)), "report": unmask.report(lifted),
+        "one": unmask.report(one),
         "given": given.heads(), "dates": unmask.report(dates), "encoder": dates.attention("encoder").heads(),
         "digit": unmask.digit(np.arange(64) % 8, 3).pixels(2, 1, 20), "check": run.check(), "export": in_the_app(),
     }  # fmt: skip

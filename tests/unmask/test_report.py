@@ -49,6 +49,25 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"The mean is {np.nanmean(unmask.load('story').run(TEXT).losses):.2f}." in standard
 
 
+def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model, text = unmask.load("story"), "hello world " * 200
+    with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):
+        run = model.run(text)
+    assert run.text + run.cut == text
+    assert len(run.cut) > 500
+    assert repr(run) == "story, 256 tokens of a longer text, causal mask"
+    again = model.run(run.text)  # without a warning
+    assert (again.cut, again.labels) == ("", run.labels)
+    said = f"the last {len(run.cut):,} characters of the text are cut"
+    page = unmask.report(run).page()
+    assert said in page
+    assert page.count("hello") < 400  # in the text and in the tokens, but for those that are cut
+    assert main(["report", "--text", text, "-o", str(tmp_path / "long.html")]) == 0
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert "256 tokens of a longer text" in printed.out
+
+
 def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     page = write(tmp_path, "--masks", "padding", "--head", "2,5")
     link = html.unescape(re.findall(r'href="(.*?)"', page)[0])

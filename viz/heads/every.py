@@ -31,8 +31,7 @@ def every_packet(
     absent: str,
     across: bool = False,
 ) -> bytes:
-    """The heads that are held, over the same queries and keys, by layer and head, each with its note; of every head that
-    there is, held or not, its name.
+    """The heads that are held, over the same queries and keys, by layer and head; the names of all heads, held or not.
 
     picture: viz.heads.picture's header of the kind of number that they are. most: the number of a head's last colour.
     views: those that draw a head. chosen: the heads to choose first, of which the first is shown. absent: what is said
