@@ -224,7 +224,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
         share = percent(float(blocked.mean()))
         parts.append(say("{share} of the cells are blocked, by {masks}.", share=share, masks=masks))
     else:
-        parts.append(say("No cell is blocked."))
+        parts.append(_none_blocked([view]))
     if changed:
         parts.append(say("Beside it the same head with the standard masks, and the difference."))
     return together(parts)
@@ -251,12 +251,19 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
         masks = say(", ").join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
         parts.append(say("Hatched cells are blocked by {masks}: no weight can be there.", masks=masks))
     else:
-        parts.append(say("No cell is blocked."))
-    if any(view.any_blocked().all(1).any() for view in views):
+        parts.append(_none_blocked(views))
+    if any(view.empty_rows().any() for view in views):
         parts.append(say("A row with nothing to attend to gets weight 0 everywhere and adds nothing."))
     if coarser_words(views[0]):
         parts.append(coarser_words(views[0]))
     return f'<p class="key">{together(parts)}</p>'
+
+
+def _none_blocked(views: list[HeadView]) -> str:
+    """Of views none of whose cells is blocked; parts of a text may leave out the cells that are."""
+    if any(view.whole is not None and view.whole.any_blocked().any() for view in views):
+        return say("No cell of this part is blocked.")
+    return say("No cell is blocked.")
 
 
 def _mean(losses: np.ndarray) -> str:

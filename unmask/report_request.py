@@ -55,5 +55,6 @@ def link_to(run: Run, head: tuple[int, int]) -> str:
     if json.loads(run.masks.to_json()) != json.loads(run.model.standard.to_json()) | plain or run.trace.batch.source:
         return ""
     where = {"model": run.model.name, "layer": head[0], "head": head[1]}
-    link = APP + "?" + urlencode({**where, **{name: str(on).lower() for name, on in spec.items()}, "text": run.text + run.cut})
+    masks = {name: str(on).lower() for name, on in spec.items()}
+    link = APP + "?" + urlencode({**where, **masks, "text": run.text + run.cut})
     return link if len(link) <= LONGEST_LINK else ""

@@ -11,6 +11,7 @@ from viz.export.paper import Paper, Sheet, changes, hatch, sequential
 from viz.fonts import width
 from viz.head import TITLES
 from viz.heads.colours import STANDARD_COLOURS, Colours
+from viz.heads.picture import change_range, changed
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.reasons import empty_runs
 from viz.view import HeadView
@@ -68,12 +69,11 @@ def head_picture(
         weights = np.ma.masked_array(view.weights, view.any_blocked())
         _panel(sheet, room, number, replace(view, weights=weights), name, say("weight"), **how)
     if standard is not None:
-        both = now.any_blocked() & standard.any_blocked()
-        change = np.ma.masked_array(now.weights - standard.weights, both)
-        reach = max(float(np.abs(change).filled(0).max()), 0.01)
-        blocked = {name: mask & both for name, mask in standard.blocked.items()}
+        change = changed(now, standard)
+        reach = change_range(change)
         how = {"cmap": changes(), "norm": Normalize(-reach, reach)}
-        _panel(sheet, room, 2, replace(now, weights=change, blocked=blocked), say(TITLES[2]), say("change"), **how)
+        weights = np.ma.masked_array(change.weights, change.any_blocked())
+        _panel(sheet, room, 2, replace(change, weights=weights), say(TITLES[2]), say("change"), **how)
     sheet.legend(name for view in views for name, mask in view.blocked.items() if mask.any())
     return sheet
 
