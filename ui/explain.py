@@ -150,6 +150,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     if not across:
         later[begin] = False  # the first token has nothing but itself to look at
         much_later[begin : begin + 2] = False  # to the second, the token before is the first
+    repeats = (measures.followers(keys.ids[row]) >= 0) & later & (weights.sum(-1) > 0) if not across else real
     return Scene(
         name=name,
         across=across,
@@ -168,6 +169,8 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         itself=NOT_MEASURED if across else float(measures.own_token(weights, later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
         induction=NOT_MEASURED if across else float(measures.induction(weights, keys.ids[row], later)),
+        repeats=int(repeats.sum()),
+        tokens=int(real.sum()),
         spread=2 ** float(measures.entropy(weights, later)),
     )
 
