@@ -1,6 +1,7 @@
 """The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from model.settings import Settings
 from model.text import TokenBatch, beginning
 from ui import run_view
 from ui.markdown import escaped
-from ui.run_view import RunView
+from ui.run_view import Predictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.html import swatch
 from viz.leaks import mean_share
-from viz.loss_words import loss_words
+from viz.loss_words import loss_words, prediction_words
 from viz.masks import mask_name, mask_names
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
@@ -175,9 +176,11 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     )
 
 
-def losses_moved(now: RunView, losses: np.ndarray, standard: np.ndarray) -> str:
-    """What the changed masks did to the losses of the row."""
-    return loss_words(losses, standard, list(now.run.batch.pieces[now.row]))
+def what_moved(pieces: Sequence[str], place: int, now: Predictions, standard: Predictions) -> str:
+    """What a change did to the losses of a row, and to what is predicted after the token at `place`. HTML."""
+    losses = loss_words(now.losses, standard.losses, list(pieces))
+    after = prediction_words(pieces[place], place, standard.candidates[0], now.candidates[0])
+    return together(filter(None, [losses, after]))
 
 
 def lifts_the_causal_mask(now: RunView) -> bool:

@@ -95,7 +95,7 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
 
 
 def test_an_even_head_is_one_over_the_open_cells(tiny: Model) -> None:
-    """Two tokens after the start: the second sees two, the third three cells; the third has one before that is not the first."""
+    """Two tokens after the start: the second sees two, the third three cells; only the third has a previous one."""
     found = atlas_over(tiny, [Unit(0, 0, 0, ("the mat",))])
     size = found.read
     assert size == 3
