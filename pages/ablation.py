@@ -30,7 +30,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     layers, heads = run_view.shape(model, attention)
     with st.container(width=420):
         chosen = choosing.choose_heads(model, attention, layers, heads)
-    way, mask = choosing.choose_way(spec)
+    way, mask = choosing.choose_way(spec, attention)
     query_place = st.container(width=170)
 off = HeadsOff(chosen, way, mask, attention)
 predicting = "decoder" if "decoder" in model.attentions else attention
@@ -49,7 +49,7 @@ pieces = batch.pieces[row]
 asked = ablation.Asked(answered.label, pieces[place], place, follows is not None)
 names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
-    [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
+    [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off, spec), asked,
     answered.log_probability, without.log_probability,
 )  # fmt: skip
 candidates = [Candidate(*one) for one in without.candidates]

@@ -50,8 +50,8 @@ MISLED = N_(
     "can mislead it."
 )
 OVERVIEW = N_(
-    "Every head, colours from 0 to 1; L4 H0 is layer 4, head 0, both counted from 0. Click one to see it large; or "
-    "arrow keys and Enter."
+    "Every head, colours from 0 to 1; {name} is layer {layer}, head {head}, both counted from 0. Click one to see it "
+    "large; or arrow keys and Enter."
 )
 NATS = N_("A token's loss is −ln of the probability that it was given, in nats: 0 is certainty, 2.3 is one in ten.")
 

@@ -33,7 +33,9 @@ def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: in
         found = [view.survey() for view in views]
         model, attention = views[0].model, views[0].run.attention
         show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()))
-        st.caption(say(explain.OVERVIEW))
+        number = model.describe().layer_number(attention, layer)
+        name = views[0].name(layer, head)
+        st.caption(say(explain.OVERVIEW, name=name, layer=number, head=head))
     return found
 
 

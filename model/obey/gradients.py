@@ -57,8 +57,10 @@ def judge(trial: Trial) -> Finding:
             _, row, column = shut
             words = _shut_words(*shut)
             return Finding(LAW, NAME, BROKEN, words, 0.0, tolerance, (row, column))
-    count = int((gradients[~declared] == 0).sum())
-    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=int((~declared).sum()))
+    count, shut = int((gradients[~declared] == 0).sum()), int((~declared).sum())
+    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=shut)
+    if not shut:
+        words = say("its mask closes no pair.")
     return Finding(LAW, NAME, OBEYS, words, amount, tolerance)
 
 

@@ -40,7 +40,7 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     run = unmask.load("story").run(TEXT, causal=False)
     first = run.next_token().candidates[0]
     assert f">{html.escape(first.label)}</td>" in page
-    assert f"{first.probability * 100:.1f} %" in page
+    assert f"{first.probability * 100:.1f}%" in page
     assert f"{run.losses[3]:.2f} nats" in page
     assert re.search(r"The mean loss (rises|falls) from", page)
     standard = write(tmp_path)

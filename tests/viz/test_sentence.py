@@ -23,7 +23,7 @@ SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
 
 def shares_in(words: str) -> list[str]:
-    return re.findall(r"(?:[<>] )?\d+(?:\.\d+)? %", words)
+    return re.findall(r"(?:[<>] )?\d+(?:\.\d+)?%", words)
 
 
 class TestStandardMasks:
@@ -115,7 +115,7 @@ class TestLiftedMasks:
         scene = replace(STANDARD, across=across, can_be_causal=False, padding=False, pad_side="right")
         found = sentence(replace(scene, leak=Leak(0.0, 0.3)))
         assert "already hides" not in found
-        assert shares_in(found) == ["30.0 %"]
+        assert shares_in(found) == ["30.0%"]
 
     def test_a_batch_without_padding_says_how_to_get_some(self) -> None:
         found = sentence(replace(STANDARD, padding=False, has_padding=False))

@@ -55,8 +55,8 @@ def test_nothing_that_stays_is_told() -> None:
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (Candidate("x", 0.25), "After f (6) the likeliest next token stays x: 25.0 %, before 50.0 %."),
-        (Candidate("<y>", 0.25), "After f (6) the likeliest next token was x (50.0 %) and is <y> (25.0 %)."),
+        (Candidate("x", 0.25), "After f (6) the likeliest next token stays x: 25.0%, before 50.0%."),
+        (Candidate("<y>", 0.25), "After f (6) the likeliest next token was x (50.0%) and is <y> (25.0%)."),
         (Candidate("x", 0.50001), UNCHANGED),
     ],
 )
