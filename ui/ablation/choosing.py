@@ -95,8 +95,9 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
 
 def mask_words(name: str, spec: MaskSpec, attention: str) -> str:
     """What heads see under their own mask: a window reaches ahead as well where nothing is causal."""
-    both = name == "near" and not (spec.causal and attention != "encoder")
-    return say(MASKS["both_sides" if both else name])
+    if name == "near" and (attention == "encoder" or not spec.causal):
+        name = "both_sides"
+    return say(MASKS[name])
 
 
 def in_words(off: HeadsOff, spec: MaskSpec) -> str:
