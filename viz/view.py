@@ -39,10 +39,11 @@ class HeadView:
     def empty_rows(self) -> np.ndarray:
         """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
         if self.whole is None:
-            return self.any_blocked().all(axis=1)
+            return np.all(self.any_blocked(), axis=1)
         step, rows = self.step // self.whole.step, len(self.weights)
         empty = self.whole.empty_rows()[self.first - self.whole.first :][: rows * step]
-        return np.pad(empty, (0, rows * step - len(empty)), constant_values=True).reshape(rows, step).all(axis=1)
+        full = np.pad(empty, (0, rows * step - len(empty)), constant_values=True)
+        return np.all(full.reshape(rows, step), axis=1)
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""

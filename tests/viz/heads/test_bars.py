@@ -233,6 +233,12 @@ class TestCarried:
         assert "&lt;b&gt;" in table
         assert plain(table).endswith("+1.500down−0.250")
 
+    def test_a_head_that_adds_nothing_pushes_no_token(self) -> None:
+        """As of a query whose every key is blocked."""
+        nothing = effect_table(DirectEffect((("$", 0.0),), (("a", 0.0),), 0.0))
+        assert "adds nothing" in nothing
+        assert "$" not in nothing
+
     @pytest.mark.parametrize(("value", "text"), [(1.25, "+1.250"), (-1.25, "−1.250"), (0.0001, "0.000"), (0, "0.000")])
     def test_signed(self, value: float, text: str) -> None:
         assert signed(value) == text
