@@ -57,9 +57,9 @@ def judge(trial: Trial) -> Finding:
             _, row, column = shut
             words = _shut_words(*shut)
             return Finding(LAW, NAME, BROKEN, words, 0.0, tolerance, (row, column))
-    count, shut = int((gradients[~declared] == 0).sum()), int((~declared).sum())
-    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=shut)
-    if not shut:
+    count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
+    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
+    if not closed_pairs:
         words = say("its mask closes no pair.")
     return Finding(LAW, NAME, OBEYS, words, amount, tolerance)
 

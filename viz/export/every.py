@@ -1,6 +1,7 @@
 """All heads for print: layers are rows, heads are columns, each a thumbnail."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
@@ -26,7 +27,7 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     width, height = inch * hidden.shape[1], inch * hidden.shape[0]
     sheet = Sheet(paper, max(0.55 + width + 0.95, 4.0), height + 0.35)
     panel = sheet.panel(0.55, 0.25, width, height)
-    look = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
+    look: dict[str, Any] = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
     for layer, head in np.ndindex(layers, heads):  # a picture each, so that each can be taken out of a PDF
         top, left = layer * rows, head * columns
         hidden[top : top + tall, left : left + wide] = blocked[layer]
