@@ -102,7 +102,9 @@ else:
         st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
-        sentence_place.html(f'<p class="sentence">{seen} {explain.losses_moved(now, *curves)}</p>')
+        place = batch.real(row).stop - 1 if asked is None else asked
+        moved = explain.what_moved(batch.pieces[row], place, predictions, standard_predictions)
+        sentence_place.html(f'<p class="sentence">{seen} {moved}</p>')
         if misled(*curves):
             losses.caption(say(explain.MISLED))
         if explain.lifts_the_causal_mask(now):

@@ -82,7 +82,7 @@ def new_optimizers(model: nn.Module, rates: Rates) -> list[torch.optim.Optimizer
 
 
 def rate_at(done: float, warmup: float) -> float:
-    """The share of the full rate when this share of the training is done: up in a line, then a cosine down to 2 %."""
+    """The share of the full rate when this share of the training is done: up in a line, then a cosine down to 2%."""
     if done < warmup:
         return (done + 1e-3) / (warmup + 1e-3)
     return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))

@@ -48,6 +48,13 @@ class TokenBatch:
         where = self.keep[row].nonzero()
         return slice(int(where[0]), int(where[-1]) + 1)
 
+    def read(self, row: int) -> str:
+        """The row's text as far as it fitted; its pieces where no text was read."""
+        if not self.texts:
+            return "".join(self.pieces[row])
+        text = self.texts[row]
+        return text[: len(text) - len(self.cut[row])]
+
     def rows(self, rows: Sequence[int]) -> "TokenBatch":
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
@@ -76,6 +83,25 @@ class TokenBatch:
             after = [found.end() for found in re.finditer(re.escape(separator), text)] if separator else []
             numbers[row] = torch.searchsorted(torch.tensor(after, dtype=torch.long), torch.tensor(ends))
         return numbers
+
+
+def beginning(text: str) -> str:
+    """A text in one line of 40 characters at most."""
+    line = " ".join(text.split())
+    return line if len(line) <= 40 else line[:40] + "…"
+
+
+def cut_words(cut: str, most: int) -> str:
+    """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut."""
+    if not cut:
+        return ""
+    return say(
+        "The model reads at most {most:,} tokens: the last {count:,} characters of the text are cut, from "
+        "“{beginning}” on.",
+        most=most,
+        count=len(cut),
+        beginning=beginning(cut),
+    )
 
 
 class BatchTokenizer:

@@ -14,7 +14,6 @@ from ui.ablation import choosing, ranking
 from ui.drawn import drawn
 from ui.guard import guarded
 from viz import ablation
-from viz.loss_words import loss_words
 from viz.numbers import Candidate, loss_figure, next_token_table
 
 model, text = controls.open_page(choosing.restore)
@@ -31,7 +30,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     layers, heads = run_view.shape(model, attention)
     with st.container(width=420):
         chosen = choosing.choose_heads(model, attention, layers, heads)
-    way, mask = choosing.choose_way(spec)
+    way, mask = choosing.choose_way(spec, attention)
     query_place = st.container(width=170)
 off = HeadsOff(chosen, way, mask, attention)
 predicting = "decoder" if "decoder" in model.attentions else attention
@@ -50,16 +49,17 @@ pieces = batch.pieces[row]
 asked = ablation.Asked(answered.label, pieces[place], place, follows is not None)
 names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
-    [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off), asked,
+    [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off, spec), asked,
     answered.log_probability, without.log_probability,
 )  # fmt: skip
-moved = loss_words(without.losses, predicted.losses, list(pieces)) if chosen else ""
+candidates = [Candidate(*one) for one in without.candidates]
+changed = run_view.Predictions(without.losses, candidates)
+moved = explain.what_moved(pieces, place, changed, predicted) if chosen else ""
 sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 
 both = (say("heads off"), say("all heads"))
 tokens, losses = st.columns([1, 1.4], gap="large")
 with tokens:
-    candidates = [Candidate(*one) for one in without.candidates]
     st.html(drawn(next_token_table, candidates, predicted.candidates, changed=bool(chosen), names=both))
 with losses:
     curves = (without.losses, predicted.losses)

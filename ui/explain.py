@@ -1,6 +1,7 @@
 """The words around the pictures: limits, the sentence's numbers, captions and alternative texts."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,14 @@ from model.heads import measures
 from model.heads.survey import Survey
 from model.language import N_, say, say_count, together
 from model.settings import Settings
-from model.text import TokenBatch
+from model.text import TokenBatch, beginning
 from ui import run_view
 from ui.markdown import escaped
-from ui.run_view import RunView
+from ui.run_view import Predictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.html import swatch
 from viz.leaks import mean_share
-from viz.loss_words import loss_words
+from viz.loss_words import loss_words, prediction_words
 from viz.masks import mask_name, mask_names
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
@@ -49,8 +50,8 @@ MISLED = N_(
     "can mislead it."
 )
 OVERVIEW = N_(
-    "Every head, colours from 0 to 1; L4 H0 is layer 4, head 0, both counted from 0. Click one to see it large; or "
-    "arrow keys and Enter."
+    "Every head, colours from 0 to 1; {name} is layer {layer}, head {head}, both counted from 0. Click one to see it "
+    "large; or arrow keys and Enter."
 )
 NATS = N_("A token's loss is −ln of the probability that it was given, in nats: 0 is certainty, 2.3 is one in ten.")
 
@@ -130,7 +131,7 @@ def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
             most=model.context,
             row=number,
             count=len(cut),
-            beginning=escaped(_beginning(cut)),
+            beginning=escaped(beginning(cut)),
         )
         for number, cut in enumerate(cuts, 1)
         if cut
@@ -150,6 +151,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     if not across:
         later[begin] = False  # the first token has nothing but itself to look at
         much_later[begin : begin + 2] = False  # to the second, the token before is the first
+    repeats = (measures.followers(keys.ids[row]) >= 0) & later & (weights.sum(-1) > 0) if not across else real
     return Scene(
         name=name,
         across=across,
@@ -168,13 +170,17 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         itself=NOT_MEASURED if across else float(measures.own_token(weights, later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
         induction=NOT_MEASURED if across else float(measures.induction(weights, keys.ids[row], later)),
+        repeats=int(repeats.sum()),
+        tokens=int(real.sum()),
         spread=2 ** float(measures.entropy(weights, later)),
     )
 
 
-def losses_moved(now: RunView, losses: np.ndarray, standard: np.ndarray) -> str:
-    """What the changed masks did to the losses of the row."""
-    return loss_words(losses, standard, list(now.run.batch.pieces[now.row]))
+def what_moved(pieces: Sequence[str], place: int, now: Predictions, standard: Predictions) -> str:
+    """What a change did to the losses of a row, and to what is predicted after the token at `place`. HTML."""
+    losses = loss_words(now.losses, standard.losses, list(pieces))
+    after = prediction_words(pieces[place], place, standard.candidates[0], now.candidates[0])
+    return together(filter(None, [losses, after]))
 
 
 def lifts_the_causal_mask(now: RunView) -> bool:
@@ -224,7 +230,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
         share = percent(float(blocked.mean()))
         parts.append(say("{share} of the cells are blocked, by {masks}.", share=share, masks=masks))
     else:
-        parts.append(say("No cell is blocked."))
+        parts.append(_none_blocked([view]))
     if changed:
         parts.append(say("Beside it the same head with the standard masks, and the difference."))
     return together(parts)
@@ -251,18 +257,20 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
         masks = say(", ").join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
         parts.append(say("Hatched cells are blocked by {masks}: no weight can be there.", masks=masks))
     else:
-        parts.append(say("No cell is blocked."))
-    if any(view.any_blocked().all(1).any() for view in views):
+        parts.append(_none_blocked(views))
+    if any(view.empty_rows().any() for view in views):
         parts.append(say("A row with nothing to attend to gets weight 0 everywhere and adds nothing."))
     if coarser_words(views[0]):
         parts.append(coarser_words(views[0]))
     return f'<p class="key">{together(parts)}</p>'
 
 
+def _none_blocked(views: list[HeadView]) -> str:
+    """Of views none of whose cells is blocked; parts of a text may leave out the cells that are."""
+    if any(view.whole is not None and view.whole.any_blocked().any() for view in views):
+        return say("No cell of this part is blocked.")
+    return say("No cell is blocked.")
+
+
 def _mean(losses: np.ndarray) -> str:
     return "–" if np.isnan(losses).all() else f"{np.nanmean(losses):.2f}"
-
-
-def _beginning(text: str) -> str:
-    first = " ".join(text.split())
-    return first if len(first) <= 40 else first[:40] + "…"

@@ -224,12 +224,12 @@ def size(report: Report) -> str:
 def key(report: Report) -> str:
     """HTML: what the marks mean, those that are in the picture."""
     mask = report.mask
-    parts = [say("hatched: declared closed")]
+    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared closed")]
     if mask is not None and mask.leaks.any():
         parts.append(f'<span style="color:{MARK}">×</span> ' + say("reaches, though declared closed"))
     if mask is not None and mask.silent.any():
         parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, not seen to reach"))
-    return f'<p class="key">{" · ".join(parts)}</p>'
+    return f'<p class="key">{" · ".join(parts)}</p>' if parts else ""
 
 
 def numbers(report: Report) -> str:

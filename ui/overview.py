@@ -34,7 +34,9 @@ def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: in
         model, attention = views[0].model, views[0].run.attention
         by = st.session_state.dim or "", st.session_state.dim_sorted
         show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()), by)
-        st.caption(say(explain.OVERVIEW))
+        number = model.describe().layer_number(attention, layer)
+        name = views[0].name(layer, head)
+        st.caption(say(explain.OVERVIEW, name=name, layer=number, head=head))
     return found
 
 

@@ -14,6 +14,7 @@ import torch
 from model.base import CHECKPOINTS
 from model.obey import formats
 from model.obey.check import check as measure
+from model.text import cut_words
 from unmask.checking import PATIENT, PATIENTS, network_of
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
@@ -77,6 +78,8 @@ def report(asked: argparse.Namespace) -> int:
         print(f"No report was written: {words}.", file=sys.stderr)
         return COULD_NOT
     print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
+    if run.cut:
+        print(cut_words(run.cut, run.model.context), file=sys.stderr)
     return 0
 
 

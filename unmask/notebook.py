@@ -12,6 +12,7 @@ from model import catalog
 from model.base import Model
 from model.errors import index, items
 from model.masks import MaskSpec
+from model.text import cut_words
 from unmask.checking import Checkable, network_of
 from unmask.runs import Run, spec_of, tokens_in
 
@@ -66,8 +67,9 @@ class LoadedModel(Checkable):
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. Raises ValueError for what is none of this. Warns where the network was given hooks
-        or other weights since it was loaded: the run does not have them.
+        without, it writes its own. Warns where the network was given hooks or other weights since it was loaded, which
+        the run does not have, and where the model's context has no room for all of the row's text: `Run.cut` is the
+        rest. Raises ValueError for what is none of this.
         """
         texts = _texts("text", text)
         if not texts or not all(one.strip() for one in texts):
@@ -80,7 +82,10 @@ class LoadedModel(Checkable):
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
-        return Run(self.model, self.model.run(batch, spec), row, self.network)
+        run = Run(self.model, self.model.run(batch, spec), row, self.network)
+        if run.cut:
+            warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
+        return run
 
     @property
     def first_head(self) -> tuple[int, int]:

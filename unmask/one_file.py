@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.errors import items
+from model.text import cut_words
 from model.version import versions
 from unmask.runs import Run
 from unmask.shown import Shown
@@ -49,6 +50,7 @@ class RunReport(Shown):
             spec="" if run.masks == run.model.standard else run.masks.to_json(),
             versions=versions(),
             text=run.text,
+            cut=cut_words(run.cut, run.model.context),
             labels=run.trace.batch.pieces[run.row],
             heads=run.all_heads(self.heads, MOST_CELLS, MOST_TOKENS),
             now=_numbers(run),

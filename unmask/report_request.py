@@ -55,10 +55,9 @@ def link_to(run: Run, head: tuple[int, int]) -> str:
     if json.loads(run.masks.to_json()) != json.loads(run.model.standard.to_json()) | plain or run.trace.batch.source:
         return ""
     where = {"model": run.model.name, "layer": head[0], "head": head[1]}
+    masks = {name: str(on).lower() for name, on in spec.items()}
     try:
-        link = (
-            APP + "?" + urlencode({**where, **{name: str(on).lower() for name, on in spec.items()}, "text": run.text})
-        )
+        link = APP + "?" + urlencode({**where, **masks, "text": run.text + run.cut})
     except UnicodeEncodeError:  # half a character, which no address can hold
         return ""
     return link if len(link) <= LONGEST_LINK else ""

@@ -47,10 +47,11 @@ class Run(HeadSource, Checkable):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """The model, how many tokens it read, and the masks that were on."""
+        """The model, how many tokens it read, whether that was all of the text, and the masks that were on."""
         masks = " and ".join(self.mask_names) or "no"
         mask = "masks" if len(self.mask_names) > 1 else "mask"
-        return f"{self.model.name}, {len(self.labels)} tokens, {masks} {mask}"
+        longer = " of a longer text" if self.cut else ""
+        return f"{self.model.name}, {len(self.labels)} tokens{longer}, {masks} {mask}"
 
     @property
     def mask_names(self) -> list[str]:
@@ -107,10 +108,17 @@ class Run(HeadSource, Checkable):
 
     @property
     def text(self) -> str:
-        """The row that was read, an encoder-decoder's text before its target."""
-        batches = [one for one in (self.trace.batch.source, self.trace.batch) if one is not None]
-        texts = [one.texts[self.row] if one.texts else "".join(one.pieces[self.row]) for one in batches]
-        return "\n→ ".join(texts)
+        """What was read of the row, an encoder-decoder's text before its target."""
+        return "\n→ ".join(one.read(self.row) for one in self._batches)
+
+    @property
+    def cut(self) -> str:
+        """The end of the row's text, which did not fit into the model's context; "" where all of it was read."""
+        return "\n→ ".join(one.cut[self.row] for one in self._batches if one.cut and one.cut[self.row])
+
+    @property
+    def _batches(self) -> list[TokenBatch]:
+        return [one for one in (self.trace.batch.source, self.trace.batch) if one is not None]
 
     @property
     def labels(self) -> list[str]:

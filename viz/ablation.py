@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from model.language import N_, say, say_all, say_count, together
+from viz.formats import signed
 from viz.heatmap import colour_bar, figure
 from viz.html import bar, table, tag
 from viz.numbers import chance
@@ -126,7 +127,7 @@ def effects_table(view: EffectsView) -> Markup:
     rows = [
         [
             tag("td", view.name(*place)),
-            tag("td", f"{view.effects[place]:+.3f}", class_="number"),
+            tag("td", signed(view.effects[place]), class_="number"),
             tag("td", bar(abs(float(view.effects[place])) / most, NOW if view.effects[place] > 0 else STANDARD),
                 class_="track"),
         ]
@@ -144,9 +145,9 @@ def ranking_sentence(view: EffectsView) -> str:
     sizes = np.array([abs(view.effects[place]) for place in ranked])
     strongest = ranked[int(sizes.argmax())]
     value = float(view.effects[strongest])
-    whole = say("all {count} heads", count=len(ranked))
+    whole = say_count("{count} head", "all {count} heads", len(ranked))
     if len(ranked) < view.effects.size:
-        whole = say("the first {count} heads", count=len(ranked))
+        whole = say_count("the first head", "the first {count} heads", len(ranked))
     if abs(value) < NOTICED:
         return say("None of {heads}, off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
     most = (

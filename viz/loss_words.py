@@ -1,11 +1,13 @@
-"""What lifting a mask did to the losses, in words: which tokens got better, which worse."""
+"""What lifting a mask did to a model's losses and to one prediction, in words: a statement for each."""
 
 import numpy as np
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from model.language import say, say_count
+from viz.numbers import Candidate, chance
 
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
+SEEN = 0.01  # nats; a smaller change may not show in the two digits of a loss
 
 
 def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
@@ -14,8 +16,9 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
     if np.isnan(change).all():
         return ""
     before, after = (f"{np.nanmean(losses):.2f}" for losses in (standard, now))
-    if np.nanmax(np.abs(change)) < 0.005:
-        return say("The predictions are what they were: the mean loss is {mean} nats a token.", mean=after)
+    if np.nanmax(np.abs(change)) < SEEN:
+        return say("No token's loss changes by {least} nats or more: the mean is {mean} nats a token.", least=SEEN,
+                   mean=after)  # fmt: skip
     if np.nanmax(np.abs(change)) <= NOTICED:
         moved = say("no token's by more than {nats} nats", nats=NOTICED)
     else:
@@ -29,6 +32,28 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
     if np.nanmean(now) > np.nanmean(standard):
         return say("The mean loss rises from {before} to {after} nats a token: {tokens}.", **places)
     return say("The mean loss falls from {before} to {after} nats a token: {tokens}.", **places)
+
+
+def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
+    """What became of the likeliest next token after the one at `place`; "" where it and its probability stay."""
+    before, after = chance(standard.probability), chance(now.probability)
+    if standard.label == now.label and before == after:
+        return Markup()
+    words = (
+        say("After {token} the likeliest next token stays <b>{now}</b>: {after}, before {before}.")
+        if standard.label == now.label
+        else say(
+            "After {token} the likeliest next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
+        )
+    )
+    return Markup(words).format(
+        token=named(token, place), standard=standard.label, now=now.label, before=before, after=after
+    )
+
+
+def named(token: str, place: int) -> Markup:
+    """A token and its position."""
+    return Markup("<b>{}</b> ({})").format(token, place)
 
 
 def misled(now: np.ndarray, standard: np.ndarray) -> bool:

@@ -61,6 +61,6 @@ def blocking(view: HeadView) -> list[tuple[list[str], np.ndarray]]:
 
 def empty_runs(view: HeadView) -> list[tuple[int, int]]:
     """First and last row of each run of rows that have no key to attend to."""
-    empty = view.any_blocked().all(axis=1)
+    empty = view.empty_rows()
     edges = np.flatnonzero(np.diff(np.r_[False, empty, False]))
     return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]

@@ -39,8 +39,9 @@ class Numbers:
 class ReportView:
     """A run to report. model: its name; network: what it is. attention: "self", or which of an encoder-decoder's.
     tokens: that are no padding. masks: which are on, in words; spec: all of them, to be run again, or "". versions: of
-    what made it. text: as it was typed; labels: of its tokens. standard: under the masks that the model was trained
-    with; None where `now` is. link: to the same view in a running app, or ""."""
+    what made it. text: as far as it was read; cut: what of it was not, in a sentence, or ""; labels: of its tokens.
+    standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a running
+    app, or ""."""
 
     model: str
     network: str
@@ -54,6 +55,7 @@ class ReportView:
     now: Numbers
     standard: Numbers | None = None
     spec: str = ""
+    cut: str = ""
     link: str = ""
 
 
@@ -76,7 +78,7 @@ def _about(view: ReportView) -> list[tuple[str, str]]:
     return [
         (say("model"), size),
         (say("attention"), "" if view.attention == "self" else say(view.attention)),
-        (say("tokens"), f"{view.tokens:,}"),
+        (say("tokens"), together(filter(None, [f"{view.tokens:,}", view.cut]))),
         (say("masks"), view.masks),
         (say("masks, in full"), view.spec),
         (say("made with"), view.versions),

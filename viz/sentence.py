@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from model.language import N_, say, together
+from model.heads.atlas_result import LEAST_QUERIES, NAMED
+from model.language import N_, say, say_count, together
 from viz.numbers import Leak, percent
 
 MUCH = 0.25  # a share of attention that makes a habit
-INDUCTION = 0.5  # the share from which a head is called an induction head
 LITTLE = 0.02  # a share of attention below which nobody would speak of a leak
 
 
@@ -32,12 +32,16 @@ class Scene:
     itself: float  # on the query's own token
     first: float  # on the first real token
     induction: float  # on the token after the previous occurrence; NaN where nothing repeats
+    repeats: int  # the queries that induction is measured on
+    tokens: int  # the row's real queries
     spread: float  # over how many keys alike a row with the mean entropy would spread: 2^entropy
 
 
 def sentence(scene: Scene) -> str:
     """What is seen, and what to try next."""
     if scene.causal == scene.standard_causal and scene.padding and scene.window and scene.chunk:
+        if scene.tokens == 1 and not scene.across:
+            return say("This row is one token, which has only itself to look at: try a longer text.")
         return together([_habit(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     if not scene.window:
@@ -77,6 +81,8 @@ def _causal(scene: Scene) -> str:
         return say(
             "With a causal mask that this model never had in training, {head} can only look back.", head=scene.name
         )
+    if scene.tokens == 1:
+        return say("Without the causal mask nothing changes here: this row is one token, and none comes later.")
     share = percent(scene.leak.future)
     if scene.leak.future >= LITTLE:
         return say(
@@ -116,10 +122,12 @@ def _padding(scene: Scene) -> str:
 def _habit(scene: Scene) -> str:
     """The first habit that is strong enough; the commonest, looking at the first token, comes last."""
     followed = (
-        N_("Where a token came up before, {share} of {head}'s attention is on what followed it: an induction head.")
-        if scene.induction >= INDUCTION
-        else N_("Where a token came up before, {share} of {head}'s attention is on what followed it.")
-    )
+        N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it: an "
+           "induction head.")
+        if scene.induction >= NAMED and scene.repeats >= LEAST_QUERIES
+        else N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it.")
+    )  # fmt: skip
+    queries = say_count("{count} query", "{count} queries", scene.repeats)
     habits = [
         (scene.induction, MUCH, followed),
         (scene.previous, MUCH, N_("{share} of {head}'s attention goes to the token just before.")),
@@ -128,9 +136,9 @@ def _habit(scene: Scene) -> str:
     ]
     for share, enough, words in habits:
         if share >= enough:  # never so for NaN
-            return say(words, share=percent(share), head=scene.name)
+            return say(words, share=percent(share), head=scene.name, queries=queries)
     if math.isnan(scene.spread):
-        return say("No token of this row looks at anything in {head}.", head=scene.name)
+        return say("No token after the first looks at anything in {head}.", head=scene.name)
     return say(
         "{head} spreads each row's attention as widely as {spread:.1f} equal weights would.",
         head=scene.name,

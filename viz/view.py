@@ -16,7 +16,7 @@ class HeadView:
     weights: float32 [Q,K], 0 to 1, blocked cells 0. scaled: float32 [Q,K], the scores before masking.
     blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
-    step: how many positions each row and column stands for.
+    step: how many positions each row and column stands for. whole: the view that this is of, or None.
     """
 
     weights: np.ndarray
@@ -27,6 +27,7 @@ class HeadView:
     first: int = 0
     first_key: int = 0
     step: int = 1
+    whole: "HeadView | None" = None
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
@@ -35,6 +36,15 @@ class HeadView:
             union |= mask
         return union
 
+    def empty_rows(self) -> np.ndarray:
+        """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
+        if self.whole is None:
+            return np.all(self.any_blocked(), axis=1)
+        step, rows = self.step // self.whole.step, len(self.weights)
+        empty = self.whole.empty_rows()[self.first - self.whole.first :][: rows * step]
+        full = np.pad(empty, (0, rows * step - len(empty)), constant_values=True)
+        return np.all(full.reshape(rows, step), axis=1)
+
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
         return self.weights.nbytes + self.scaled.nbytes + sum(mask.nbytes for mask in self.blocked.values())
@@ -42,6 +52,8 @@ class HeadView:
 
 def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> HeadView:
     """A whole view's rows and columns, each from a position up to, without, another. The weights stay what they are."""
+    if (rows, columns) == tuple((0, size) for size in view.weights.shape):
+        return view
     part = slice(*rows), slice(*columns)
     return HeadView(
         view.weights[part],
@@ -51,6 +63,7 @@ def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> 
         view.keys[part[1]],
         first=rows[0],
         first_key=columns[0],
+        whole=view,
     )
 
 
@@ -72,6 +85,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
         first=view.first,
         first_key=view.first_key,
         step=step,
+        whole=view,
     )
 
 

@@ -5,7 +5,7 @@ that any of them sees.
 
 A query counts where it has a choice: a real token with at least two cells that no mask blocks. For a measure it counts
 where a cell that the measure asks about is among them; so blocked cells are left out, and under a causal mask the first
-token is.
+token is. "previous" leaves out the second token as well: the one before it is the row's first, often a start token.
 """
 
 import torch
@@ -68,7 +68,7 @@ class BatchFacts:
         choice = self.keep[:, queries] & (cells.sum(-1) > 1)
         here = self.position[queries]
         asked = {
-            "previous": self._is_open(cells, (here - 1).expand(rows, -1)),
+            "previous": self._is_open(cells, (here - 1).expand(rows, -1)) & (here > 1),
             "first": cells[..., 0] & (here > 0),
             "same": self._is_open(cells, here.expand(rows, -1)),
             "duplicate": (cells & self.same_before[:, queries]).any(-1),

@@ -50,7 +50,7 @@ def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tenso
 def induction(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
     """Mean weight, 0 to 1, on the token after the last time the query's token came up before.
 
-    weights [.., T, T], ids [T] -> [..]; over the queries whose token came up before (Olsson et al. 2022, "In-context
+    weights [.., T, T], ids [T] -> [..]; over the queries that have one of `followers` (Olsson et al. 2022, "In-context
     Learning and Induction Heads": prefix matching).
     """
     target = followers(ids.to(weights.device))
@@ -69,7 +69,8 @@ def same_before(ids: Tensor) -> Tensor:
 def followers(ids: Tensor) -> Tensor:
     """The position after the last time that each query's token came up before: [.., T] -> int64 [.., T].
 
-    -1 where it never did, and where the query itself stands there: nothing is to be learned of it.
+    -1 where it never did, and where that position is the query's own or the one just before it: weight there is no
+    evidence of induction.
     """
     order = ids.argsort(dim=-1, stable=True)  # tokens of one kind side by side, in the order of the text
     ordered = ids.gather(-1, order)
@@ -77,7 +78,7 @@ def followers(ids: Tensor) -> Tensor:
     before[..., 1:] = torch.where(ordered[..., 1:] == ordered[..., :-1], order[..., :-1], -2)
     after = torch.empty_like(order).scatter_(-1, order, before) + 1
     position = torch.arange(ids.shape[-1], device=ids.device)
-    return torch.where((after > 0) & (after < position), after, -1)
+    return torch.where((after > 0) & (after < position - 1), after, -1)
 
 
 def repeated_tokens(rows: int, span: int, ids: range, start: int | None, generator: torch.Generator) -> Tensor:

@@ -19,7 +19,7 @@ MOST_CHOICES = 4
 NO_CHANGE = 0.05  # nats a token: a smaller change of the mean loss is said to be none
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
 SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
-SHARE_CHOICES = (N_("None at all"), N_("Up to 10 %"), N_("10 to 50 %"), N_("More than half"))
+SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
 HABITS = {  # each with what is said where it is the strongest
     "first": (
         N_("At the first token"),

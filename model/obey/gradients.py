@@ -61,8 +61,10 @@ def judge(trial: Trial) -> Finding:
             all_open = say("{silent:,} of {count:,} open pairs are silent.", silent=silent, count=count)
             words = together([_shut_words(*shut), all_open])
             return Finding(LAW, NAME, BROKEN, words, pair=(row, column), silent=silent)
-    count = int((gradients[~declared] == 0).sum())
-    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=int((~declared).sum()))
+    count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
+    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
+    if not closed_pairs:
+        words = say("its mask closes no pair.")
     return Finding(LAW, NAME, OBEYS, words, amount, tolerance)
 
 

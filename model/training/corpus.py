@@ -10,7 +10,7 @@ CHILDRENS_AUTHORS = (
     "aesop", "grimm", "carroll", "baum", "nesbit", "burnett", "barrie",
     "grahame", "macdonald", "sewell", "kipling", "porter", "montgomery",
 )  # fmt: skip
-HELD_OUT = 0.04  # the last 4 % of every book is never trained on, by the tokenizer neither
+HELD_OUT = 0.04  # the last 4% of every book is never trained on, by the tokenizer neither
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Books:
 
 
 def read_books(folder: Path) -> Books:
-    """The children's books in folder, each split at the paragraph nearest to its last 4 %."""
+    """The children's books in folder, each split at the paragraph nearest to its last 4%."""
     paths = [p for p in sorted(folder.glob("*.txt")) if any(author in p.name for author in CHILDRENS_AUTHORS)]
     if not paths:
         raise ValueError(f"expected text files named after {', '.join(CHILDRENS_AUTHORS)} in {folder}, found none")

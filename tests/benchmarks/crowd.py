@@ -180,7 +180,7 @@ async def _idle(readers: int, seconds: float, workers: int) -> list[Ratio]:
         over.set()
         await looking
     what = f"{readers} connected and idle"
-    megabytes = f"{before:.0f} MB with one reader, {memory:.0f} MB with {readers}; {100 * busy:.1f} % of a core"
+    megabytes = f"{before:.0f} MB with one reader, {memory:.0f} MB with {readers}; {100 * busy:.1f}% of a core"
     flips = f"{1000 * beside:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {IDLE_FLIPS}"
     return [
         Ratio(f"{what}: memory, MB", memory - before, IDLE_BAR, megabytes),

@@ -84,12 +84,12 @@ class TestSwitches:
     def test_on_this_layer_alone_the_pictures_change_and_the_next_token_does_not(self, visit: Visit) -> None:
         page = visit(query(text=LINE, scope="layer"))
         before, thumbnails = page.weights(), page.thumbnails()
-        probabilities = re.findall(r"[\d.]+ %", page.next_tokens())
+        probabilities = re.findall(r"[\d.]+%", page.next_tokens())
         page.toggle("Causal")
         assert not np.isnan(page.weights()).any()
         assert np.isnan(before).any()
         assert share_changed(page.thumbnails(), thumbnails) > 0.02
-        columns = np.array(re.findall(r"[\d.]+ %", page.next_tokens())).reshape(-1, 2)  # now, standard
+        columns = np.array(re.findall(r"[\d.]+%", page.next_tokens())).reshape(-1, 2)  # now, standard
         assert columns[:, 0].tolist() == columns[:, 1].tolist() == probabilities
 
     @staticmethod

@@ -159,3 +159,13 @@ class TestOtherModels:
     def test_a_model_whose_heads_cannot_be_turned_off_says_so(self) -> None:
         page = Ablation(model="dates", text="3 March 2021", heads_off="0.1")
         assert "what its heads give cannot be changed here" in " ".join(page.said("error"))
+
+
+@pytest.mark.parametrize(
+    ("causal", "attention", "said"),
+    [(True, "self", "last four"), (False, "self", "three places"), (True, "encoder", "three places")],
+)
+def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, said: str) -> None:
+    assert said in choosing.mask_words("near", MaskSpec(causal=causal), attention)
+    window = choosing.own_mask("near", MaskSpec(causal=causal))
+    assert (window.sliding, window.causal) == (4, causal)

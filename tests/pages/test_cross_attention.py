@@ -138,7 +138,7 @@ class TestFirstView:
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
         said = html.unescape(re.sub("<.*?>", "", page.pieces()))
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with > 99.9 % and looks most at 2 (position 8), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with > 99.9% and looks most at 2 (position 8), with a weight of {weight:.2f}" in said
         page.app.select_slider(key=key_of(page.app, "cross_step")).set_value(8)
         np.testing.assert_allclose(page.run().row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 

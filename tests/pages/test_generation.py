@@ -142,7 +142,7 @@ class TestWriting:
         page.app.slider(key="temperature").set_value(0.0)
         page.run()
         assert "temperature 0 takes the likeliest" in page.sentences()[0]
-        assert page.candidates()[0][2] == "100 %"
+        assert page.candidates()[0][2] == "100%"
         assert {row[2] for row in page.candidates()[1:]} == {"out"}
 
     def test_another_prompt_begins_anew_and_another_page_does_not(self) -> None:

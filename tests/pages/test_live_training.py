@@ -106,7 +106,7 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
     page.app.session_state["live_training"] = Done(0.07)
     page.run()
     said = " ".join(one.value for one in page.app.markdown)
-    assert "No head copies yet**: the best, L0 H1, puts 7.0 % of its attention on the next character" in said
+    assert "No head copies yet**: the best, L0 H1, puts 7.0% of its attention on the next character" in said
     page.pick(live_steps=100).press("live_longer")
     assert page["live_steps"] == page["live_training"].total_steps == 300
     assert page["live_kept"][0].progress.losses == (1.266,)
@@ -116,7 +116,7 @@ def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
     page.app.session_state["live_training"] = Done(0.88)
     page.run()
     said = " ".join(one.value for one in page.app.markdown)
-    assert "Its best copy head, L0 H1, puts 88.0 % of its attention on the next character" in said
+    assert "Its best copy head, L0 H1, puts 88.0% of its attention on the next character" in said
     assert not [one for one in page.app.button if one.key == "live_longer"]
 
 

@@ -92,7 +92,7 @@ def test_the_first_view_has_a_digit_and_every_head_and_the_future_hatched(model:
     assert len(heads["pictures"]) == model.num_layers * model.num_heads
     assert f"The {63 - pixel} later pixels are blocked" in page.words()
     assert "pixels_standard" not in packets
-    assert [row[0] for row in page.numbers("shares")[:4]] == ["0 %"] * 4
+    assert [row[0] for row in page.numbers("shares")[:4]] == ["0%"] * 4
 
 
 def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) -> None:
@@ -102,7 +102,7 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
     now, standard = model.run(batch, MaskSpec(causal=False)), model.run(batch)
     shares = page.numbers("shares")
     leak = digits.attention(now, 21)[2, 1, 22:].sum()
-    assert shares[0] == [percent(float(leak)), "0 %"]
+    assert shares[0] == [percent(float(leak)), "0%"]
     assert percent(float(leak)) in page.words()
     assert shares[3][0] == percent(float(digits.attention(now, 20)[..., 21].mean()))
     chances = [digits.level_chances(trace)[20] for trace in (now, standard)]
@@ -129,7 +129,7 @@ def test_a_mask_lifted_on_a_layer_alone_leaves_the_predictions(model: digits.Dig
     assert all(now == standard for now, standard in page.numbers("levels"))
     assert "predictions stay" in page.words()
     assert page.numbers("shares")[5][0] == page.numbers("shares")[5][1]
-    assert page.numbers("shares")[0][0] != "0 %"
+    assert page.numbers("shares")[0][0] != "0%"
 
 
 def test_the_step_that_writes_a_pixel_sees_everything_but_it() -> None:

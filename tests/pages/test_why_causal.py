@@ -167,7 +167,7 @@ def test_every_head_has_its_copy_score_under_all_four(pair: Pair) -> None:
         scores = twins.copy_scores(pair.run(batch, one))
         assert cells == [percent(float(score)) for score in scores.ravel()]
         if one.run:
-            assert set(cells) == {"0 %"}
+            assert set(cells) == {"0%"}
 
 
 def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: Pair, heads: WhyCausal) -> None:

@@ -52,7 +52,7 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
     view = HeadView(
         weights, weights, {"causal": weights == 0, "window": np.zeros((2, 2), bool)}, ["a", "b"], ["a", "b"]
     )
-    assert "25.0 % of the cells are blocked, by causal." in explain.head_alt("L0 H0", view, False)
+    assert "25.0% of the cells are blocked, by causal." in explain.head_alt("L0 H0", view, False)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     run = unmask.load("story").run(TEXT, causal=False)
     first = run.next_token().candidates[0]
     assert f">{html.escape(first.label)}</td>" in page
-    assert f"{first.probability * 100:.1f} %" in page
+    assert f"{first.probability * 100:.1f}%" in page
     assert f"{run.losses[3]:.2f} nats" in page
     assert re.search(r"The mean loss (rises|falls) from", page)
     standard = write(tmp_path)
@@ -54,6 +54,25 @@ def test_masks_that_block_the_same_cells_are_not_set_side_by_side(tmp_path: Path
     assert "it was trained with" not in page
     assert "The mean loss" not in page
     assert "The mean loss" in write(tmp_path, "--masks", "none")
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model, text = unmask.load("story"), "hello world " * 200
+    with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):
+        run = model.run(text)
+    assert run.text + run.cut == text
+    assert len(run.cut) > 500
+    assert repr(run) == "story, 256 tokens of a longer text, causal mask"
+    again = model.run(run.text)  # without a warning
+    assert (again.cut, again.labels) == ("", run.labels)
+    said = f"the last {len(run.cut):,} characters of the text are cut"
+    page = unmask.report(run).page()
+    assert said in page
+    assert page.count("hello") < 400  # in the text and in the tokens, but for those that are cut
+    assert main(["report", "--text", text, "-o", str(tmp_path / "long.html")]) == 0
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert "256 tokens of a longer text" in printed.out
 
 
 def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:

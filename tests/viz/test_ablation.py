@@ -20,10 +20,10 @@ VIEW = EffectsView(EFFECTS, ["L0", "L3"], frozenset({(1, 2)}))
 @pytest.mark.parametrize(
     ("names", "before", "after", "said"),
     [
-        (["L4 H0"], math.log(0.8), math.log(0.4), "L4 H0 off (zero) costs 0.69 nats on {}: 80.0 % → 40.0 %."),
-        (["L4 H0"], math.log(0.4), math.log(0.8), "L4 H0 off (zero) saves 0.69 nats on {}: 40.0 % → 80.0 %."),
+        (["L4 H0"], math.log(0.8), math.log(0.4), "L4 H0 off (zero) costs 0.69 nats on {}: 80.0% → 40.0%."),
+        (["L4 H0"], math.log(0.4), math.log(0.8), "L4 H0 off (zero) saves 0.69 nats on {}: 40.0% → 80.0%."),
         (["L4 H0"], -1.0, -1.004, "L4 H0 off (zero) changes the loss of {} by less than 0.005 nats."),
-        (["L0 H1", "L2 H3"], -1.0, -2.0, "L0 H1 and L2 H3 off (zero) costs 1.00 nats on {}: 36.8 % → 13.5 %."),
+        (["L0 H1", "L2 H3"], -1.0, -2.0, "L0 H1 and L2 H3 off (zero) costs 1.00 nats on {}: 36.8% → 13.5%."),
         (["L0 H1", "L1 H1", "L2 H3"], -1.0, -1.0, "L0 H1, L1 H1 and L2 H3 off (zero) changes the loss of {} by less "
          "than 0.005 nats."),
     ],
@@ -53,10 +53,10 @@ def test_the_ranking_names_the_largest_either_way() -> None:
 
 
 def test_the_table_has_the_largest_rise_first() -> None:
-    found = re.findall(r"<td>(L\d H\d)</td><td class=\"number\">([+-][\d.]+)</td>", effects_table(VIEW))
+    found = re.findall(r"<td>(L\d H\d)</td><td class=\"number\">([+−]?[\d.]+)</td>", effects_table(VIEW))
     assert found == [
         ("L0 H0", "+0.500"), ("L3 H1", "+0.250"), ("L3 H2", "+0.040"), ("L0 H2", "+0.010"),
-        ("L3 H0", "+0.000"), ("L0 H1", "-0.750"),
+        ("L3 H0", "0.000"), ("L0 H1", "−0.750"),
     ]  # fmt: skip
 
 

@@ -86,6 +86,6 @@ class Apart:
 def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert set(FEATURES) == set(evidence.FEATURES)
     said = told_apart(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here")
-    assert said == "the share of weight that goes to later tokens is 35.2 % with that bug, and 0 % here."
+    assert said == "the share of weight that goes to later tokens is 35.2% with that bug, and 0% here."
     said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here")
     assert said == "in row 12, column 3 (both from 0) the weight is 0.98 right, and 0.12 here."

@@ -45,5 +45,5 @@ def test_other_lengths_are_not_subtracted() -> None:
 
 def test_the_next_token_of_both() -> None:
     one, other = [Candidate("cat", 0.5)], [Candidate("<i>", 0.25)]
-    assert prediction_sentence(one, other) == "Next, A predicts “cat” (50.0 %), B “&lt;i&gt;” (25.0 %)."
-    assert prediction_sentence(one, [Candidate("cat", 0.25)]) == "Both predict “cat” next: 50.0 % in A, 25.0 % in B."
+    assert prediction_sentence(one, other) == "Next, A predicts “cat” (50.0%), B “&lt;i&gt;” (25.0%)."
+    assert prediction_sentence(one, [Candidate("cat", 0.25)]) == "Both predict “cat” next: 50.0% in A, 25.0% in B."

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.viz.views import causal, padded, view_of
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
+from viz.heads.picture import changed
 from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
 from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs
 from viz.room import WIDE
@@ -188,6 +189,16 @@ class TestWhatBlocksACell:
         (note,) = [note for note in figure.layout.annotations if "nothing" in note.text]
         assert note.y == 1.0
         assert np.isnan(trace_of(figure, "weights").z[:3]).all()
+
+    @pytest.mark.parametrize("step", [1, 2])
+    def test_a_part_says_so_of_rows_that_have_nothing_in_the_whole_either(self, step: int) -> None:
+        whole = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 4))
+        rows, columns = (0, 5), (5, TOKENS)
+        part = cropped(whole, rows, columns)
+        assert part.any_blocked().all()
+        assert empty_runs(coarser(part, -(-5 // step))) == [(0, 4 // step - 1)]
+        change = changed(part, cropped(view_of((TOKENS, TOKENS), padding=padded(TOKENS, 1)), rows, columns))
+        assert empty_runs(change) == []
 
     @pytest.mark.parametrize(
         ("empty", "runs"), [([], []), ([0], [(0, 0)]), ([1, 2, 4], [(1, 2), (4, 4)]), ([5], [(5, 5)])]

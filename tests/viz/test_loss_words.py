@@ -32,9 +32,8 @@ def test_a_mean_that_stays_is_not_said_to_move() -> None:
 
 
 def test_nothing_changed() -> None:
-    assert (
-        words([NAN, 3.001, 4.0, 5.0, 2.0]) == "The predictions are what they were: the mean loss is 3.50 nats a token."
-    )
+    expected = "No token's loss changes by 0.01 nats or more: the mean is 3.50 nats a token."
+    assert words([NAN, 3.001, 4.0, 5.0, 2.0]) == expected
 
 
 @pytest.mark.parametrize(

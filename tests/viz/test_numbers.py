@@ -48,14 +48,14 @@ class TestPercent:
     @pytest.mark.parametrize(
         ("share", "words"),
         [
-            (0, "0 %"),
-            (0.4132, "41.3 %"),
-            (1, "100 %"),
-            (0.99949, "99.9 %"),
-            (0.9996, "> 99.9 %"),
-            (0.99999, "> 99.9 %"),
-            (0.00042, "< 0.1 %"),
-            (0.0006, "0.1 %"),
+            (0, "0%"),
+            (0.4132, "41.3%"),
+            (1, "100%"),
+            (0.99949, "99.9%"),
+            (0.9996, "> 99.9%"),
+            (0.99999, "> 99.9%"),
+            (0.00042, "< 0.1%"),
+            (0.0006, "0.1%"),
             (math.nan, "–"),
         ],
     )
@@ -64,12 +64,12 @@ class TestPercent:
 
     def test_only_nothing_at_all_is_0_and_only_all_of_it_100(self) -> None:
         shares = [*np.geomspace(1e-12, 0.5, 50), *(1 - np.geomspace(1e-12, 0.5, 50))]
-        assert not {"0 %", "100 %", "0.0 %", "100.0 %"} & {percent(share) for share in shares}
+        assert not {"0%", "100%", "0.0%", "100.0%"} & {percent(share) for share in shares}
 
     def test_no_probability_that_float32_rounds_is_said_to_be_certain(self) -> None:
-        assert chance(float(np.float32(1 - 1e-9))) == "> 99.9 %"
-        assert chance(float(np.float32(1e-60))) == "< 0.1 %"
-        assert [chance(one) for one in (0.4132, math.nan)] == ["41.3 %", "–"]
+        assert chance(float(np.float32(1 - 1e-9))) == "> 99.9%"
+        assert chance(float(np.float32(1e-60))) == "< 0.1%"
+        assert [chance(one) for one in (0.4132, math.nan)] == ["41.3%", "–"]
 
 
 class TestNextTokens:
@@ -104,7 +104,7 @@ def test_leaks_stand_in_their_rows_and_columns() -> None:
     rows = Rows(leak_table(head, model, "L3 <b>", changed=True)).rows
     assert rows[0][1:] == ["now", "standard"]
     assert [row[1:] for row in rows[1:]] == [
-        ["11.0 %", "13.0 %"], ["12.0 %", "14.0 %"], ["21.0 %", "23.0 %"], ["22.0 %", "–"],
+        ["11.0%", "13.0%"], ["12.0%", "14.0%"], ["21.0%", "23.0%"], ["22.0%", "–"],
     ]  # fmt: skip
     assert rows[1][0].startswith("L3 <b>")
     assert ["later" in row[0] for row in rows[1:]] == [True, False, True, False]
@@ -113,7 +113,7 @@ def test_leaks_stand_in_their_rows_and_columns() -> None:
 
 def test_leaks_have_one_column_while_nothing_is_changed() -> None:
     rows = Rows(leak_table((Leak(0.1, 0.2),) * 2, (Leak(0.3, 0.4),) * 2, "L3 H2", changed=False)).rows
-    assert [row[1:] for row in rows[1:]] == [["10.0 %"], ["20.0 %"], ["30.0 %"], ["40.0 %"]]
+    assert [row[1:] for row in rows[1:]] == [["10.0%"], ["20.0%"], ["30.0%"], ["40.0%"]]
 
 
 class TestLoss:

@@ -10,19 +10,20 @@ from itertools import product
 
 import pytest
 
+from model.heads.atlas_result import LEAST_QUERIES
 from viz.numbers import Leak, percent
 from viz.sentence import Scene, sentence
 
 STANDARD = Scene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, chunk=True,
     standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0),
-    previous=0.1, itself=0.1, first=0.1, induction=0.1, spread=5.7,
+    previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
 )  # fmt: skip
 SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
 
 def shares_in(words: str) -> list[str]:
-    return re.findall(r"(?:[<>] )?\d+(?:\.\d+)? %", words)
+    return re.findall(r"(?:[<>] )?\d+(?:\.\d+)?%", words)
 
 
 class TestStandardMasks:
@@ -51,6 +52,20 @@ class TestStandardMasks:
         assert "what followed it" in found
         assert "induction head" not in found
         assert "induction head" in sentence(replace(STANDARD, induction=0.5))
+
+    def test_an_induction_head_needs_as_many_queries_as_in_the_atlas(self) -> None:
+        found = sentence(replace(STANDARD, induction=0.9, repeats=LEAST_QUERIES - 1))
+        assert "induction head" not in found
+        assert f"({LEAST_QUERIES - 1} queries), 90.0" in found
+        assert "(1 query)" in sentence(replace(STANDARD, induction=0.9, repeats=1))
+
+    def test_one_token_has_only_itself_to_look_at(self) -> None:
+        unmeasured = dict.fromkeys(("previous", "itself", "first", "induction", "spread"), math.nan)
+        alone = replace(STANDARD, tokens=1, repeats=0, **unmeasured)
+        assert "only itself to look at" in sentence(alone)
+        lifted = sentence(replace(alone, causal=False))
+        assert "nothing changes here" in lifted
+        assert not shares_in(lifted)
 
     def test_a_head_stays_on_itself_from_a_half(self) -> None:
         assert "stays" not in sentence(replace(STANDARD, itself=0.49))
@@ -100,7 +115,7 @@ class TestLiftedMasks:
         scene = replace(STANDARD, across=across, can_be_causal=False, padding=False, pad_side="right")
         found = sentence(replace(scene, leak=Leak(0.0, 0.3)))
         assert "already hides" not in found
-        assert shares_in(found) == ["30.0 %"]
+        assert shares_in(found) == ["30.0%"]
 
     def test_a_batch_without_padding_says_how_to_get_some(self) -> None:
         found = sentence(replace(STANDARD, padding=False, has_padding=False))

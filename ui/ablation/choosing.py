@@ -25,9 +25,11 @@ IN_WORDS = {
 MASKS = {
     "itself": N_("the token itself alone"),
     "near": N_("the last four tokens alone"),
+    "both_sides": N_("tokens at most three places away alone"),
     "not_first": N_("all but the first token"),
     "ahead": N_("later tokens too"),
 }
+OWN_MASKS = ("itself", "near", "not_first", "ahead")
 HELP = N_(
     "Zero: the head adds nothing. Mean: at every token it adds what it adds on average over this text, so that only "
     "what differs from token to token is lost; tokens that come later are part of that mean. Another mask: this head "
@@ -67,15 +69,17 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     return tuple(off)
 
 
-def choose_way(spec: MaskSpec) -> tuple[Way, MaskSpec | None]:
+def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
     """What "off" means: the way, and the heads' own mask where that is the way. spec: the masks of all others."""
     way = one_of(say("Off means"), WAYS, "way_off", help=say(HELP), width="content")
     if way != "mask":
         return way, None
-    offered = [name for name in MASKS if name != "ahead" or spec.causal]
+    causal = spec.causal and attention != "encoder"
+    offered = [name for name in OWN_MASKS if name != "ahead" or causal]
     if st.session_state.mask_off not in offered:
         st.session_state.mask_off = offered[0]
-    st.selectbox(say("These heads see"), offered, format_func=lambda name: say(MASKS[name]), key="mask_off")
+    st.selectbox(say("These heads see"), offered, key="mask_off",
+                 format_func=lambda name: mask_words(name, spec, attention))  # fmt: skip
     return "mask", own_mask(st.session_state.mask_off, spec)
 
 
@@ -89,9 +93,16 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
     return replace(spec, sliding={"itself": 1, "near": 4}[name])
 
 
-def in_words(off: HeadsOff) -> str:
+def mask_words(name: str, spec: MaskSpec, attention: str) -> str:
+    """What heads see under their own mask: a window reaches ahead as well where nothing is causal."""
+    if name == "near" and (attention == "encoder" or not spec.causal):
+        name = "both_sides"
+    return say(MASKS[name])
+
+
+def in_words(off: HeadsOff, spec: MaskSpec) -> str:
     """What "off" means here."""
-    return say(IN_WORDS[off.way], what=say(MASKS[st.session_state.mask_off]))
+    return say(IN_WORDS[off.way], what=mask_words(st.session_state.mask_off, spec, off.attention))
 
 
 def read(written: str) -> list[Head]:

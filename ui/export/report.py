@@ -1,5 +1,6 @@
 """The one-file report of what the page shows."""
 
+from model.text import cut_words
 from model.version import versions
 from ui.export.subject import Subject
 from ui.run_view import RunView
@@ -12,6 +13,7 @@ def report(subject: Subject, link: str) -> str:
     """HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
     now = subject.now
     found, survey = now.model.describe(), now.survey()
+    cut = (now.run.batch.source or now.run.batch).cut[now.row]
     heads = all_heads(
         now.head,
         survey.thumbnails,
@@ -32,7 +34,8 @@ def report(subject: Subject, link: str) -> str:
         masks=subject.masks,
         spec=now.masks.to_json() if subject.standard else "",
         versions=versions(),
-        text=subject.text,
+        text=subject.text.removesuffix(cut),
+        cut=cut_words(cut, now.model.context),
         labels=now.run.batch.pieces[now.row],
         heads=heads,
         now=_numbers(now),

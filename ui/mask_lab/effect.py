@@ -59,13 +59,16 @@ def _effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
     predictions, others = _predictions(now, standard, chosen)
     if predictions is None or others is None:
         return None
-    place = query.predicting(now, chosen)
+    place, last = query.predicting(now, chosen), now.run.batch.real(now.row).stop - 1
+    ends = [found for view in (standard, now) if (found := view.predictions(last)) is not None]
     found = Effect(
         now.run.batch.pieces[now.row],
         predictions.losses,
         others.losses,
-        now.run.batch.real(now.row).stop - 1 if place is None else place,
+        last if place is None else place,
         (others.candidates[0], predictions.candidates[0]),
+        last,
+        (ends[0].candidates[0], ends[1].candidates[0]),
     )
     before = set(_known(standard))
     found = replace(found, known=[token for token in _known(now) if token not in before])

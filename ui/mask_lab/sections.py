@@ -13,6 +13,7 @@ from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
 from ui.one_of import one_of
 from ui.run_view import RunView, layer_names
+from viz.formats import signed
 from viz.head import difference_figure, head_figure
 from viz.view import HeadView
 
@@ -80,9 +81,9 @@ def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
     change = now.weights - standard.weights
     query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
     return say(
-        "How the weights of {head} change from the standard masks to these. The largest change, {change:+.2f}, is that "
+        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that "
         "of query {query} ({token}) on key {key} ({seen}).",
-        head=name, change=change[query, key], query=now.first + query, token=now.queries[query],
+        head=name, change=signed(change[query, key], 2), query=now.first + query, token=now.queries[query],
         key=now.first_key + key, seen=now.keys[key],
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ import math
 from markupsafe import Markup
 
 from model.language import N_, say, say_count
-from model.text import TokenBatch
+from model.text import TokenBatch, beginning
 from model.why_causal import twins
 from model.why_causal.twins import Change, Combination, Curves, Outcome, Pair
 from ui.markdown import escaped
@@ -39,10 +39,9 @@ def cut_note(found: Pair, batch: TokenBatch) -> str:
     """What of the text is not read, "" where all of it is."""
     if not batch.cut[0]:
         return ""
-    beginning = " ".join(batch.cut[0].split())[:40]
     return say(
         "The twins read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
-        most=found.context, cut=len(batch.cut[0]), beginning=escaped(beginning),
+        most=found.context, cut=len(batch.cut[0]), beginning=escaped(beginning(batch.cut[0])),
     )  # fmt: skip
 
 

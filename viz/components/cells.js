@@ -42,7 +42,7 @@ function summary(cells, { side, at }, head = 0) {
   }
   const name = side === "query" ? queryName(cells, at) : keyName(cells, at);
   const said = side === "query" ? "looks" : "looked";
-  if (!found.length) return fill(cells.words[`${said}_nowhere`], { token: name });
+  if (!found.length) return fill(cells.words[cells.part ? "blocked_here" : `${said}_nowhere`], { token: name });
   found.sort((one, other) => other[0] - one[0]);
   const most = found.slice(0, SAID).map(([weight, other]) => `${other} ${weightText(weight)}`);
   const named = most.join(cells.words.comma);

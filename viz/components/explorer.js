@@ -8,7 +8,7 @@ const state = { query: about.query, pins: [], towards: "at" };
 
 // One head, as the views unpack it: float32 numbers, then what blocks each cell.
 function headOf(number) {
-  const [, , plane, most] = about.held[number];
+  const { plane, most, brightest, note } = about.held[number];
   const [high, low, blocked] = [number, about.held.length + number, 2 * about.held.length + plane].map((place) =>
     body.subarray(place * cells, (place + 1) * cells)
   );
@@ -16,24 +16,24 @@ function headOf(number) {
   const planes = new Uint8Array(5 * cells);
   planes.set(new Uint8Array(weights.buffer));
   planes.set(blocked, 4 * cells);
-  return { most, planes };
+  return { most, brightest, note, planes };
 }
 
-function redraw(view, name, { most, planes }, onPick) {
-  const header = { ...about, ...state, name, most };
+function redraw(view, name, { most, brightest, planes }, onPick) {
+  const header = { ...about, ...state, name, most, brightest };
   globalThis.canvases[view](found(view), { header, body: planes }, onPick);
 }
 
 function choose(layer, head) {
   const name = about.names[layer][head];
-  const number = about.held.findIndex(([ofLayer, ofHead]) => ofLayer === layer && ofHead === head);
+  const number = about.held.findIndex((held) => held.head[0] === layer && held.head[1] === head);
   const absent = number < 0;
   found("name").textContent = absent ? about.absent.replace("{}", name) : name;
-  found("note").textContent = absent ? "" : about.notes[layer]?.[head] || "";
   for (const view of about.views) found(view).hidden = absent;
   for (const one of found("chosen").children) one.setAttribute("aria-pressed", String(one.textContent === name));
+  const cells = absent ? null : headOf(number);
+  found("note").textContent = absent ? "" : cells.note;
   if (absent) return;
-  const cells = headOf(number);
   const heard = (what, value) => {
     state[what] = what === "pins" ? value.split(",").filter(Boolean).map(Number) : value;
     if (what === "query") draw();

@@ -13,6 +13,7 @@ _CELLS = _SHARED | {
     "looked_blocked": N_("{token} is looked at by {tokens}; {count} blocked."),
     "looks_nowhere": N_("{token} looks at nothing: every cell is blocked."),
     "looked_nowhere": N_("{token} is looked at by nothing: every cell is blocked."),
+    "blocked_here": N_("{token}: every cell shown is blocked."),
     "more": N_("{tokens} and {count} more"),
 }
 WORDS = {

@@ -1,6 +1,7 @@
 """All heads for print: layers are rows, heads are columns, each a thumbnail."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
@@ -21,17 +22,18 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     side = min(max(MOST_WIDE / heads, SMALLEST), LARGEST)
     gap = round(max(tall, wide) * GAP) + 1
     rows, columns = tall + gap, wide + gap
-    shown = np.full((layers * rows - gap, heads * columns - gap), np.nan, np.float32)
-    hidden = np.zeros(shown.shape, bool)
-    for layer, head in np.ndindex(layers, heads):
-        place = slice(layer * rows, layer * rows + tall), slice(head * columns, head * columns + wide)
-        shown[place] = np.where(blocked[layer], np.nan, thumbnails[layer, head])
-        hidden[place] = blocked[layer]
+    hidden = np.zeros((layers * rows - gap, heads * columns - gap), bool)
     inch = side / max(rows, columns)
-    width, height = inch * shown.shape[1], inch * shown.shape[0]
+    width, height = inch * hidden.shape[1], inch * hidden.shape[0]
     sheet = Sheet(paper, max(0.55 + width + 0.95, 4.0), height + 0.35)
     panel = sheet.panel(0.55, 0.25, width, height)
-    panel.imshow(np.ma.masked_invalid(shown), cmap=sequential(), norm=PowerNorm(0.5, 0, 1), interpolation="none")
+    look: dict[str, Any] = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
+    for layer, head in np.ndindex(layers, heads):  # a picture each, so that each can be taken out of a PDF
+        top, left = layer * rows, head * columns
+        hidden[top : top + tall, left : left + wide] = blocked[layer]
+        edges = (left - 0.5, left + wide - 0.5, top + tall - 0.5, top - 0.5)
+        panel.imshow(np.ma.masked_array(thumbnails[layer, head], blocked[layer]), extent=edges, **look)
+    panel.set(xlim=(-0.5, hidden.shape[1] - 0.5), ylim=(hidden.shape[0] - 0.5, -0.5))
     hatch(panel, {ANY: hidden})
     panel.set_frame_on(False)
     panel.xaxis.tick_top()

@@ -11,6 +11,7 @@ from viz.export.paper import Paper, Sheet, changes, hatch, sequential
 from viz.fonts import width
 from viz.head import TITLES
 from viz.heads.colours import STANDARD_COLOURS, Colours
+from viz.heads.picture import change_range, changed
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.reasons import empty_runs
 from viz.view import HeadView
@@ -68,10 +69,7 @@ def head_picture(
         weights = np.ma.masked_array(view.weights, view.any_blocked())
         _panel(sheet, room, number, replace(view, weights=weights), name, say("weight"), **how)
     if standard is not None:
-        both = now.any_blocked() & standard.any_blocked()
-        blocked = {name: mask & both for name, mask in standard.blocked.items()}
-        change = replace(now, weights=now.weights - standard.weights, blocked=blocked)
-        _change(sheet, room, 2, change, say(TITLES[2]))
+        _change(sheet, room, 2, changed(now, standard), say(TITLES[2]))
     sheet.legend(name for view in views for name, mask in view.blocked.items() if mask.any())
     return sheet
 
@@ -87,7 +85,7 @@ def change_picture(paper: Paper, change: HeadView) -> Sheet:
 
 def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) -> None:
     weights = np.ma.masked_array(change.weights, change.any_blocked())
-    reach = max(float(np.abs(weights).filled(0).max()), 0.01)
+    reach = change_range(change)
     how = {"cmap": changes(), "norm": Normalize(-reach, reach)}
     _panel(sheet, room, number, replace(change, weights=weights), name, say("change"), **how)
 

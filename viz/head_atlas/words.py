@@ -13,7 +13,7 @@ NO_INDUCTION = N_("{heads} None is called induction on these texts; try Random, 
 
 
 def amount(name: str, value: float) -> str:
-    """A measure's value with its unit: "41.3 %", "3.2 tokens", "1.5 bits"."""
+    """A measure's value with its unit: "41.3%", "3.2 tokens", "1.5 bits"."""
     unit = MEASURES[name].unit
     if unit == "share":
         return percent(value)

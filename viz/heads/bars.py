@@ -139,7 +139,7 @@ def _moved(who: Markup, row: Row, now: np.ndarray, before: np.ndarray) -> Markup
     moved = np.abs(change).sum() / 2
     if moved < 5e-5:
         return filled(
-            say("{query} looks where it did: the changed masks move less than 0.01 % of its weight."), query=who
+            say("{query} looks where it did: the changed masks move less than 0.01% of its weight."), query=who
         )
     opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
     if opened > 0:

@@ -14,6 +14,7 @@ from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
 MOST_KEYS = 12  # rows of the table
+SMALLEST = 0.0005  # logits; a smaller change shows as 0
 APART = 0.05  # shares that differ by more are worth a sentence
 
 
@@ -93,8 +94,10 @@ def _long(others: bool) -> str:
 
 
 def effect_table(found: DirectEffect) -> str:
-    """HTML: the tokens that the head pushes up, and down."""
-    longest = max((abs(value) for _, value in (*found.up, *found.down)), default=0.0) or 1.0
+    """HTML: the tokens that the head pushes up, and down; a sentence where it pushes none."""
+    longest = max((abs(value) for _, value in (*found.up, *found.down)), default=0.0)
+    if longest < SMALLEST:
+        return tag("p", say("It adds nothing here that changes a logit by {least} or more.", least=SMALLEST))
     head = [tag("th", say("pushes up"), colspan=3), tag("th", say("pushes down"), colspan=3)]
     rows = [
         [*_pushed(*up, longest, NOW), *_pushed(*down, longest, STANDARD)]

@@ -69,6 +69,7 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
             reasons.setdefault(words, [ink(name) for name, mask in view.blocked.items() if mask[cells].any()])
             plane[cells] = list(reasons).index(words) + 1
     about = {
+        "part": one.whole is not None,
         "first": one.first,
         "firstKey": one.first_key,
         "queries": one.queries,

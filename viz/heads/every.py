@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from model.language import together
 from viz.components.words import words
 from viz.heads.cells import described
+from viz.heads.tokens import brightest, light_words
 from viz.packet import packed
 from viz.view import HeadView
 
@@ -29,8 +31,7 @@ def every_packet(
     absent: str,
     across: bool = False,
 ) -> bytes:
-    """The heads that are held, over the same queries and keys, by layer and head; of every head that there is, held or
-    not, its name and a note.
+    """The heads that are held, over the same queries and keys, by layer and head; the names of all heads, held or not.
 
     picture: viz.heads.picture's header of the kind of number that they are. most: the number of a head's last colour.
     views: those that draw a head. chosen: the heads to choose first, of which the first is shown. absent: what is said
@@ -42,7 +43,13 @@ def every_packet(
     about, planes = described(list(heads.values()))
     masks: dict[bytes, int] = {}  # a plane -> its number: most heads have the same
     held = [
-        [layer, head, masks.setdefault(plane.tobytes(), len(masks)), most(view)]
+        {
+            "head": [layer, head],
+            "plane": masks.setdefault(plane.tobytes(), len(masks)),
+            "most": most(view),
+            "brightest": brightest(view),
+            "note": together([*(notes[layer][head : head + 1] if notes else ()), *_light(view, views)]),
+        }
         for ((layer, head), view), plane in zip(heads.items(), planes, strict=True)
     ]
     header = {
@@ -50,7 +57,6 @@ def every_packet(
         "shift": SHIFT,
         "views": list(views),
         "names": [list(row) for row in names],
-        "notes": [list(row) for row in notes],
         "chosen": [list(one) for one in chosen],
         "absent": absent,
         "among": [about["first"], about["first"] + len(about["queries"])],
@@ -60,6 +66,11 @@ def every_packet(
     numbers = np.stack([ten_thousandths(view.weights) for view in heads.values()]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
     return packed(about | picture | header, high.tobytes(), low.tobytes(), *masks)
+
+
+def _light(view: HeadView, views: Sequence[str]) -> list[str]:
+    words = light_words(view) if "tokens" in views else ""
+    return [words] if words else []
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:

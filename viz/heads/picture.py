@@ -61,7 +61,9 @@ def changed(now: HeadView, other: HeadView) -> HeadView:
         name: both & (now.blocked.get(name, none) | other.blocked.get(name, none))
         for name in {**now.blocked, **other.blocked}
     }
-    return replace(now, weights=now.weights - other.weights, scaled=now.scaled - other.scaled, blocked=blocked)
+    whole = changed(now.whole, other.whole) if now.whole and other.whole else None
+    differences = {"weights": now.weights - other.weights, "scaled": now.scaled - other.scaled}
+    return replace(now, **differences, blocked=blocked, whole=whole)
 
 
 def _header(what: str, query: int, palettes: list[bytes]) -> dict[str, Any]:

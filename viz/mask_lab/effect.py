@@ -10,7 +10,8 @@ from markupsafe import Markup, escape
 
 from model.language import N_, say, say_count
 from viz.html import table, tag
-from viz.numbers import Candidate, chance, loss_figure
+from viz.loss_words import SEEN, named, prediction_words
+from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -27,7 +28,8 @@ NATS = N_(
 @dataclass(frozen=True, eq=False)
 class Effect:
     """pieces [T]. now, standard: the tokens' losses in nats [T], NaN where there is none. query: the position whose
-    next token is `predicted`: the likeliest, standard and now. known: the tokens that can be known of where they are
+    next token is `predicted`: the likeliest, standard and now. last: the row's last token's position, and likewise what
+    is predicted after it. known: the tokens that can be known of where they are
     predicted, as they cannot under the standard masks. ways: a path to each of the first MOST_ANSWERS of `ranked`.
     """
 
@@ -36,6 +38,8 @@ class Effect:
     standard: np.ndarray
     query: int
     predicted: tuple[Candidate, Candidate]
+    last: int
+    predicted_last: tuple[Candidate, Candidate]
     known: Sequence[int] = ()
     ways: Mapping[int, Sequence["Look"]] = field(default_factory=dict)
 
@@ -50,9 +54,8 @@ class Effect:
 
 def effect(found: Effect) -> Markup:
     """What to notice: answers given away, or else what losses change. Says nothing of what stays as it was."""
-    parts = [_answers(found) if found.known else _losses(found), _prediction(found)]
-    words = Markup(" ").join(part for part in parts if part)
-    return _sentence(words or say("No token's loss changes in this row, and no prediction."))
+    parts = [_answers(found) if found.known else _losses(found), *_predictions(found)]
+    return _sentence(Markup(" ").join(part for part in parts if part) or _unchanged(found))
 
 
 def standard_masks() -> Markup:
@@ -204,32 +207,28 @@ def _losses(found: Effect) -> Markup:
         words = say("The mean loss is {mean} {nats} per token, under the standard masks {before}.")
         parts.append(Markup(words).format(mean=mean, nats=_nats(), before=before))
     most = int(np.nanargmax(np.abs(found.now - found.standard)))
-    if found.gain(most):
+    if abs(found.now[most] - found.standard[most]) >= SEEN:
         words = say("The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.")
         numbers = {"before": found.standard[most], "after": found.now[most], "nats": _nats()}
         parts.append(Markup(words).format(token=_name(found, most), **numbers))
     return Markup(" ").join(parts)
 
 
-def _prediction(found: Effect) -> Markup:
-    standard, now = found.predicted
-    before, after = chance(standard.probability), chance(now.probability)
-    if standard.label == now.label and before == after:
-        return Markup()
-    words = (
-        say("After {token} the likeliest next token stays <b>{now}</b>: {after}, before {before}.")
-        if standard.label == now.label
-        else say(
-            "After {token} the likeliest next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
-        )
-    )
-    return Markup(words).format(
-        token=_name(found, found.query), standard=standard.label, now=now.label, before=before, after=after
-    )
+def _predictions(found: Effect) -> list[Markup]:
+    """Of the query, and of the row's last token, which no loss tells of."""
+    words = [prediction_words(found.pieces[found.query], found.query, *found.predicted)]
+    if found.last != found.query:
+        words.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
+    return words
+
+
+def _unchanged(found: Effect) -> Markup:
+    words = say("No token's loss changes by {least} nats or more, and after {token} the model predicts what it did.")
+    return Markup(words).format(least=SEEN, token=_name(found, found.query))
 
 
 def _name(found: Effect, place: int) -> Markup:
-    return Markup("<b>{}</b> ({})").format(found.pieces[place], place)
+    return named(found.pieces[place], place)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -52,14 +52,15 @@ def fills_sentence(found: "Comparison") -> str:
     parts = []
     nans = [result.name for result in plain if result.empty and result.empty.kind == "NaN"]
     spread = [result.name for result in plain if result.empty and result.empty.kind == "uniform"]
-    places = {"nans": say_all(nans), "spread": say_all(spread), "keys": found.keys}
+    keys = say_count("one key", "all {count} keys", found.keys)
+    places = {"nans": say_all(nans), "spread": say_all(spread), "keys": keys}
     if nans and spread:
         parts.append(say("A row whose every key is blocked becomes NaN with {nans}, and attention spread evenly over "
-                         "all {keys:,} keys with {spread}; Unmask sets it to 0.", **places))  # fmt: skip
+                         "{keys} with {spread}; Unmask sets it to 0.", **places))  # fmt: skip
     elif nans:
         parts.append(say("A row whose every key is blocked becomes NaN with {nans}; Unmask sets it to 0.", **places))
     elif spread:
-        parts.append(say("A row whose every key is blocked becomes attention spread evenly over all {keys:,} keys with "
+        parts.append(say("A row whose every key is blocked becomes attention spread evenly over {keys} with "
                          "{spread}; Unmask sets it to 0.", **places))  # fmt: skip
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
     worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last

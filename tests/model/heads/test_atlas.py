@@ -64,7 +64,7 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
         for query in range(0 if masks == OPEN else 1, size):
             keys = range(size if masks == OPEN else query + 1)
             cells = {
-                "previous": [query - 1] if query else [],
+                "previous": [query - 1] if query > 1 else [],  # the token before the second is the row's first
                 "first": [0] if query else [],
                 "same": [query],
                 "duplicate": [key for key in range(query) if row.ids[key] == row.ids[query]],
@@ -95,12 +95,12 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
 
 
 def test_an_even_head_is_one_over_the_open_cells(tiny: Model) -> None:
-    """Two tokens after the start: the second sees two, the third three cells; both have a token before."""
+    """Two tokens after the start: the second sees two, the third three cells; only the third has a previous one."""
     found = atlas_over(tiny, [Unit(0, 0, 0, ("the mat",))])
     size = found.read
     assert size == 3
     even = found.even[:, 0]
-    assert even[NAMES.index("previous")] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert even[NAMES.index("previous")] == pytest.approx(1 / 3)
     assert even[NAMES.index("entropy")] == pytest.approx((1 + np.log2(3)) / 2)
     assert even[NAMES.index("distance")] == pytest.approx((1 / 2 + 1) / 2)
     assert np.isnan(even[NAMES.index("duplicate")])

@@ -45,9 +45,9 @@ def measured(about: BatchFacts, weights: Tensor, allowed: Tensor) -> dict[str, l
 
 
 def test_every_measure_under_a_causal_mask() -> None:
-    """The first query has no choice, and is left out everywhere."""
+    """The first query has no choice, and is left out everywhere; the token before the second is the row's first."""
     found = measured(facts(IDS), torch.tensor(WEIGHTS)[None, None], CAUSAL)
-    assert found["previous"] == [0.75, 0.25, 0.25, 0.125]
+    assert found["previous"] == [0.25, 0.25, 0.125]
     assert found["first"] == [0.75, 0.5, 0.125, 0.0]
     assert found["same"] == [0.25, 0.25, 0.125, 0.125]
     assert found["duplicate"] == [0.125, 0.25]  # 7 on the 7 before, 5 on the 5 before
@@ -65,7 +65,7 @@ def test_without_a_mask_later_tokens_count_and_distances_go_both_ways() -> None:
     assert found["leak"] == [0.75, 0.25, 0.0]
     assert found["distance"] == pytest.approx([1.5, 0.75, 0.625])
     assert found["first"] == [0.5, 0.125]  # the first token itself is left out
-    assert found["previous"] == [0.5, 0.375]
+    assert found["previous"] == [0.375]
     assert found["same"] == [0.25, 0.25, 0.5]
 
 
@@ -76,7 +76,7 @@ def test_a_cell_that_a_mask_blocks_is_asked_nothing() -> None:
     allowed[0, 0, 3, 0] = allowed[0, 0, 3, 1] = False
     weights = torch.tensor(WEIGHTS)[None, None].masked_fill(~allowed, 0)
     found = measured(facts(IDS), weights, allowed)
-    assert found["previous"] == [0.75, 0.25, 0.125]
+    assert found["previous"] == [0.25, 0.125]
     assert found["first"] == [0.75, 0.5, 0.0]
     assert found["duplicate"] == [0.25]
     assert found["induction"] == [0.5]
@@ -127,9 +127,9 @@ def test_the_means_are_those_of_the_measures_that_explore_has() -> None:
     about = facts(tuple(ids.tolist()))
     values = about.values(weights[None], slice(0, 17), ahead=False)[:, 0]
     counts = about.counts(allowed[None, None], slice(0, 17))
-    later = torch.arange(17) > 0
+    later, much_later = torch.arange(17) > 0, torch.arange(17) > 1
     expected = {
-        "previous": measures.previous_token(weights, later),
+        "previous": measures.previous_token(weights, much_later),
         "first": measures.key_share(weights, 0, later),
         "same": measures.own_token(weights, later),
         "induction": measures.induction(weights, ids, later),

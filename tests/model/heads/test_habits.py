@@ -21,12 +21,12 @@ SPECS = [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False), MaskSpec(s
 
 
 def test_by_hand(tiny: Model) -> None:
-    """Five tokens a b a b a under a causal mask: what queries 2, 3 and 4 put where."""
+    """Five tokens a b c a b under a causal mask: what queries 2, 3 and 4 put where."""
     batch = tiny.encode(["a"])
     trace = tiny.run(batch)
-    ids = torch.tensor([[5, 7, 5, 7, 5]])
+    ids = torch.tensor([[5, 7, 9, 5, 7]])
     keep = torch.ones(1, 5, dtype=torch.bool)
-    batch = replace(batch, ids=ids, keep=keep, pieces=(("a", "b", "a", "b", "a"),))
+    batch = replace(batch, ids=ids, keep=keep, pieces=(("a", "b", "c", "a", "b"),))
     found = Habits(replace(trace, batch=batch), 0)
     weights = torch.zeros(trace.num_heads, 5, 5)
     weights[0, :, 0] = 1.0  # one that looks at the first token alone
@@ -45,11 +45,11 @@ def test_by_hand(tiny: Model) -> None:
     assert means["previous"] == pytest.approx((0.2 + 0.5 + 0.25) / 3)  # queries 2, 3, 4
     assert means["first"] == pytest.approx((0.5 + 0.1 + 0 + 0.25) / 4)
     assert means["itself"] == pytest.approx((0.5 + 0.7 + 0.1 + 0) / 4)
-    assert means["duplicate"] == pytest.approx((0.1 + 0.4 + 0.5) / 3)  # query 4 has two earlier places
-    assert means["induction"] == pytest.approx((0.2 + 0.5 + 0.25) / 3)
+    assert means["duplicate"] == pytest.approx((0 + 0.25) / 2)
+    assert means["induction"] == pytest.approx((0.4 + 0.25) / 2)
     of_first = dict(zip(HABITS, found.means()[1, 0].tolist(), strict=True))
     assert of_first["first"] == 1
-    assert of_first["duplicate"] == pytest.approx(2 / 3)  # a's earlier place, of queries 2 and 4
+    assert of_first["duplicate"] == pytest.approx(1 / 2)  # a's earlier place, of query 3
     assert torch.isnan(found.means()[0]).all()
 
 

@@ -155,9 +155,10 @@ def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
 
 
 def test_what_follows_the_last_time_is_not_the_query_itself() -> None:
-    """In "no no no" the token after the last one is the query: looking at oneself is no induction."""
+    """In "no no no" the token after the last one is the query, in "now and now" the one before it: no induction."""
     weights = torch.eye(5)[None].expand(2, 5, 5)
     assert torch.isnan(measures.induction(weights, torch.tensor([7, 7, 7, 7, 7]))).all()
+    assert torch.isnan(measures.induction(weights, torch.tensor([7, 5, 7, 5, 7]))).all()  # it is the token before
     assert torch.isnan(measures.induction(weights, torch.tensor([3, 5, 7, 11, 13]))).all()
     copies = torch.zeros(5, 5)
     copies[3, 1] = copies[4, 2] = 0.75  # 7 5 11 7 5: the second 7 looks at what followed the first, and so on

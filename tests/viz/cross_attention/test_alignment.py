@@ -84,7 +84,7 @@ class TestLines:
         assert list(figure.layout.xaxis.ticktext) == ["a", "&lt;b&gt;", "c", "▢"]
         assert list(figure.layout.xaxis2.ticktext) == ["x", "<b>&lt;i&gt;</b>"]
         points = figure.data[1].customdata
-        assert points[1].startswith("step 2 writes <b>&lt;i&gt;</b>, 25.0 %<br>looks most at 2: c, 0.9950")
+        assert points[1].startswith("step 2 writes <b>&lt;i&gt;</b>, 25.0%<br>looks most at 2: c, 0.9950")
 
     def test_of_very_many_tokens_every_so_many_has_a_label(self) -> None:
         found = alignment(
@@ -113,13 +113,13 @@ class TestStrip:
         strip = written_strip(["2", "<s>"], np.array([0.5, 0.99996]), None, 1)
         assert re.findall(r'class="token"([^>]*)>(.*?)</td>', strip)[1][1] == "&lt;s&gt;"
         assert 'aria-current="true"' in re.findall(r'class="token"([^>]*)>', strip)[1]
-        cells = re.findall(r"<td( class=\"doubt\")?>([^<]+ %)", strip)
-        assert cells == [(' class="doubt"', "50.0 %"), ("", "&gt; 99.9 %")]
+        cells = re.findall(r"<td( class=\"doubt\")?>([^<]+%)", strip)
+        assert cells == [(' class="doubt"', "50.0%"), ("", "&gt; 99.9%")]
 
     def test_where_masks_are_lifted_both(self) -> None:
         strip = written_strip(["2"], np.array([0.1]), np.array([1.0]), 0)
-        assert "10.0 %" in strip
-        assert "&gt; 99.9 %" in strip
+        assert "10.0%" in strip
+        assert "&gt; 99.9%" in strip
         assert re.findall("<th>(.*?)</th>", strip) == ["writes", "now", "standard masks"]
 
 
@@ -132,11 +132,11 @@ class TestWords:
     def test_right(self) -> None:
         assert self.answer() == (
             "The model writes 2021-03-03, which is right: the text means 3 March 2021. "
-            "Its least certain character is 3 (character 10), with 97.5 %."
+            "Its least certain character is 3 (character 10), with 97.5%."
         )
 
     def test_where_no_character_is_less_certain_none_is_named(self) -> None:
-        assert self.answer(least=0.9998).endswith("Every character has a probability of &gt; 99.9 %.")
+        assert self.answer(least=0.9998).endswith("Every character has a probability of &gt; 99.9%.")
 
     def test_wrong(self) -> None:
         assert "which is wrong: the text means 4 March 2021" in self.answer(meant=(date(2021, 3, 4),))
@@ -154,7 +154,7 @@ class TestWords:
         )
 
     def test_an_answer_of_little_probability_is_called_unsure(self) -> None:
-        assert "It is unsure: this answer as a whole has a probability of 89.9 %." in self.answer(chance=0.899)
+        assert "It is unsure: this answer as a whole has a probability of 89.9%." in self.answer(chance=0.899)
         assert "unsure" not in self.answer(chance=0.9)
         assert "It is unsure" in self.answer(meant=(), chances=(), wrote="none", day=None, chance=0.5)
 
@@ -172,7 +172,7 @@ class TestWords:
         said = self.answer(**both, wrote=wrote, day=read_iso(wrote))
         assert said.startswith(
             f"The model writes {wrote}, which is {judged}. The text could mean 3 April 2021 or, the month first, "
-            "4 March 2021, and nothing in it says which: the model gives the two a probability of 71.0 % and 27.0 %."
+            "4 March 2021, and nothing in it says which: the model gives the two a probability of 71.0% and 27.0%."
         )
 
     def test_lifted_masks(self) -> None:
@@ -194,8 +194,8 @@ class TestWords:
     def test_a_step(self) -> None:
         said = re.sub("<.*?>", "", step_words(alignment()))
         assert said == (
-            "Step 1 writes x with &gt; 99.9 % and looks most at a (position 0), with a weight of 0.70. "
-            "0 % of the row is on padding."
+            "Step 1 writes x with &gt; 99.9% and looks most at a (position 0), with a weight of 0.70. "
+            "0% of the row is on padding."
         )
         nothing = alignment(weights=np.zeros((2, 4), np.float32))
         assert "nothing to attend to" in step_words(nothing)
@@ -209,7 +209,7 @@ class TestWords:
         assert "80 held-out dates" in table
         framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
         assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
-            ["without both", "&lt;b&gt;", "wrong", "25.0 %", "50.0 %", "40.0 %"]
+            ["without both", "&lt;b&gt;", "wrong", "25.0%", "50.0%", "40.0%"]
         ]
 
     def test_the_words_on_what_breaks_are_the_tables_numbers(self) -> None:
@@ -217,13 +217,13 @@ class TestWords:
             Shares("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
-        assert re.findall(r"[\d.]+ %", breaks.words(*rows)) == [
-            "30.0 %",
-            "100 %",
-            "60.0 %",
-            "99.0 %",
-            "90.0 %",
-            "100 %",
+        assert re.findall(r"[\d.]+%", breaks.words(*rows)) == [
+            "30.0%",
+            "100%",
+            "60.0%",
+            "99.0%",
+            "90.0%",
+            "100%",
         ]
 
     def test_two_shares_that_are_written_alike_are_no_change(self) -> None:

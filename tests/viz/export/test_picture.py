@@ -113,6 +113,12 @@ def test_every_token_is_in_the_pdf_and_its_paper_is_white(name: str) -> None:
     assert picture.getpixel((2, 2)) == picture.getpixel((picture.width - 2, picture.height - 2)) == (255, 255, 255)
 
 
+def test_each_head_is_a_picture_of_its_own_in_the_pdf() -> None:
+    heads = np.random.default_rng(0).random((3, 2, 7, 7), np.float32)
+    (page,) = PdfReader(io.BytesIO(file_of("pdf", every_picture, heads, np.stack([causal(7)] * 3)))).pages
+    assert [picture.image.size for picture in page.images if picture.image.size == (7, 7)] == [(7, 7)] * 6
+
+
 def test_a_comparison_has_three_panels_with_their_tokens() -> None:
     found = texts(file_of("svg", head_picture, labelled(), labelled(1, causal=causal(7))))
     assert {"now", "standard masks", "now − standard"} <= set(found)

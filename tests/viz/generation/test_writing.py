@@ -50,27 +50,27 @@ class TestTheSentence:
     def test_says_where_the_newest_row_looks_and_what_is_drawn(self) -> None:
         words = re.sub("<.*?>", "", sentence(scene()))
         assert words == (
-            "The newest row of L4 H0, “·silver” at position 7, puts 51.2 % of its attention on “·whist” (position 3). "
+            "The newest row of L4 H0, “·silver” at position 7, puts 51.2% of its attention on “·whist” (position 3). "
             "The next token comes from the rows of all 36 heads here and all that is computed between them, not from "
-            "this row alone: seed 5 draws “·cat”, 25.0 % by the model, 50.0 % with temperature 0.8, top-k 40 and "
+            "this row alone: seed 5 draws “·cat”, 25.0% by the model, 50.0% with temperature 0.8, top-k 40 and "
             "top-p 0.95; 3 of 4,096 tokens are left."
         )
 
     def test_is_silent_about_a_sampling_that_changes_nothing(self) -> None:
         assert settings(1.0, 0, 1.0) == ()
         words = sentence(scene(settings=(), left=4096, chosen=Chance(9, "·cat", 0.25, 0.25)))
-        assert re.sub("<.*?>", "", words).endswith("draws “·cat”, 25.0 % by the model.")
+        assert re.sub("<.*?>", "", words).endswith("draws “·cat”, 25.0% by the model.")
 
     def test_names_what_changes_the_probabilities_and_calls_no_temperature_a_filter(self) -> None:
         assert settings(0.7, 0, 1.0) == ("temperature 0.7",)
         assert settings(0.0, 9, 0.5) == ("temperature 0", "top-k 9", "top-p 0.5")
         words = sentence(scene(settings=("temperature 0.7",), left=4096))
-        assert "50.0 % with temperature 0.7." in words
+        assert "50.0% with temperature 0.7." in words
         assert "filter" not in words + chance_html(SCENE.chosen, drawn=True) + chances_head("next")
 
     def test_says_that_a_token_taken_before_is_now_left_out(self) -> None:
         words = sentence(scene(place=1, chosen=Chance(9, "·cat", 0.25, 0.0), settings=("top-k 1",)))
-        assert "25.0 % by the model, left out by top-k 1 as set now" in words
+        assert "25.0% by the model, left out by top-k 1 as set now" in words
 
     def test_says_that_nothing_is_drawn_at_temperature_0(self) -> None:
         assert "temperature 0 takes the likeliest" in sentence(scene(temperature=0.0))
@@ -93,7 +93,7 @@ class TestTheText:
         assert re.sub("<.*?>", "", page) == "Once upon⏎·"
         assert page.count("<br>") == 1
         assert re.findall('class="(.*?)"', page)[2:] == ["prompt", "prompt", "written newest", "written by-hand"]
-        assert "50.0 % by the model" in page
+        assert "50.0% by the model" in page
         assert "taken by you" in page
         assert 'title="0: a"' in text_html([Token("a")], 5)
 
@@ -106,13 +106,13 @@ class TestTheText:
 class TestACandidate:
     def test_has_both_probabilities_as_numbers_and_bars(self) -> None:
         page = chance_html(Chance(1, "a", 0.25, 0.5), drawn=True)
-        assert re.findall('class="share">(.*?)<', page) == ["25.0 %", "50.0 %"]
+        assert re.findall('class="share">(.*?)<', page) == ["25.0%", "50.0%"]
         assert re.findall("width:(.*?)%", page) == ["25.0", "50.0"]
         assert "drawn" in page
 
     def test_that_is_filtered_out_says_so(self) -> None:
         page = chance_html(Chance(1, "a", 0.25, 0.0), drawn=False)
-        assert re.findall('class="share">(.*?)<', page) == ["25.0 %", "out"]
+        assert re.findall('class="share">(.*?)<', page) == ["25.0%", "out"]
         assert "gone" in page
         assert ' drawn"' not in page
 

@@ -71,14 +71,14 @@ def test_the_bars_are_as_many_as_a_row_is_long() -> None:
 
 
 def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> None:
-    """99 % is not twice the half that an even head has of two tokens, and few queries make no name."""
+    """99% is not twice the half that an even head has of two tokens, and few queries make no name."""
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
         said = words.summary(unnamed, random=False)
         assert "has a name on these texts" in said
         assert "half" not in said
         assert "L3 H0</b> has no name here" in words.head_sentence(unnamed, 0, 0)
-    assert "50\u00a0% of its attention" in words.naming()
+    assert "50% of its attention" in words.naming()
     assert "20 at the least" in words.naming()
 
 
@@ -87,7 +87,7 @@ def test_the_sentence_names_heads_by_what_they_are_called() -> None:
     said = re.sub("<[^>]*>", "", words.summary(atlas, random=False))
     assert said == "Of 6 heads, these have a name: itself L3 H2; induction L3 H0, L7 H1."
     assert re.sub("<[^>]*>", "", words.head_sentence(atlas, 0, 0)) == (
-        "L3 H0 is called induction: induction 90.0 %, an even head 20.0 %."
+        "L3 H0 is called induction: induction 90.0%, an even head 20.0%."
     )
     assert "has no name here" in words.head_sentence(atlas, 0, 1)
     assert "None of these 6 heads has a name on these texts." in words.summary(made(), random=False)
@@ -109,7 +109,7 @@ def test_a_name_needs_twice_an_even_head_s_and_enough_queries(even: float, count
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [("previous", 0.4132, "41.3 %"), ("distance", 3.25, "3.2 tokens"), ("entropy", float("nan"), "–")],
+    [("previous", 0.4132, "41.3%"), ("distance", 3.25, "3.2 tokens"), ("entropy", float("nan"), "–")],
 )
 def test_an_amount_has_its_unit(name: str, value: float, expected: str) -> None:
     assert words.amount(name, value) == expected
@@ -121,12 +121,12 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     html = deciles_html([Decile(10, 0.25, 0.5, 12, (one,))], "previous")
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
-    assert "Strongest tenth: 25.0 % to 50.0 %, 12 of the sampled queries" in html
+    assert "Strongest tenth: 25.0% to 50.0%, 12 of the sampled queries" in html
     assert html.count('class="query"') == 1
     assert 'title="weight 0.5000"' in html
     table = tokens_table([TokenShare("<b>", 0.125, 1234)], "looked at most")
     assert "&lt;b&gt;" in table
-    assert "12.5 %" in table
+    assert "12.5%" in table
     assert "1,234" in table
     assert words.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest from", words.no_token())
     none = tokens_table([], "sharpest from", words.no_token())

@@ -68,7 +68,7 @@ class TestBars:
         assert len(array(bars["y"])) == MOST_SORTED
         assert (np.diff(array(bars["y"])) <= 0).all()
         left = np.sort(row.now)[:9].sum()
-        assert rest_words(row, MOST_SORTED) == f"The other 9 keys together: {left * 100:.1f} % of the weight."
+        assert rest_words(row, MOST_SORTED) == f"The other 9 keys together: {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
 
     @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ class TestBars:
     def test_what_changed_masks_moved(self) -> None:
         now, standard = view_with(0.1, 0.3, 0.6), view_with(0.5, 0.5, 0, blocked=(2,))
         assert plain(where_it_lies(row_of(now, standard, 2))) == (
-            "2: t2: 60.0 % of its weight lies elsewhere than under the standard masks; 60.0 % of it is on keys that "
+            "2: t2: 60.0% of its weight lies elsewhere than under the standard masks; 60.0% of it is on keys that "
             "those block. The most goes to 2: t2 (0.0000 → 0.6000), from 0: t0 (0.5000 → 0.1000)."
         )
-        assert "less than 0.01 %" in plain(where_it_lies(row_of(now, replace(now), 2)))
+        assert "less than 0.01%" in plain(where_it_lies(row_of(now, replace(now), 2)))
 
     def test_where_one_side_looks_at_nothing(self) -> None:
         some, none = view_with(0.5, 0.5), view_with(0, 0, blocked=(0, 1))
@@ -140,7 +140,7 @@ class TestColours:
         assert STANDARD_COLOURS.words(0.7, sides=True) == (
             "Colours run from 0 to 0.70, the same on both sides; brightness is the square root of the weight."
         )
-        assert "above it, 1 % of the weights, all look the same" in Colours(range="percentile").words(0.123)
+        assert "above it, 1% of the weights, all look the same" in Colours(range="percentile").words(0.123)
 
 
 def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
@@ -208,7 +208,7 @@ class TestCarried:
     def test_the_sentence_names_the_key_whose_share_differs_most(self) -> None:
         found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
         assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
-            "2: c gives 0: a 80.0 % of its weight and carries 33.3 % of what it carries from there: its value is "
+            "2: c gives 0: a 80.0% of its weight and carries 33.3% of what it carries from there: its value is "
             "short, 1 long, the others', taken by their weights, 8 in the mean."
         )
         long = moving([0.4, 0.3, 0.3], [8, 1, 1])
@@ -232,6 +232,12 @@ class TestCarried:
         table = effect_table(DirectEffect((("<b>", 1.5),), (("down", -0.25),), 0.1))
         assert "&lt;b&gt;" in table
         assert plain(table).endswith("+1.500down−0.250")
+
+    def test_a_head_that_adds_nothing_pushes_no_token(self) -> None:
+        """As of a query whose every key is blocked."""
+        nothing = effect_table(DirectEffect((("$", 0.0),), (("a", 0.0),), 0.0))
+        assert "adds nothing" in nothing
+        assert "$" not in nothing
 
     @pytest.mark.parametrize(("value", "text"), [(1.25, "+1.250"), (-1.25, "−1.250"), (0.0001, "0.000"), (0, "0.000")])
     def test_signed(self, value: float, text: str) -> None:

@@ -37,7 +37,11 @@ def test_many_heads_are_read_back() -> None:
     packet = every_packet(heads, picture=picture_header(3), most=lambda view: float(view.weights.max()), notes=[],
                           views=("heatmap",), names=names, chosen=[(1, 0)], absent="{}")  # fmt: skip
     header, body = unpacked(packet)
-    assert [place[:3] for place in header["held"]] == [[1, 0, 0], [0, 2, 1], [1, 1, 0]]  # two of them share a plane
+    assert [(*one["head"], one["plane"]) for one in header["held"]] == [
+        (1, 0, 0),
+        (0, 2, 1),
+        (1, 1, 0),
+    ]  # two of them share a plane
     assert [reason["words"] for reason in header["reasons"]] == ["blocked by causal", "blocked by padding",
                                                                   "blocked by causal and padding"]  # fmt: skip
     assert header["query"] == 3

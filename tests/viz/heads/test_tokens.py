@@ -95,7 +95,7 @@ class TestLongTexts:
         assert f"{outside * 100:.1f}" in words
         assert "of the query's weight" in words
 
-    @pytest.mark.parametrize(("outside", "said"), [(1e-9, "< 0.1 %"), (0.0, "0 %")])
+    @pytest.mark.parametrize(("outside", "said"), [(1e-9, "< 0.1%"), (0.0, "0%")])
     def test_what_is_not_exactly_nothing_is_not_called_nothing(self, outside: float, said: str) -> None:
         weights = np.zeros((11, 11), np.float32)
         weights[7, 0], weights[7, 6] = outside, 1

@@ -53,13 +53,11 @@ def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside()
     cat = Said(N_("“{token}” at {position}"), {"position": 4, "token": "cat {x}"})
     sentence = N_("Of all that {query} may look at, it gives the most to {key}: {share:chance} of its attention.")
     why = Said(sentence, {"query": cat, "key": Said(N_("no mask")), "share": 0.25})
-    assert (
-        plain(why) == "Of all that “cat {x}” at 4 may look at, it gives the most to no mask: 25.0 % of its attention."
-    )
+    assert plain(why) == "Of all that “cat {x}” at 4 may look at, it gives the most to no mask: 25.0% of its attention."
     masks = Said("{masks}", {"masks": (Said(N_("causal mask")), Said(N_("window of {size}"), {"size": 3}))})
     assert plain(masks) == "causal mask + window of 3"
     with spoken("zh"):
-        assert plain(why) == "在能看到的词元中，“cat {x}”（位置 4）给没有掩码的注意力最多，占 25.0 %。"
+        assert plain(why) == "在能看到的词元中，“cat {x}”（位置 4）给没有掩码的注意力最多，占 25.0%。"
         assert plain(masks) == "因果掩码 + 宽 3 的滑动窗口"
     assert plain(Said("{name}", {"name": "a/{b}"})) == "a/{b}"
 

@@ -12,12 +12,14 @@ import pytest
 
 from model.heads.reach import Look
 from viz.mask_lab.effect import MOST_ANSWERS, Effect, answers_table, effect
-from viz.numbers import Candidate
+from viz.numbers import Candidate, chance
 
 NAN = np.nan
 PIECES = ("<s>", "a", "b", "c", "d", "e", "f")
 STANDARD = np.array([NAN, 1.0, 1.5, 4.0, 2.0, 3.0, 5.0])
-QUIET = Effect(PIECES, STANDARD, STANDARD, 6, (Candidate("x", 0.5), Candidate("x", 0.5)))
+SAME = Candidate("x", 0.5), Candidate("x", 0.5)
+UNCHANGED = "No token's loss changes by 0.01 nats or more, and after f (6) the model predicts what it did."
+QUIET = Effect(PIECES, STANDARD, STANDARD, 6, SAME, 6, SAME)
 STRAIGHT = {3: (Look(2, 2, 3),)}
 ROUND = {5: (Look(4, 4, 6), Look(1, 6, 5))}
 
@@ -47,19 +49,26 @@ def test_the_mean_and_the_largest_change() -> None:
 
 
 def test_nothing_that_stays_is_told() -> None:
-    assert words(effect(changed(QUIET, b=1.501))) == "No token's loss changes in this row, and no prediction."
+    assert words(effect(changed(QUIET, b=1.501))) == UNCHANGED
 
 
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (Candidate("x", 0.25), "After f (6) the likeliest next token stays x: 25.0 %, before 50.0 %."),
-        (Candidate("<y>", 0.25), "After f (6) the likeliest next token was x (50.0 %) and is <y> (25.0 %)."),
-        (Candidate("x", 0.50001), "No token's loss changes in this row, and no prediction."),
+        (Candidate("x", 0.25), "After f (6) the likeliest next token stays x: 25.0%, before 50.0%."),
+        (Candidate("<y>", 0.25), "After f (6) the likeliest next token was x (50.0%) and is <y> (25.0%)."),
+        (Candidate("x", 0.50001), UNCHANGED),
     ],
 )
 def test_the_prediction_of_the_chosen_query(now: Candidate, said: str) -> None:
     assert words(effect(replace(QUIET, predicted=(QUIET.predicted[0], now)))) == said
+
+
+def test_the_row_s_last_prediction_has_a_statement_of_its_own() -> None:
+    moved = replace(QUIET, query=2, predicted_last=(Candidate("⏎", 0.624), Candidate("The", 0.975)))
+    said = words(effect(moved))
+    assert said == f"After f (6) the likeliest next token was ⏎ ({chance(0.624)}) and is The ({chance(0.975)})."
+    assert words(effect(replace(moved, last=2))) == UNCHANGED.replace("f (6)", "b (2)")
 
 
 def test_an_answer_is_told_with_its_way_and_its_loss() -> None:
@@ -118,7 +127,7 @@ def test_the_table_has_those_first_that_gain_most_and_no_more_than_fit() -> None
     assert [row[2:] for row in rows] == [["3.00", "0.25"], ["4.00", "4.50"]]
     tokens = MOST_ANSWERS + 5
     many = Effect(
-        [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, QUIET.predicted,
+        [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
         range(1, tokens), {token: (Look(0, token - 1, token),) for token in range(1, tokens)},
     )  # fmt: skip
     assert "and 4 more" in answers_table(many)

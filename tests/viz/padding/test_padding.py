@@ -100,9 +100,9 @@ def test_amounts(difference: float, shown: str) -> None:
 class TestTables:
     def test_each_text_with_its_difference_and_both_next_tokens(self) -> None:
         found = [re.sub("<.*?>", "", content) for content in re.findall("<td.*?>(.*?)</td>", texts_table(TEXTS, 1e-3))]
-        assert found[:5] == ["1", "3", amount(1e-6), "on 50.0 %", "on 50.0 %"]
-        assert found[5:9] == ["2 (ours)", "1 + 2 padding", "3.1", "·x 25.0 %"]
-        assert found[9].endswith("75.0 %")
+        assert found[:5] == ["1", "3", amount(1e-6), "on 50.0%", "on 50.0%"]
+        assert found[5:9] == ["2 (ours)", "1 + 2 padding", "3.1", "·x 25.0%"]
+        assert found[9].endswith("75.0%")
         assert len(found) == 10
 
     def test_position_minus_1_has_a_column_where_it_may_be_padding(self) -> None:
@@ -135,7 +135,7 @@ class TestWords:
         said = words.sentence(TEXTS, shown, "logits") + words.advice(ways, shown, 3)
         assert "Left padding, padding mask on keys, position ids 0…2: wrong" in said
         assert "Sentence 2's logits are up to 3.1 away" in said
-        assert "instead of <b>“·x”</b> (25.0 %)" in said
+        assert "instead of <b>“·x”</b> (25.0%)" in said
         assert f"With position ids from the mask the largest difference is {amount(2e-6)}" in said
         assert "<script>" not in said
 

@@ -64,8 +64,8 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
     assert packet["names"][10] == "r2 c2 looks at r1 c2 (level 0): weight 0.5000"
     assert packet["names"][19] == "r2 c2 looks at r2 c3 (level 0): blocked by causal"
     assert "45 cells are blocked by causal" in packet["alt"]
-    assert "class 3 50.0 %, r1 c2 50.0 %" in packet["alt"]
-    assert "Class token: 50.0 %" in packet["hint"]
+    assert "class 3 50.0%, r1 c2 50.0%" in packet["alt"]
+    assert "Class token: 50.0%" in packet["hint"]
 
 
 def test_the_step_that_writes_a_pixel_is_said_to_look_and_to_write() -> None:
@@ -84,7 +84,7 @@ def test_every_head_has_its_own_small_picture() -> None:
         picture["colours"].index(SEQUENTIAL[-1]) for picture in packet["pictures"] if picture != packet["pictures"][4]
     ]
     assert brightest == [1] * 5
-    assert packet["names"][4] == "Layer 1, head 1: most at class 3 50.0 %, r1 c2 50.0 %"
+    assert packet["names"][4] == "Layer 1, head 1: most at class 3 50.0%, r1 c2 50.0%"
 
 
 def test_without_the_mask_nothing_is_hatched() -> None:
@@ -119,23 +119,23 @@ def test_the_true_level_is_marked_in_the_table() -> None:
     now, standard = np.full(8, 0.125), np.array([0.5, 0.5, 0, 0, 0, 0, 0, 0])
     table = level_table(now, standard, 1, "r2 c2 <b>", changed=True)
     assert "r2 c2 &lt;b&gt;" in table
-    assert table.count("12.5 %") == 8
-    assert table.count("50.0 %") == 2
+    assert table.count(">12.5%") == 8
+    assert table.count(">50.0%") == 2
     assert re.findall(r"<b>(\d) ← true</b>", table) == ["1"]
-    assert level_table(now, standard, 1, "", changed=False).count("12.5 %") == 0
+    assert level_table(now, standard, 1, "", changed=False).count(">12.5%") == 0
 
 
 def test_a_table_of_shares_has_the_standard_beside_only_what_changed() -> None:
-    rows = [("on <later> pixels", "41.0 %", "0 %")]
+    rows = [("on <later> pixels", "41.0%", "0%")]
     assert "on &lt;later&gt; pixels" in share_table(rows, changed=True)
-    assert '<td class="number">0 %</td>' in share_table(rows, changed=True)
-    assert '<td class="number">0 %</td>' not in share_table(rows, changed=False)
+    assert '<td class="number">0%</td>' in share_table(rows, changed=True)
+    assert '<td class="number">0%</td>' not in share_table(rows, changed=False)
 
 
 def test_the_class_that_is_told_is_marked() -> None:
     table = class_table(np.full(10, 0.1), 6)
     assert re.findall(r"<b>(\d) ← told</b>", table) == ["6"]
-    assert table.count("10.0 %") == 10
+    assert table.count(">10.0%") == 10
 
 
 def test_losses_are_drawn_where_their_pixels_are() -> None:
@@ -177,7 +177,7 @@ def seen(**changes: object) -> Seen:
 
 
 def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
-    assert sentence(seen()).startswith("L1 H1, from r2 c2: 50.0 % on the class token, 50.0 % on r1 c2, straight above.")
+    assert sentence(seen()).startswith("L1 H1, from r2 c2: 50.0% on the class token, 50.0% on r1 c2, straight above.")
     assert "The 45 later pixels are blocked" in sentence(seen())
     last = view(63, 64)
     assert "Nothing comes after it" in sentence(replace(seen(), view=last))
@@ -193,9 +193,9 @@ def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
 )
 def test_whether_the_answer_is_read_follows_from_the_loss(loss: tuple[float, float], verdict: str) -> None:
     words = sentence(seen(causal=False, loss=loss))
-    assert "40.0 % of L1 H1’s attention from r2 c2 goes to later pixels" in words
+    assert "40.0% of L1 H1’s attention from r2 c2 goes to later pixels" in words
     assert verdict in words
-    assert "25.0 % instead of 75.0 %" in words
+    assert "25.0% instead of 75.0%" in words
 
 
 def test_on_a_layer_alone_no_prediction_is_spoken_of() -> None:
@@ -218,4 +218,4 @@ def test_the_step_that_writes_a_pixel_speaks_of_that_pixel() -> None:
     assert where(18, writer) == "on r2 c1, to its left"
     assert where(12, writer) == "on r1 c3, above to the right"
     words = sentence(replace(seen(), view=writer))
-    assert words.startswith("L1 H1, writing r2 c2 from r2 c1: 50.0 % on the class token")
+    assert words.startswith("L1 H1, writing r2 c2 from r2 c1: 50.0% on the class token")

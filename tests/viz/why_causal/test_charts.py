@@ -71,15 +71,15 @@ def test_bars_of_a_change_that_moves_nothing_have_a_scale_all_the_same() -> None
 def test_a_card_shows_its_numbers_and_no_markup_of_a_text() -> None:
     html = four([Card(True, False, 4.6789, 0.136, "<b>Once", " a\n<i>time", 7, 48)])
     assert "trained <b>with</b> the mask, run <b>without</b>" in html
-    assert re.findall(r"<b>([^<]+)</b> (?:nats|guessed|different)", html) == ["4.68", "13.6 %", "7"]
+    assert re.findall(r"<b>([^<]+)</b> (?:nats|guessed|different)", html) == ["4.68", "13.6%", "7"]
     assert "&lt;b&gt;Once" in html
     assert "⏎&lt;i&gt;time" in html
 
 
 def test_copy_scores_are_in_their_places_and_the_chosen_one_is_framed() -> None:
     html = copies(np.array([[0.5, 0.0, 0.25], [1.0, 0.125, 0.75]]), (1, 2), blocked=False)
-    assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["50.0 %", "0 %", "25.0 %", "100 %", "12.5 %", "75.0 %"]
-    assert re.findall(r'class="chosen"[^>]*>(.*?)<', html) == ["75.0 %"]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["50.0%", "0%", "25.0%", "100%", "12.5%", "75.0%"]
+    assert re.findall(r'class="chosen"[^>]*>(.*?)<', html) == ["75.0%"]
     assert "blocked" not in html
     assert "exactly 0" in copies(np.zeros((2, 3)), None, blocked=True)
 

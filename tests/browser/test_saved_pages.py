@@ -1,0 +1,101 @@
+"""Every kind of page that is written to a file says numbers, in a Chromium without a network: no NaN, no undefined.
+
+    python -m pytest tests/browser/test_saved_pages.py
+
+The page is read as the browser has it, with attributes and styles, after its tokens were pointed at.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+
+import unmask
+from model import catalog
+from model.masks import MaskSpec
+from ui import run_view
+from ui.export.report import report as exported
+from ui.export.subject import Subject
+from unmask.checking import Report
+from unmask.one_file import RunReport
+from unmask.shown import Live, Shown
+
+TEXT = "Once upon a time there was a little cat. The cat saw a dog"
+NO_NUMBER = re.compile("NaN|undefined|Infinity|∞")
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, Shown | Report | str]:
+    """One of every kind, and of those that differ by their model, of every such model."""
+    model = unmask.load("story")
+    run, lifted = model.run(TEXT), model.run([TEXT, "one"], causal=False, padding=False, row=1)
+    other, one, dates = model.run(TEXT, causal=False), model.run("a"), unmask.load("dates").run("3 March 2021")
+    weights = [torch.rand(1, 2, 30, 30).softmax(-1) for _ in range(3)]
+    given = unmask.attentions(weights, [f"t{place}" for place in range(30)])  # spread: none above 0.1
+    return {
+        "heads": run.heads(), "head": run.head(4, 0), "tokens": run.tokens(4, 0), "arcs": run.arcs(4, [0, 1]),
+        "mask": run.mask(4, 0), "leak": lifted.leak(), "next": run.next_token(), "difference": other.difference(run),
+        "change": other.head(4, 0).difference(run.head(4, 0)), "report": unmask.report(lifted),
+        "one": unmask.report(one),
+        "given": given.heads(), "dates": unmask.report(dates), "encoder": dates.attention("encoder").heads(),
+        "digit": unmask.digit(np.arange(64) % 8, 3).pixels(2, 1, 20), "check": run.check(), "export": in_the_app(),
+    }  # fmt: skip
+
+
+def in_the_app() -> str:
+    """Export's report."""
+    model = catalog.load("story")
+    batch = model.encode([TEXT])
+    now, standard = run_view.run_pair(model, batch, MaskSpec(causal=False), 0, "self")
+    return exported(Subject(now, standard, 4, 0, [], ["causal"], only_layer=False, text=TEXT), "")
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(offline=True, viewport={"width": 1100, "height": 900})
+    yield page
+    page.close()
+
+
+def read(page: Page) -> str:
+    """All that the page holds but its scripts."""
+    return page.evaluate("""() => {
+      const all = document.documentElement.cloneNode(true);
+      for (const one of all.querySelectorAll("script, style")) one.remove();
+      return all.outerHTML;
+    }""")
+
+
+def test_no_page_says_nan(pages: dict[str, Shown | Report | str], tab: Page, tmp_path: Path) -> None:
+    said = set()
+    for name, shown in pages.items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(
+            shown if isinstance(shown, str) else getattr(shown, "page", shown._repr_html_)(), encoding="utf-8"
+        )
+        tab.goto(file.as_uri())
+        for one in tab.locator(".heatmap, .tokens:not(.numbers), .arcs").all():
+            expect(one).to_have_attribute("data-head", re.compile("L"))
+        found = read(tab)
+        if tab.locator(".tokens .token").count():
+            tab.locator(".tokens .token").last.hover()
+            found += read(tab)
+            light = tab.locator(".tokens .token").evaluate_all(
+                "tokens => tokens.map((token) => parseFloat(getComputedStyle(token).getPropertyValue('--light')))"
+            )
+            assert max(light) > 0.1, name
+            said.add(name)
+        assert not NO_NUMBER.findall(found), name
+    assert {"heads", "tokens", "report", "given", "dates", "export"} <= said
+
+
+def test_there_is_a_page_of_every_kind(pages: dict[str, Shown | Report | str]) -> None:
+    def kinds(of: type) -> set[type]:
+        return {of}.union(*map(kinds, of.__subclasses__()))
+
+    assert kinds(Shown) - {Shown, Live} <= {type(shown) for shown in pages.values()}
+    assert RunReport in {type(shown) for shown in pages.values()}

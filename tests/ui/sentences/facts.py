@@ -1,0 +1,139 @@
+"""A run as plain arrays, out of which sentences are judged: nothing here uses the code that writes them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ui.run_view import RunView
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A run under chosen and under standard masks, as arrays: of one head, or of all. at: the query that is chosen."""
+
+    now: RunView
+    standard: RunView
+    runs: tuple  # the traces of both
+    layer: int
+    head: int
+    at: int
+    part: tuple[tuple[int, int], tuple[int, int]]
+
+    def _trace(self, old: bool):
+        return self.runs[old]
+
+    def _weights(self, old: bool) -> np.ndarray:
+        view = self.standard if old else self.now
+        return self._trace(old).weights(self.layer, self.head, view.row, view.masks).numpy().astype(np.float64)
+
+    @cached_property
+    def w(self) -> np.ndarray:
+        return self._weights(False)
+
+    @cached_property
+    def w0(self) -> np.ndarray:
+        return self._weights(True)
+
+    def _open(self, view: RunView, old: bool, layer: int, head: int) -> np.ndarray:
+        return self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
+
+    @cached_property
+    def open(self) -> np.ndarray:
+        return self._open(self.now, False, self.layer, self.head)
+
+    @cached_property
+    def open0(self) -> np.ndarray:
+        return self._open(self.standard, True, self.layer, self.head)
+
+    @property
+    def keep(self) -> np.ndarray:
+        return self.now.run.batch.keep[self.now.row].numpy()
+
+    @property
+    def ids(self) -> np.ndarray:
+        return self.now.run.batch.ids[self.now.row].numpy()
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return self.now.run.batch.pieces[self.now.row]
+
+    @property
+    def real(self) -> np.ndarray:
+        return np.flatnonzero(self.keep)
+
+    def _logs(self, old: bool) -> np.ndarray:
+        logits = self._trace(old).logits[self.now.row].numpy().astype(np.float64)
+        logits = logits - logits.max(-1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+    @cached_property
+    def logs(self) -> np.ndarray:
+        return self._logs(False)
+
+    @cached_property
+    def logs0(self) -> np.ndarray:
+        return self._logs(True)
+
+    def _losses(self, logs: np.ndarray) -> np.ndarray:
+        losses = np.full(len(self.ids), np.nan)
+        for one in self.real[1:]:
+            losses[one] = -logs[one - 1, self.ids[one]]
+        return losses
+
+    @cached_property
+    def loss(self) -> np.ndarray:
+        return self._losses(self.logs)
+
+    @cached_property
+    def loss0(self) -> np.ndarray:
+        return self._losses(self.logs0)
+
+    @cached_property
+    def change(self) -> np.ndarray:
+        return self.loss - self.loss0
+
+    def looking(self, least: int) -> np.ndarray:
+        """The real queries that look at something, from the row's `least`-th on."""
+        return np.array([query for query in self.real[least:] if self.w[query].sum() > 0], int)
+
+    def share(self, weights: np.ndarray, least: int = 0) -> float:
+        """The mean over queries of what weights [Q,K] keeps of each row."""
+        return float(weights[self.looking(least)].sum(-1).mean())
+
+    @property
+    def later(self) -> float:
+        return self.share(np.triu(self.w, 1) * self.keep)
+
+    @property
+    def padding(self) -> float:
+        return self.share(self.w * ~self.keep)
+
+    def repeats(self) -> list[tuple[int, int]]:
+        """(query, key): what followed the last earlier place of the query's token, two back or more."""
+        found = []
+        for query in self.looking(1):
+            before = [place for place in range(query) if self.ids[place] == self.ids[query]]
+            if before and before[-1] + 1 < query - 1:
+                found.append((query, before[-1] + 1))
+        return found
+
+    def knows(self, old: bool) -> set[int]:
+        """The tokens that reach the one that predicts them, through all layers."""
+        view, size = (self.standard if old else self.now), len(self.ids)
+        reach = np.eye(size, dtype=bool)
+        for layer in range(6):
+            heads = {self._open(view, old, layer, head).tobytes(): self._open(view, old, layer, head) for head in
+                     (range(6) if view.masks.heads else [0])}  # fmt: skip
+            look = np.any(list(heads.values()), axis=0)
+            reach = reach | ((look.astype(int) @ reach.astype(int)) > 0)
+        return {int(one) for one in self.real[1:] if reach[one - 1, one]}
+
+    @property
+    def shown(self) -> np.ndarray:
+        """The cells of the part that is shown."""
+        return self.open[slice(*self.part[0]), slice(*self.part[1])]
+
+    def place(self, token: str, position: str) -> int:
+        assert self.pieces[int(position)] == token
+        return int(position)
