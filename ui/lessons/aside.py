@@ -87,7 +87,7 @@ def _take_file() -> None:
     st.session_state.pop("lesson_wrong", None)
     try:
         data = file.getvalue()[: MOST_BYTES + 1]
-        read(data)
+        read(data, [one.name for one in shelves.shelved()])
     except ValueError as error:
         st.session_state.lesson_wrong = str(error)
         return
