@@ -23,6 +23,7 @@ from viz.view import HeadView
 QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK = 12
+TICK = 11  # pixels of a label, for which viz/room.py's margins are
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale
 AXIS = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
 TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "align": "left", "showarrow": False}
@@ -54,6 +55,27 @@ def figure(traces: list[Part], layout: Part) -> Picture:
 def finished(drawn: go.Figure) -> Picture:
     """The figure as a Picture: nothing is added to it any more."""
     return figure([trace.to_plotly_json() for trace in drawn.data], drawn.layout.to_plotly_json())
+
+
+def enlarged(drawn: Picture, size: float) -> Picture:
+    """The figure with text of so many pixels, and its margins and colour bars as much larger as its labels."""
+    plain, font, times = drawn.to_dict(), {"size": size}, size / TICK
+    layout = plain["layout"] | {"font": font}
+    if "margin" in layout:
+        layout["margin"] = {side: value if side == "autoexpand" else value * times
+                            for side, value in layout["margin"].items()}  # fmt: skip
+    for name in [name for name in layout if name[1:5] == "axis"]:
+        title = layout[name].get("title", {})
+        title = title | {"font": font, "standoff": title.get("standoff", 0) * times} if title else {}
+        layout[name] = layout[name] | {"tickfont": font, "title": title}
+    layout["annotations"] = [note | {"font": font} for note in layout.get("annotations", [])]
+    bars = [(trace, trace.get("colorbar")) for trace in plain["data"]]
+    traces = [
+        trace | {"colorbar": bar | {"tickfont": font, "thickness": bar["thickness"] * times,
+                                    "title": bar["title"] | {"font": font}}} if bar else trace
+        for trace, bar in bars
+    ]  # fmt: skip
+    return figure(traces, layout)
 
 
 def _wait_for_pandas() -> None:
@@ -188,7 +210,7 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
         "tickmode": "array",
         "tickvals": list(places),
         "ticktext": [escaped(text) for text in texts],
-        "tickfont": {"size": 11 if len(labels) <= 32 else 9},
+        "tickfont": {"size": TICK if len(labels) <= 32 else 9},
         "automargin": True,
         "title": {"text": name, "standoff": 18},
     }

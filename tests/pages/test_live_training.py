@@ -120,9 +120,7 @@ def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
     assert not [one for one in page.app.button if one.key == "live_longer"]
 
 
-def test_on_a_busy_server_a_training_waits_with_its_position(
-    page: WhyCausal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "most_at_once", lambda: 0)
     page.press("live_start")
     assert not page.app.error
