@@ -4,6 +4,7 @@ What is here are plain dicts, the parts of a figure that `figure` puts together 
 every rerun took plotly 50 times as long as to make them. The tests check them.
 """
 
+import html
 import importlib
 import math
 import sys
@@ -23,7 +24,6 @@ from viz.view import HeadView
 QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK = 12
-TICK = 11  # pixels of a label, for which viz/room.py's margins are
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale
 AXIS = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
 TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "align": "left", "showarrow": False}
@@ -58,24 +58,32 @@ def finished(drawn: go.Figure) -> Picture:
 
 
 def enlarged(drawn: Picture, size: float) -> Picture:
-    """The figure with text of so many pixels, and its margins and colour bars as much larger as its labels."""
-    plain, font, times = drawn.to_dict(), {"size": size}, size / TICK
-    layout = plain["layout"] | {"font": font}
-    if "margin" in layout:
-        layout["margin"] = {side: value if side == "autoexpand" else value * times
-                            for side, value in layout["margin"].items()}  # fmt: skip
+    """The figure with text of so many pixels, its margins and colour bars as that needs."""
+    plain, font = drawn.to_dict(), {"size": size}
+    layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
+    standoff = 0.8 * size
     for name in [name for name in layout if name[1:5] == "axis"]:
-        title = layout[name].get("title", {})
-        title = title | {"font": font, "standoff": title.get("standoff", 0) * times} if title else {}
-        layout[name] = layout[name] | {"tickfont": font, "title": title}
+        title = (
+            {"title": layout[name]["title"] | {"font": font, "standoff": standoff}} if "title" in layout[name] else {}
+        )
+        layout[name] = layout[name] | {"tickfont": font} | title
     layout["annotations"] = [note | {"font": font} for note in layout.get("annotations", [])]
     bars = [(trace, trace.get("colorbar")) for trace in plain["data"]]
     traces = [
-        trace | {"colorbar": bar | {"tickfont": font, "thickness": bar["thickness"] * times,
-                                    "title": bar["title"] | {"font": font}}} if bar else trace
+        trace | {"colorbar": bar | {"tickfont": font, "title": bar["title"] | {"font": font}}} if bar else trace
         for trace, bar in bars
-    ]  # fmt: skip
+    ]
+    if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
+        labels = {name: 0.6 * size * max(map(wide, layout[name]["ticktext"]), default=0) for name in ("xaxis", "yaxis")}
+        around = standoff + 1.6 * size
+        layout["margin"] = {"l": labels["yaxis"] + around, "b": labels["xaxis"] + around, "t": 2.2 * size,
+                            "r": 10 + 4.2 * size, "autoexpand": False}  # fmt: skip
     return figure(traces, layout)
+
+
+def wide(text: str) -> int:
+    """How many letters wide a text is: a Chinese one is two."""
+    return sum(2 if "\u2e80" <= letter <= "\uffee" else 1 for letter in html.unescape(text))
 
 
 def _wait_for_pandas() -> None:
@@ -210,7 +218,7 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
         "tickmode": "array",
         "tickvals": list(places),
         "ticktext": [escaped(text) for text in texts],
-        "tickfont": {"size": TICK if len(labels) <= 32 else 9},
+        "tickfont": {"size": 11 if len(labels) <= 32 else 9},
         "automargin": True,
         "title": {"text": name, "standoff": 18},
     }

@@ -18,14 +18,16 @@ from ui.lessons.verdict import verdict
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
-from viz.heatmap import TICK, enlarged, finished
+from viz.heatmap import enlarged
+from viz.html import tag
 from viz.lessons import screen, words
 from viz.lessons.prose import prose
 from viz.numbers import loss_figure
 
 BEFORE = {"picture": "now", "loss": "beside", "texts": "beside", "row": "beside", "future": "beside",
           "padding": "beside"}  # fmt: skip
-ABOVE, ABOVE_PRESENTED = 185, 175  # pixels over and under the picture as the page opens
+ABOVE, ABOVE_PRESENTED = 185, 180  # pixels over and under the picture as the page opens
+SMALLEST = 10  # pixels of the overview's letters
 ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "loss": N_("Will the mean loss go down, go up or stay the same?"),
     "texts": N_("Will the mean loss go down or up on most of these texts?"),
@@ -142,7 +144,9 @@ def _about_a_query(step: Step) -> bool:
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "overview":
-        layer, head = step.head
+        (layer, head), size = step.head, window.text_size()
+        if size:
+            st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
         with st.container(key="lesson_heads"):
             overview.show(now.survey(), layer, head, (), key="lesson_overview")
     elif step.show == "losses":
@@ -184,8 +188,8 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
             _draw(figure, f"{title}: {alt}", number=number)
     else:
         _draw(drawn(comparison_figure, view, other, dark=dark, titles=titles, query=step.query), alt, room="pair")
-    st.caption(escaped(say("{head} of {model}", head=name, model=now.model.name)))
-    st.html(drawn(explain.key, views, head_range(*views)))
+    named = say("{head} of {model}", head=name, model=now.model.name)
+    st.html(str(tag("p", tag("b", named), class_="key")) + drawn(explain.key, views, head_range(*views)))
 
 
 def _unnamed(step: Step, now: RunView) -> None:
@@ -202,8 +206,10 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     """A head's picture, with larger text while the lesson is presented."""
     size, key = window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
-        figure = drawn(enlarged, figure, size)
-        st.html(f"<style>.st-key-{room}_{key} {{ --text: {size / TICK:.3f}; }}</style>")
+        figure = enlarged(figure, size)
+        around = figure.layout.margin
+        margins = f"--across: {around.l + around.r:.0f}px; --down: {around.t + around.b:.0f}px"
+        st.html(f"<style>.st-key-{room}_{key} {{ {margins}; }}</style>")
     above = ABOVE_PRESENTED if size else ABOVE
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
@@ -230,9 +236,10 @@ def _texts(now: RunView, beside: RunView) -> None:
 def _draw_losses(
     one: np.ndarray, other: np.ndarray, pieces: Sequence[str], changed: bool, names: tuple[str, str]
 ) -> None:
-    figure, size = drawn(loss_figure, one, other, pieces, changed=changed, names=names), window.text_size()
+    figure = drawn(loss_figure, one, other, pieces, changed=changed, names=names)
+    size = window.text_size()
     if size:
-        figure = drawn(enlarged, drawn(finished, figure), size)
+        figure = enlarged(figure, size)
     height = "stretch" if size else 420
     with st.container(key="lesson_chart"):
         st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height=height,

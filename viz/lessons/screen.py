@@ -9,7 +9,8 @@ from viz.html import join, tag
 STYLE = """
 <style>
   .prose { font-size: 1.05rem; line-height: 1.55; max-width: 42rem; }
-  .prose :is(p, li), .verdict p, ol.seen li { font-size: inherit; }
+  div.prose :is(p, li), .verdict p { font-size: inherit; }
+  div.prose li { margin: 0 0 .4em; }
   .prose p { margin: 0 0 .7em; }
   .prose .word { all: unset; cursor: help; text-decoration: underline dotted 1.5px; text-underline-offset: .22em; }
   .prose .word:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
@@ -62,6 +63,8 @@ PRESENTED = """
   .block-container h4 { font-size: max(1.3rem, 1.9vw); }
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
+  .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - 16.5rem) / var(--zoom)); }
+  .st-key-lesson_chart .stPlotlyChart { height: calc(100dvh - 7.5rem) !important; }
   p.key, [data-testid="stCaptionContainer"] p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }
