@@ -22,19 +22,19 @@ SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10 %"), N_("10 to 50 %"), N_("More than half"))
 HABITS = {  # each with what is said where it is the strongest
     "first": (
-        N_("At the first token"),
+        N_("The first token"),
         N_("L{layer} H{head} gives {share:percent} of its attention to the first token."),
     ),
     "previous": (
-        N_("At the token just before"),
-        N_("L{layer} H{head} gives {share:percent} of its attention to the token just before."),
+        N_("The previous token"),
+        N_("L{layer} H{head} gives {share:percent} of its attention to the previous token."),
     ),
     "itself": (
-        N_("At the token itself"),
+        N_("The token itself"),
         N_("L{layer} H{head} leaves {share:percent} of each token's attention on the token itself."),
     ),
     "induction": (
-        N_("At what followed the same token earlier"),
+        N_("What followed the same token earlier"),
         N_(
             "Where a token came up before, L{layer} H{head} gives {share:percent} of its attention to what followed it."
         ),
