@@ -7,6 +7,7 @@ are one ValueError, which names for each its line and what was expected there.
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import yaml
@@ -77,7 +78,7 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     if not sections and not wrong:
         raise _wrong(len(lines), say("`## ` and the title of the first step"), say("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
-    steps = [tried(lambda section=section: _step(section, common)) for section in sections]
+    steps = [tried(partial(_step, section, common)) for section in sections]
     if wrong or front is None:
         raise Mistakes(*sorted(wrong, key=_line_in))
     return Lesson(**front.model_dump(), steps=tuple(step for step in steps if step))

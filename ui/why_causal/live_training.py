@@ -181,7 +181,7 @@ def copying(now: Progress) -> str:
     """Whether a head of the trained model copies, and what follows for its loss."""
     score, layer, head = now.best_copy
     if score == 0:
-        return say("The mask leaves no head the next character: all copy scores are exactly 0.")
+        return say("With the mask no head can see the next character: all copy scores are exactly 0.")
     best = {"head": f"L{layer} H{head}", "share": percent(score)}
     if score >= STANDS:
         return say(

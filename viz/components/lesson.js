@@ -37,12 +37,12 @@ export default function ({ data, setTriggerValue }) {
   };
   tell();
   document.addEventListener("keydown", key);
-  document.addEventListener("click", release);
+  document.addEventListener("click", release, true); // while it is caught: Streamlit's controls end it
   addEventListener("resize", resized);
   return () => {
     clearTimeout(later);
     document.removeEventListener("keydown", key);
-    document.removeEventListener("click", release);
+    document.removeEventListener("click", release, true);
     removeEventListener("resize", resized);
   };
 }

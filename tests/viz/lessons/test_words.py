@@ -51,10 +51,13 @@ def test_every_word_that_a_lesson_links_is_in_the_glossary(language: str) -> Non
 
 def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside() -> None:
     cat = Said(N_("“{token}” at {position}"), {"position": 4, "token": "cat {x}"})
-    sentence = N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention.")
+    sentence = N_(
+        "Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."
+    )
     why = Said(sentence, {"query": cat, "key": Said(N_("no mask")), "share": 0.25})
     assert (
-        plain(why) == "Of all tokens that “cat {x}” at 4 may attend to, it gives the most to no mask: 25.0 % of its attention."
+        plain(why)
+        == "Of all tokens that “cat {x}” at 4 may attend to, it gives the most to no mask: 25.0 % of its attention."
     )
     masks = Said("{masks}", {"masks": (Said(N_("causal mask")), Said(N_("window of {size}"), {"size": 3}))})
     assert plain(masks) == "causal mask + window of 3"
