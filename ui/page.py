@@ -42,8 +42,6 @@ SECTIONS = {  # each with its pages in the order in which they are read
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
 
-LESSONS = "pages/lessons.py"  # its link leaves an open lesson: without a parameter the browser would keep the lesson's
-
 NATIVE_SWITCHES = ("causal", "padding", "window", "chunk")
 COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
 
@@ -156,8 +154,7 @@ def set_up(title: str) -> None:
     with st.sidebar, st.container(key="nav", gap=None):
         speech.choose()
         for path, (label, icon) in PAGES.items():
-            parameters = speech.in_links() | ({"lesson": ""} if path == LESSONS else {})
-            st.page_link(_page(path), label=say(label), icon=icon, query_params=parameters or None)
+            st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
         st.html(_fetch_early(), unsafe_allow_javascript=True)
         st.html(_tell_browser(language()), unsafe_allow_javascript=True)
     _import_torch()

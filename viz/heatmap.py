@@ -74,7 +74,9 @@ def enlarged(drawn: Picture, size: float) -> Picture:
         for trace, bar in bars
     ]
     if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
-        labels = {name: 0.6 * size * max(map(_letters, layout[name]["ticktext"]), default=0) for name in ("xaxis", "yaxis")}
+        labels = {
+            name: 0.6 * size * max(map(_letters, layout[name]["ticktext"]), default=0) for name in ("xaxis", "yaxis")
+        }
         around = standoff + 1.6 * size
         layout["margin"] = {"l": labels["yaxis"] + around, "b": labels["xaxis"] + around, "t": 2.2 * size,
                             "r": 10 + 4.2 * size, "autoexpand": False}  # fmt: skip

@@ -149,13 +149,6 @@ def test_answers_outlive_a_reload(visit: Visit) -> None:
     assert page.verdict() == said
 
 
-def test_the_link_to_all_lessons_is_without_the_last_lesson(visit: Visit) -> None:
-    page = visit("lesson=causal_mask", height=720, kind=Lessons).page
-    page.locator(".st-key-nav a").filter(has_text="Lessons").click()
-    page.wait_for_function("() => !location.search.includes('lesson=')")
-    page.get_by_text("Six lessons").first.wait_for()
-
-
 def test_a_word_opens_where_it_stands_and_escape_closes_it(visit: Visit) -> None:
     page = visit("lesson=what_attention_is", kind=Lessons).page
     word, card = page.locator("button.word").first, page.locator(".card").first

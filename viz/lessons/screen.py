@@ -9,7 +9,7 @@ from viz.html import join, tag
 STYLE = """
 <style>
   .prose { font-size: 1.05rem; line-height: 1.55; max-width: 42rem; }
-  div.prose :is(p, li), .verdict p { font-size: inherit; }
+  div.prose :is(p, li), .verdict p { font-size: inherit !important; }
   div.prose li { margin: 0 0 .4em; }
   .prose p { margin: 0 0 .7em; }
   .prose .word { all: unset; cursor: help; text-decoration: underline dotted 1.5px; text-underline-offset: .22em; }
