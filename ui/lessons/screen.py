@@ -240,9 +240,8 @@ def _draw_losses(
     size = window.text_size()
     if size:
         figure = enlarged(figure, size)
-    height = "stretch" if size else 420
     with st.container(key="lesson_chart"):
-        st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height=height,
+        st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height="stretch" if size else 420,
                         alt=drawn(explain.loss_alt, one, other))  # fmt: skip
 
 
