@@ -41,6 +41,7 @@ with left:
 name = f"{run_view.layer_names(model, attention)[layer]} H{head}"
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
+chosen = spec
 if scope == "model":
     with asked_place, guarded(say("Running both …")):
         spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
@@ -53,7 +54,7 @@ with sentence_place, guarded(say("Running {model} …", model=explain.title_of(m
 show_all = partial(overview.survey, overview_place, (now, standard), layer, head)
 surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
 scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
-seen = drawn(sentence, scene)
+seen = drawn(sentence, scene) if spec == chosen else say(ask_first.ASKING)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)

@@ -9,17 +9,17 @@ page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch 
 
 from ui import link
 from ui.guard import guarded
-from ui.lessons import aside, choices, screen, shelves
-from ui.lessons.choices import LessonLink
-from ui.markdown import escaped
+from ui.lessons import aside, choices, screen, shelves, window
+from ui.markdown import escaped, lines
 from viz.lessons.screen import PRESENTED, STYLE
 
 choices.restore()
 state = st.session_state
+window.listen()
 st.html(STYLE + (PRESENTED if state.lesson_present else ""))
 problem = state.pop("lesson_wrong", None)
 if problem:
-    st.warning(escaped(say("This is no lesson yet. {problem}", problem=problem)))
+    st.warning(lines([say("This lesson file has an error:"), *problem.splitlines()]))
 with guarded():
     found = shelves.shelved()
 with st.sidebar:
@@ -31,6 +31,7 @@ with beside:
 if opened is None:
     aside.show_list(found)
 else:
+    choices.take_linked(opened.key)
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1
     number = state.lesson_step = min(state.lesson_step, last)
     following = next((one for one in found if one.name == lesson.next and one.lesson), None)
@@ -63,8 +64,11 @@ else:
                 on_click=choices.go,
                 args=(1, following.name),
             )
+        else:
+            st.button(say("All lessons"), key="next", type="primary", shortcut="Right", on_click=choices.go,
+                      args=(1, ""))  # fmt: skip
         label, icon = (
-            (say("Leave"), ":material/close_fullscreen:")
+            (say("Exit"), ":material/close_fullscreen:")
             if state.lesson_present
             else (say("Present"), ":material/open_in_full:")
         )
@@ -75,4 +79,4 @@ else:
     else:
         screen.show_end(lesson, opened.key)
 with st.sidebar:
-    link.share(LessonLink.of_choices())
+    link.share(choices.link(opened.key if opened else ""))

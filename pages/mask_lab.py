@@ -32,7 +32,7 @@ in_scope = not spec.layers or layer in spec.layers
 said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
 with guarded(say("Running both …")):
-    spec = ask_first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
+    composed, spec = spec, ask_first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
@@ -53,7 +53,8 @@ with right:
     alt = drawn(sections.alt, now.name(layer, head), shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True, moves=query.moves(now, part))
 with said, guarded(say("Following what each token can know …")):
-    said.html(effect.sentence(now, standard, chosen))
+    told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
+    said.html(told)
 st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))
 

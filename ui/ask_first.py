@@ -17,15 +17,16 @@ from ui.markdown import escaped
 from viz.lessons import screen, words
 
 ASKS = {  # one after the other, those that can be asked
-    "loss": N_("With these masks, will the mean loss fall, rise or stay?"),
+    "loss": N_("With these masks, will the mean loss go down, go up or stay the same?"),
     "future": N_("How much of this head's attention will go to tokens that come later?"),
     "padding": N_("How much of this head's attention will go to padding?"),
-    "looks": N_("Under these masks, which token will {query} look at most?"),
-    "next": N_("Under these masks, which token will be the likeliest after {query}?"),
+    "looks": N_("Under these masks, which token will {query} attend to most?"),
+    "next": N_("Under these masks, which token will the model predict after {query}?"),
     "row": N_("Will the weights in the row of {query} change?"),
-    "sees": N_("Under these masks, how many tokens may {query} look at?"),
+    "sees": N_("Under these masks, how many tokens may {query} attend to?"),
 }
 TURNS = tuple(ASKS)
+ASKING = N_("Shown is the run before the change. Answer the question to see the run after it.")
 NEED_PREDICTIONS = ("loss", "next")
 
 
@@ -65,22 +66,22 @@ def masks_to_show(
         st.markdown(f"**{escaped(say(ASKS[kind], query=place))}**")
         with st.container(horizontal=True):
             for number, choice in enumerate(answered.choices):
-                st.button(escaped(words.plain(choice)), key=f"first_{number}", on_click=_commit,
-                          args=(number, answered, about, spec))  # fmt: skip
+                st.button(escaped(words.plain(choice)), key=f"first_{number}", shortcut=str(number + 1),
+                          on_click=_commit, args=(number, kind, answered, about, spec))  # fmt: skip
     return before
 
 
 def _question(
     model: Model, runs: list[Run], row: int, layer: int, head: int, spec: MaskSpec, before: MaskSpec
 ) -> tuple[str, Answer] | None:
-    """The next kind of question that these runs can be asked, and its answer."""
-    turn = st.session_state.get("first_turn", 0)
+    """The kind of question after the last one, of those that these runs can be asked, and its answer."""
+    begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
     lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
     has_padding = not bool(runs[0].keys.keep[row].all())
     unasked = ({"future"} if "causal" not in lifted else set()) | (
         {"padding"} if "padding" not in lifted or not has_padding else set()
     )
-    for kind in (*TURNS[turn % len(TURNS) :], *TURNS[: turn % len(TURNS)]):
+    for kind in (*TURNS[begin:], *TURNS[:begin]):
         silent = kind in NEED_PREDICTIONS and (model.kind == "encoder" or not model.predicts)
         if silent or kind in unasked:
             continue
@@ -92,10 +93,10 @@ def _question(
     return None
 
 
-def _commit(place: int, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
+def _commit(place: int, kind: str, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
     state = st.session_state
     state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict(answered, place))
-    state.first_turn = state.get("first_turn", 0) + 1
+    state.first_kind = kind
 
 
 def _take() -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 import torch
 
 from model.language import N_, again, say
-from ui.markdown import escaped
+from ui.markdown import lines
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
 NO_MEMORY = N_("There was not enough memory for this. Try a shorter text, fewer lines or a smaller model")
@@ -47,7 +47,7 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
         if problem is None:
             raise
         on_trouble()
-        st.error(say("{problem}.", problem=escaped(problem)), icon=":material/error:")
+        st.error(say("{problem}.", problem=lines(problem.splitlines())), icon=":material/error:")
         st.stop()
     finally:
         _words.reset(before)

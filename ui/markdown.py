@@ -1,6 +1,7 @@
 """Text from outside in streamlit's markdown."""
 
 import re
+from collections.abc import Iterable
 
 ACTIVE = re.compile(r"[\\`*{}\[\]<>$|~&]|:(?=\S)|^[#+-]|(?<!\w)_|_(?!\w)")  # what markdown would act upon
 
@@ -8,3 +9,8 @@ ACTIVE = re.compile(r"[\\`*{}\[\]<>$|~&]|:(?=\S)|^[#+-]|(?<!\w)_|_(?!\w)")  # wh
 def escaped(text: str) -> str:
     """Text for st.markdown and its like, shown as it is, on one line."""
     return ACTIVE.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def lines(texts: Iterable[str]) -> str:
+    """The same, each on a line of its own."""
+    return "  \n".join(map(escaped, texts))

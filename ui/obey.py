@@ -139,7 +139,7 @@ def of_model(model: Model, reading: Reading, number_type: str) -> Report:
             )  # fmt: skip
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
-        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (LOADING, 0.0))))
+        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
 
     key = ("obey", files_key(name, folder), reading, number_type)
     return _with_progress(key, make, lambda: _show_declared(model, reading))

@@ -52,12 +52,12 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 ROOM = """
   [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
   [class*="st-key-ROOM_"] > * {
-    --side: clamp(15rem, min((100cqw - ACROSSpx) / WIDE,
-      (100dvh - var(--above, 195px) - DOWNpx) / var(--tall, 1)), 70rem);
-    min-width: calc(var(--side) * WIDE + ACROSSpx); max-width: calc(var(--side) * WIDE + ACROSSpx); }
+    --side: clamp(var(--least, 15rem), min((100cqw - var(--across, ACROSSpx)) / WIDE,
+      (100dvh - var(--above, 195px) - var(--down, DOWNpx)) / var(--tall, 1)), 70rem);
+    --wide: calc(var(--side) * WIDE + var(--across, ACROSSpx)); min-width: var(--wide); max-width: var(--wide); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
-    width: calc(var(--side) * WIDE + ACROSSpx) !important;
-    height: calc(var(--side) * var(--tall, 1) + DOWNpx) !important; }
+    width: var(--wide) !important;
+    height: calc(var(--side) * var(--tall, 1) + var(--down, DOWNpx)) !important; }
 """
 STYLE = """
 <style>
@@ -134,7 +134,8 @@ STYLE = """
 def _room(name: str, wide: float) -> str:
     """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
 
-    A picture may set --above, what is over it as the page opens, and --tall, its height in widths (ui/head.py).
+    A picture may set --above, what is over it as a page opens, --tall, its height in widths (ui/head.py), --least, its
+    least side, and --across and --down, its margins where they are others than MARGIN.
     """
     across, down = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
     numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down}

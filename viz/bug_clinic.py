@@ -119,13 +119,18 @@ def _cell(finding: Finding, row: LawRow, element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: Apart, one: str, other: str) -> str:
-    """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here"."""
+def told_apart(apart: Apart, one: str, other: str, view: HeadView) -> str:
+    """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here".
+
+    view: the one on the screen, for the labels of its axes.
+    """
     if not apart.feature:
         query, key = apart.cell
         return say(
-            "in row {query}, column {key} (both from 0) the weight is {one:.2f} {there}, and {other:.2f} {here}.",
-            query=query, key=key, one=apart.one, there=one, other=apart.other, here=other,
+            "query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and {other:.2f} "
+            "{here}.",
+            query=query, looker=view.queries[query], key=key, looked=view.keys[key],
+            one=apart.one, there=one, other=apart.other, here=other,
         )  # fmt: skip
     words, write = FEATURES[apart.feature]
     return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)

@@ -44,6 +44,12 @@ def head_figure(now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, 
     return figure([*blocked_traces(view), weights], layout)
 
 
+def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> Picture:
+    """head_figure in which all blocked cells look alike, and no tooltip names a mask: to be guessed."""
+    plain = head_figure(replace(now, blocked={"drawn": now.any_blocked()}), dark=dark, query=query).to_dict()
+    return figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
+
+
 def comparison_figure(
     now: HeadView,
     standard: HeadView,

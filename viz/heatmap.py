@@ -4,6 +4,7 @@ What is here are plain dicts, the parts of a figure that `figure` puts together 
 every rerun took plotly 50 times as long as to make them. The tests check them.
 """
 
+import html
 import importlib
 import math
 import sys
@@ -54,6 +55,37 @@ def figure(traces: list[Part], layout: Part) -> Picture:
 def finished(drawn: go.Figure) -> Picture:
     """The figure as a Picture: nothing is added to it any more."""
     return figure([trace.to_plotly_json() for trace in drawn.data], drawn.layout.to_plotly_json())
+
+
+def enlarged(drawn: Picture, size: float) -> Picture:
+    """The figure with text of so many pixels, its margins and colour bars as that needs."""
+    plain, font = drawn.to_dict(), {"size": size}
+    layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
+    standoff = 0.8 * size
+    for name in [name for name in layout if name[1:5] == "axis"]:
+        title = (
+            {"title": layout[name]["title"] | {"font": font, "standoff": standoff}} if "title" in layout[name] else {}
+        )
+        layout[name] = layout[name] | {"tickfont": font} | title
+    layout["annotations"] = [note | {"font": font} for note in layout.get("annotations", [])]
+    bars = [(trace, trace.get("colorbar")) for trace in plain["data"]]
+    traces = [
+        trace | {"colorbar": bar | {"tickfont": font, "title": bar["title"] | {"font": font}}} if bar else trace
+        for trace, bar in bars
+    ]
+    if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
+        labels = {
+            name: 0.6 * size * max(map(_letters, layout[name]["ticktext"]), default=0) for name in ("xaxis", "yaxis")
+        }
+        around = standoff + 1.6 * size
+        layout["margin"] = {"l": labels["yaxis"] + around, "b": labels["xaxis"] + around, "t": 2.2 * size,
+                            "r": 10 + 4.2 * size, "autoexpand": False}  # fmt: skip
+    return figure(traces, layout)
+
+
+def _letters(text: str) -> int:
+    """How many letters wide a text is: a Chinese one is two."""
+    return sum(2 if "\u2e80" <= letter <= "\uffee" else 1 for letter in html.unescape(text))
 
 
 def _wait_for_pandas() -> None:

@@ -15,6 +15,7 @@ from viz.html import bar, escaped, join, table, tag
 from viz.palette import NOW, STANDARD
 
 TOP = 10
+LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
 LOSS_LAYOUT = {
     "height": 290,
     "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
@@ -113,7 +114,12 @@ def loss_figure(
         "tickfont": {"size": 10},
         "range": [-0.5, len(pieces) - 0.5],
     }
-    heights = {"title": {"text": say("loss, nats a token")}, "rangemode": "tozero"}
+    heights = {
+        "title": {"text": say("loss, nats a token")},
+        "rangemode": "tozero",
+        "autorangeoptions": {"include": LEAST_TOP},
+        "exponentformat": "none",
+    }
     return figure(curves, LOSS_LAYOUT | {"xaxis": places, "yaxis": heights, "showlegend": changed})
 
 
@@ -158,17 +164,17 @@ def chance(probability: float) -> str:
     return percent(min(max(probability, 1e-9), 1 - 1e-9))
 
 
-def one_in(nats: float) -> str:
-    """A loss as odds, "one in" so many: 2.5 nats are one in 12, 0.05 one in 1.05, 40 one in 10¹⁷."""
+def perplexity(nats: float) -> str:
+    """exp of a mean loss: of 2.5 nats 12, of 0.05 1.05, of 40 10¹⁷."""
     if nats > 20:
         return f"10{str(round(nats / math.log(10))).translate(SUPERSCRIPT)}"
-    odds = math.exp(nats)
-    if odds < 1.1:
-        return f"{odds:.3g}"
-    if odds < 10:
-        return f"{odds:.1f}".removesuffix(".0")
-    step = 10 ** max(math.floor(math.log10(odds)) - 1, 0)
-    return f"{round(odds / step) * step:,}"
+    found = math.exp(nats)
+    if found < 1.1:
+        return f"{found:.3g}"
+    if found < 10:
+        return f"{found:.1f}".removesuffix(".0")
+    step = 10 ** max(math.floor(math.log10(found)) - 1, 0)
+    return f"{round(found / step) * step:,}"
 
 
 def _candidate(one: Candidate, colour: str) -> Markup:

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, model_validator
 
 from model.language import N_, say
 from model.lessons.questions import COMPARING, KINDS
@@ -13,7 +13,7 @@ from model.masks import MaskSpec
 NAME = r"^[a-z0-9_]{1,60}$"
 MOST_STEPS = 30
 HEAD = re.compile(r"L(\d{1,3}) H(\d{1,3})")
-Show = Literal["head", "pair", "overview", "losses", "tokens"]
+Show = Literal["head", "pair", "overview", "losses", "texts", "tokens"]
 
 
 def _masks(given: Any) -> Any:
@@ -61,7 +61,7 @@ class Ask(Part):
                 say("expected a kind of question, one of {kinds}, got {kind}", kinds=kinds, kind=repr(self.kind))
             )
         if (self.kind == "picture") != (len(self.among) > 1):
-            raise ValueError(say("expected `among`, two to six masks, with the kind picture and with no other"))
+            raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
         return self
 
 
@@ -95,18 +95,25 @@ class Step(Part):
     )
     query: Place | None = Field(default=None, description=N_("the position of a token, a whole number from 0"))
     beside: Beside = Field(default=Beside(), description=N_("what the run is compared with: text, model or masks"))
-    show: Show = Field(default="head", description=N_("head, pair, overview, losses or tokens"))
+    show: Show = Field(default="head", description=N_("head, pair, overview, losses, texts or tokens"))
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step
+
+    def wrong(self, name: str, problem: object) -> ValueError:
+        """What is found to be wrong with a setting once the step runs, with its line in the file."""
+        line = self._lines.get(name, self._lines.get("", 0))
+        return ValueError(say("line {line}: {problem}", line=line, problem=problem))
 
     @property
     def compares(self) -> bool:
         """Whether what is asked or shown needs the run that it is compared with."""
-        return self.show in ("pair", "losses") or (self.ask is not None and self.ask.kind in COMPARING)
+        return self.show in ("pair", "losses", "texts") or (self.ask is not None and self.ask.kind in COMPARING)
 
 
 class Front(Part):
     """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
+    summary: Markdown, what its last screen begins with.
 
     text, model: those of all steps that have none of their own.
     """
@@ -118,6 +125,7 @@ class Front(Part):
     needs: str = Field(default="", max_length=200, description=N_("what one has to know, in one line"))
     minutes: int = Field(ge=1, le=240, description=N_("a whole number from 1 to 240"))
     next: str = Field(default="", pattern=NAME + "|^$", description=N_("the name of the next lesson: a-z, 0-9 and _"))
+    summary: str = Field(default="", max_length=1_000, description=N_("at most 1,000 characters of Markdown"))
     text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
     model: ModelName | None = Field(default=None, description=N_("a model's name"))
 

@@ -16,25 +16,25 @@ from model.masks import MaskSpec
 from model.trace import Trace
 
 MOST_CHOICES = 4
-NO_CHANGE = 0.05  # nats a token: a smaller change of the mean loss is said to be none
+NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
 SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
 HABITS = {  # each with what is said where it is the strongest
     "first": (
-        N_("At the first token"),
+        N_("The first token"),
         N_("L{layer} H{head} gives {share:percent} of its attention to the first token."),
     ),
     "previous": (
-        N_("At the token just before"),
-        N_("L{layer} H{head} gives {share:percent} of its attention to the token just before."),
+        N_("The previous token"),
+        N_("L{layer} H{head} gives {share:percent} of its attention to the previous token."),
     ),
     "itself": (
-        N_("At the token itself"),
+        N_("The token itself"),
         N_("L{layer} H{head} leaves {share:percent} of each token's attention on the token itself."),
     ),
     "induction": (
-        N_("At what followed the same token earlier"),
+        N_("What followed the same token earlier"),
         N_(
             "Where a token came up before, L{layer} H{head} gives {share:percent} of its attention to what followed it."
         ),
@@ -56,7 +56,7 @@ MODELS = {  # by their own names; another's is said as it is
     "twin trained with the mask": N_("The twin trained with the mask"),  # not shown: the names
     "twin trained without the mask": N_("The twin trained without the mask"),  # not shown
 }
-PREDICTED = 20  # likeliest tokens that wrong answers are taken from
+PREDICTED = 20  # most likely tokens that wrong answers are taken from
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,19 @@ class Case:
 
     def loss(self, trace: Trace) -> float:
         """The mean of the row's losses. Raises ValueError where there is none."""
-        losses = trace.losses(self.asked.row).numpy()
-        if np.isnan(losses).all():
+        loss = _mean(trace.losses(self.asked.row).numpy())
+        if np.isnan(loss):
             raise ValueError(say("expected a text of at least two tokens, for a loss"))
-        return float(np.nanmean(losses))
+        return loss
+
+
+def mean_losses(trace: Trace) -> np.ndarray:
+    """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
+    return np.array([_mean(trace.losses(row).numpy()) for row in range(len(trace.queries.pieces))])
+
+
+def _mean(losses: np.ndarray) -> float:
+    return float("nan") if np.isnan(losses).all() else float(np.nanmean(losses))
 
 
 def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: Asked) -> Answer:
@@ -133,15 +142,30 @@ def _loss(case: Case) -> Answer:
     before, after = case.loss(case.beside), case.loss(case.trace)
     right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
     why = (
-        N_("The mean loss falls from {before:nats} to {after:nats} nats a token: from odds of one in {before:odds} to "
-           "one in {after:odds}."),
-        N_("The mean loss rises from {before:nats} to {after:nats} nats a token: from odds of one in {before:odds} to "
-           "one in {after:odds}."),
-        N_("The mean loss stays: {before:nats} nats a token before and {after:nats} now, odds of about one in "
-           "{after:odds}."),
+        N_("The mean loss goes down from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+           "{after:perplexity})."),
+        N_("The mean loss goes up from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+           "{after:perplexity})."),
+        N_("The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
+           "{after:perplexity})."),
     )  # fmt: skip
-    return _one_of([Said(N_("It falls.")), Said(N_("It rises.")), Said(N_("It stays."))], right,
-                   Said(why[right], {"before": before, "after": after}))  # fmt: skip
+    choices = [Said(N_("It goes down.")), Said(N_("It goes up.")), Said(N_("It stays the same."))]
+    return _one_of(choices, right, Said(why[right], {"before": before, "after": after}))
+
+
+def _texts(case: Case) -> Answer:
+    """On how many of the texts does the mean loss fall, on how many does it rise?"""
+    before, after = mean_losses(case.beside), mean_losses(case.trace)
+    if len(before) != len(after) or len(after) < 3 or np.isnan(before + after).any():
+        raise ValueError(say("expected at least three texts of two tokens or more, the same number in both runs"))
+    changes, total = after - before, len(after)
+    falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
+    right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
+    why = N_("The mean loss goes down on {falls} of {total} texts and up on {rises}. Over all of them it changes by "
+             "{change:change} nats/token.")  # fmt: skip
+    choices = [Said(N_("It goes down on most of them.")), Said(N_("It goes up on most of them.")), Said(N_("Neither."))]
+    values = {"falls": falls, "rises": rises, "total": total, "change": float(changes.mean())}
+    return _one_of(choices, right, Said(why, values))
 
 
 def _lower(case: Case) -> Answer:
@@ -149,8 +173,8 @@ def _lower(case: Case) -> Answer:
     one, other = case.loss(case.trace), case.loss(case.beside)
     names = _model(case.model.name), _model(case.beside_name)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
-    why = N_("{one}: {first:nats} nats a token, odds of one in {first:odds}. {other}: {second:nats} nats, one in "
-             "{second:odds}.")  # fmt: skip
+    why = N_("{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
+             "perplexity {second:perplexity}.")  # fmt: skip
     return _one_of([*names, Said(N_("Neither, they are alike."))], right,
                    Said(why, {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
 
@@ -160,7 +184,7 @@ def _model(name: str) -> Said:
 
 
 def _looks(case: Case) -> Answer:
-    """Which token does the query look at most?"""
+    """Which token does the query attend to most?"""
     query, weights = case.query, case.weights(case.trace)[case.query]
     seen = np.flatnonzero(case.allowed()[query])
     if len(seen) < 2:
@@ -171,14 +195,14 @@ def _looks(case: Case) -> Answer:
     habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
     keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
     why = Said(
-        N_("Of all that {query} may look at, it gives the most to {key}: {share:chance} of its attention."),
+        N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
         {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
     )
     return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
 
 
 def _sees(case: Case) -> Answer:
-    """How many tokens may the query look at?"""
+    """How many tokens may the query attend to?"""
     query, allowed = case.query, case.allowed()
     count, total = int(allowed[query].sum()), allowed.shape[1]
     guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
@@ -191,14 +215,15 @@ def _sees(case: Case) -> Answer:
 
 
 def _next(case: Case) -> Answer:
-    """Which token is the likeliest after the query?"""
+    """Which token is the most likely after the query?"""
     now, before = (trace.next_token(case.asked.row, case.query) for trace in (case.trace, case.beside))
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()
     tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
     why = {"query": case.token(case.query), "token": case.model.label(first), "share": float(top.values[0]),
            "other": case.model.label(second), "less": float(top.values[1])}  # fmt: skip
-    sentence = N_("After {query} comes “{token}” first, with {share:chance}; “{other}” is second, with {less:chance}.")
+    sentence = N_("After {query} the model predicts “{token}” with {share:chance}; “{other}” is second, with "
+                  "{less:chance}.")  # fmt: skip
     return _one_of([Said("{token}", {"token": case.model.label(token)}) for token in tokens], tokens.index(first),
                    Said(sentence, why))  # fmt: skip
 
@@ -220,7 +245,7 @@ def _row(case: Case) -> Answer:
 
 
 def _habit(case: Case) -> Answer:
-    """Where does the head look most of the time?"""
+    """What does the head attend to most?"""
     found = survey(case.trace, case.asked.row).measures()
     shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
@@ -235,7 +260,7 @@ def _share(case: Case, what: str, none: str, some: str) -> Answer:
     found = survey(case.trace, case.asked.row).measures()[what]
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
-        raise ValueError(say("expected a row whose tokens look at something, got one that looks at nothing"))
+        raise ValueError(say("expected a row whose tokens attend to something, got one where every cell is blocked"))
     right = sum(share > end for end in SHARES)
     return _one_of(list(map(Said, SHARE_CHOICES)), right, Said(some if right else none, {"share": share}))
 
@@ -249,7 +274,7 @@ def _future(case: Case) -> Answer:
 def _padding(case: Case) -> Answer:
     """How much of the head's attention goes to padding?"""
     return _share(case, "padding", N_("None of this head's attention goes to padding."),
-                  N_("{share:percent} of this head's attention goes to padding, to tokens nobody wrote."))  # fmt: skip
+                  N_("{share:percent} of this head's attention goes to padding."))  # fmt: skip
 
 
 def _picture(case: Case) -> Answer:
@@ -281,6 +306,7 @@ def _one_of(choices: list[Said], right: int, why: Said) -> Answer:
 
 KINDS: Mapping[str, Callable[[Case], Answer]] = {
     "loss": _loss,
+    "texts": _texts,
     "lower": _lower,
     "looks": _looks,
     "sees": _sees,
@@ -291,4 +317,4 @@ KINDS: Mapping[str, Callable[[Case], Answer]] = {
     "padding": _padding,
     "picture": _picture,
 }
-COMPARING = frozenset({"loss", "lower", "row"})  # with the step's `beside`
+COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`

@@ -9,8 +9,8 @@ from typing import Any
 class Said:
     """sentence: marked by N_, or nothing but places. values: text, numbers, or what is said itself, one or several.
 
-    viz/lessons/words.py says it, with the numbers as {x:percent} 41.3%, {x:chance}, {x:nats} 2.47, {x:odds} 12 (one in
-    so many), {x:weight}.
+    viz/lessons/words.py says it, with the numbers as {x:percent} 41.3%, {x:chance}, {x:nats} 2.47, {x:perplexity} 12
+    (of a loss), {x:weight}, {x:change} −0.43.
     """
 
     sentence: str

@@ -1,6 +1,7 @@
 """The lessons that there are: those that ship, and a teacher's own in a folder, each in one or several languages."""
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +23,10 @@ class Shelved:
     problem: str = ""
 
 
-def shelf(folder: Path, language: str) -> list[Shelved]:
+def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
     """The lessons of a folder in a language (in another where there is none), each before the one it names as next.
 
-    Raises ValueError for a folder that cannot be read.
+    others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
     """
     try:
         files = [path for path in sorted(folder.iterdir()) if FILE.fullmatch(path.name)][:MOST_FILES]
@@ -34,16 +35,16 @@ def shelf(folder: Path, language: str) -> list[Shelved]:
             say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
         ) from None
     names = {FILE.fullmatch(path.name)[1]: None for path in files}  # type: ignore[index]  # it matched above
-    found = [_read(folder, name, language) for name in names]
+    found = [_read(folder, name, language, [*names, *others]) for name in names]
     return [one for one in _in_order({each.name: each for each in found}) if one.lesson or one.problem]
 
 
-def _read(folder: Path, name: str, language: str) -> Shelved:
+def _read(folder: Path, name: str, language: str, names: Collection[str]) -> Shelved:
     paths = [folder / f"{name}.{one}.md" for one in (language, *LANGUAGES)]
     path = next(path for path in paths if path.exists())
     try:
         with path.open("rb") as file:
-            return Shelved(name, read(file.read(MOST_BYTES + 1)))
+            return Shelved(name, read(file.read(MOST_BYTES + 1), names))
     except OSError as error:
         return Shelved(name, None, f"{path.name}: {error.strerror}")
     except ValueError as error:

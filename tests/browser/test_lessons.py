@@ -46,7 +46,7 @@ class Lessons(Explore):
 
 @pytest.mark.parametrize(
     ("language", "seen", "said"),
-    [("en", "What you saw", {"That is right.", "Not this one."}), ("zh", "回顾", {"答对了。", "不是这个。"})],
+    [("en", "Summary", {"That is right.", "Not quite."}), ("zh", "小结", {"答对了。", "不对，"})],
 )
 def test_a_teacher_walks_through_all_six_lessons_by_keyboard_alone(
     visit: Visit, language: str, seen: str, said: set[str]
@@ -61,11 +61,12 @@ def test_a_teacher_walks_through_all_six_lessons_by_keyboard_alone(
             if step.ask:
                 assert page.verdict() == ""
                 page.press(str(1 + number % 2))  # an answer that is right in some steps and wrong in others
-                verdicts |= {words for words in said if page.verdict().startswith(words)}
+                verdicts |= {words for words in said if words in page.verdict()}
             assert page.overflow() == (0, 0), f"{shelved.name}, {step.title}"
             page.press("ArrowRight")
         assert page.title() == seen
-        assert page.page.locator("ol.seen li").count() == 3
+        asked = sum(step.ask is not None for step in shelved.lesson.steps)
+        assert page.page.locator("ol.seen li").count() == asked
         assert page.overflow() == (0, 0)
         if shelved.lesson.next:
             page.press("ArrowRight")
@@ -85,6 +86,67 @@ def test_nothing_sticks_out_on_a_phone_or_on_a_large_screen_in_either_language(v
         page.page.set_viewport_size({"width": 1920, "height": 1080})
         page.page.wait_for_timeout(300)
         assert page.overflow()[0] == 0
+
+
+SIZES = """() => [...document.querySelectorAll('.js-plotly-plot text')]
+  .filter((text) => text.textContent && text.getBoundingClientRect().width && !text.closest('.modebar'))
+  .map((text) => parseFloat(getComputedStyle(text).fontSize))"""
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_what_is_presented_has_text_that_is_read_from_afar(visit: Visit, width: int) -> None:
+    height = width * 9 // 16
+    for step in (1, 3, 5):  # a head, the losses, two heads
+        query = f"lesson=causal_mask&step={step}&present=true&answers={step}-0"
+        page = visit(query, width=width, height=height, kind=Lessons).page
+        page.wait_for_function(f"() => Math.min(...({SIZES})()) >= {max(14, 0.012 * width)}")
+        box = page.locator(".js-plotly-plot .main-svg").first.bounding_box()
+        assert box
+        assert box["height"] > 0.55 * height or box["width"] > 0.45 * width
+
+
+def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
+    page = visit("lesson=what_attention_is&present=true", height=720, kind=Lessons)
+    first = page.title()
+    for forward, back in (("PageDown", "PageUp"), ("Space", "Shift+Space")):
+        page.press(forward)
+        assert page.title() != first
+        page.press(back)
+        assert page.title() == first
+    page.press("Escape")
+    assert page.page.get_by_test_id("stSidebar").is_visible()
+
+
+def test_keys_go_on_after_a_click_on_a_toggle_and_on_the_language(visit: Visit) -> None:
+    page = visit("lesson=what_attention_is&step=2", height=720, kind=Lessons)
+    page.after(lambda: page.page.locator(".st-key-lesson_asks label").click())
+    page.press("ArrowRight")
+    assert page.title() == "When a phrase comes again"
+    page.after(lambda: page.page.locator(".st-key-language_switch button").last.click())
+    page.press("ArrowLeft")
+    assert page.title() == "一行就是一次选择"
+
+
+def test_on_a_phone_two_pictures_stand_one_below_the_other_whole_and_the_query_is_named(visit: Visit) -> None:
+    page = visit("lesson=causal_mask&step=5&answers=5-0", width=390, height=844, kind=Lessons).page
+    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 3")
+    for chart in page.locator(".js-plotly-plot").all():
+        box = chart.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    labels = page.locator(".js-plotly-plot").first.locator(".ytick text").all()
+    assert any(label.is_visible() and label.text_content() == "·girl" for label in labels)
+
+
+def test_answers_outlive_a_reload(visit: Visit) -> None:
+    page = visit("lesson=causal_mask", kind=Lessons)
+    page.press("1")
+    said = page.verdict()
+    page.page.wait_for_function("() => location.search.includes('answers=1-0')")
+    page.page.reload()
+    page.page.wait_for_selector(".verdict")
+    assert page.verdict() == said
 
 
 def test_a_word_opens_where_it_stands_and_escape_closes_it(visit: Visit) -> None:

@@ -4,6 +4,7 @@ python -m pytest tests/pages/test_ask_first.py
 """
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from model.spec import Stroke
 from tests.pages.explore import Explore, same
 from tests.viz.packet import unpacked
-from ui.ask_first import TURNS
+from ui.ask_first import ASKING, TURNS
 from ui.lessons.start import THINGS
 
 
@@ -39,14 +40,17 @@ def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> N
     page = asking()
     before = page.weights()
     page.switch("causal", False)
-    assert question(page) == ["It falls.", "It rises.", "It stays."]
+    assert question(page) == ["It goes down.", "It goes up.", "It stays the same."]
     assert same(page.weights(), before)
+    assert page.sentence() == ASKING
+    assert [page.app.button(key=f"first_{number}").proto.shortcut for number in range(3)] == ["1", "2", "3"]
     press(page, "first_1")
     assert not question(page)
     assert not same(page.weights(), before)
     (said,) = verdicts(page)
     means = re.findall(r"from ([\d.]+) to ([\d.]+)", said)[0]
-    assert said.startswith("That is right." if float(means[1]) > float(means[0]) else "Not this one.")
+    end = "That is right." if float(means[1]) > float(means[0]) else "Not quite. The answer is: It goes down."
+    assert said.startswith(f"Your answer: It goes up. {end}")
     assert f"from {means[0]} to {means[1]} nats" in page.sentence()
 
 
@@ -57,6 +61,7 @@ def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_i
         kinds.append(next(one.value for one in page.app.markdown if one.value.startswith("**")))
         press(page, "first_0")
     assert len(set(kinds)) == len(TURNS) - 1 == 6
+    assert all(kind != following for kind, following in pairwise(kinds))
     assert not any("padding" in kind for kind in kinds)
 
 

@@ -120,14 +120,17 @@ def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
     assert not [one for one in page.app.button if one.key == "live_longer"]
 
 
-def test_a_full_server_says_so(page: WhyCausal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "most_at_once", lambda: 0)
     page.press("live_start")
-    assert "as many as this server takes at once. Try again in a minute." in page.said("error")[0]
-    assert page["live_training"] is None
-    monkeypatch.setattr(background, "most_at_once", lambda: 99)  # of earlier tests some may be ending still
-    page.press("live_start")
     assert not page.app.error
+    assert any("In the queue: position 1, expected wait" in one.value for one in page.app.markdown)
+    assert page.app.button(key="live_pause").disabled
+    assert not page.app.button(key="live_stop").disabled
+    page.press("live_stop")
+    monkeypatch.setattr(background, "MOST_WAITING", 0)
+    page.press("live_start")
+    assert "wait in the queue, the most that it holds" in page.said("error")[0]
 
 
 def test_two_readers_have_two_trainings(page: WhyCausal) -> None:

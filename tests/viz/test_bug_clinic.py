@@ -7,11 +7,13 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from model.bug_clinic import evidence
 from viz.bug_clinic import FEATURES, Finding, LawRow, amount_text, law_table, law_told, told_apart
 from viz.numbers import number
+from viz.view import HeadView
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,9 @@ class Apart:
 
 def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert set(FEATURES) == set(evidence.FEATURES)
-    said = told_apart(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here")
+    labels = [f"t{place}" for place in range(20)]
+    view = HeadView(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32), {}, labels, labels)
+    said = told_apart(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
     assert said == "the share of weight that goes to later tokens is 35.2% with that bug, and 0% here."
-    said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here")
-    assert said == "in row 12, column 3 (both from 0) the weight is 0.98 right, and 0.12 here."
+    said = told_apart(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
+    assert said == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."

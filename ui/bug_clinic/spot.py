@@ -1,6 +1,7 @@
 """The game "Spot the bug": a heatmap, four candidates, a hint, the answer and why, and the score of this session."""
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -13,8 +14,10 @@ from model.bug_clinic.spot import Puzzle, following, puzzle, stages_of
 from model.language import say
 from ui import results
 from ui.bug_clinic import choose, drawing, words
+from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import told_apart
+from viz.view import HeadView
 
 
 def game() -> dict[str, Any]:
@@ -62,7 +65,7 @@ def play(now: RunView, asked: Puzzle) -> None:
         for place, key in enumerate(asked.candidates):
             _candidate(key, place, bug, state)
         if state["answer"]:
-            _explain(now, asked, stages, state["answer"])
+            _explain(now, asked, stages, state["answer"], shown)
         elif state["hint"]:
             st.info(say(bug.hint))
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -82,16 +85,17 @@ def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
               on_click=_answer, args=(key, bug.key))  # fmt: skip
 
 
-def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str) -> None:
+def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
     """The verdict, why the chosen one is not it, and what gives the right one away."""
     bug, here = BY_KEY[asked.bug], say("here")
+    named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
     if answer == bug.key:
         st.success(say("Right: {bug}.", bug=bug.name), icon=":material/check:")
     else:
-        apart = told_apart(_apart(now, asked, stages, answer), say("with that bug"), here)
+        apart = told_apart(_apart(now, asked, stages, answer), say("with that bug"), here, named)
         st.error(say("No: it is {bug}.", bug=bug.name), icon=":material/close:")
         st.markdown(say("Why not *{bug}*: {difference}", bug=BY_KEY[answer].name, difference=apart))
-    apart = told_apart(_apart(now, asked, stages, ""), say("in the right version"), here)
+    apart = told_apart(_apart(now, asked, stages, ""), say("in the right version"), here, named)
     st.markdown(say("What gives it away: {difference}", difference=apart))
     st.markdown(say(bug.signs))
     st.code(words.code(bug), language="diff", wrap_lines=True)

@@ -17,11 +17,10 @@ from viz.html import join, tag
 from viz.lessons.prose import card
 
 PAGE = "pages/lessons.py"
-INTRO = N_("Six lessons, from one head to a translator. Each runs real models, and asks before it shows.")
-OWN = N_(
-    "Markdown with a small front matter, at most 1 MB. Nothing in it is executed. lessons/README.md says how it is "
-    "written."
+INTRO = N_(
+    "Six lessons, from one head to a translator. Each runs real models, and asks you before it shows the answer."
 )
+OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. lessons/README.md describes the format.")
 
 
 def show(found: list[Shelved], opened: shelves.Open | None) -> None:
@@ -30,7 +29,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
         for number, one in enumerate(found, 1):
             if one.lesson:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
-    st.toggle(say("Ask before it shows"), key="lesson_asks")
+    st.toggle(say("Ask before showing the answer"), key="lesson_asks")
     with st.expander(say("A lesson of your own")):
         uploader(say("A lesson of your own"), type=["md"], key="lesson_file", max_upload_size=1,
                          on_change=_take_file, label_visibility="collapsed")  # fmt: skip
@@ -54,13 +53,13 @@ def show_list(found: list[Shelved]) -> None:
     for number, one in enumerate(found):
         with rows[number // 3][number % 3], st.container(border=True, height="stretch", gap="small"):
             if one.lesson is None:
-                st.warning(escaped(say("A lesson could not be read. {problem}", problem=one.problem)))
+                st.warning(escaped(say("This lesson cannot be read: {problem}", problem=one.problem)))
                 continue
             st.markdown(f"#### {number + 1} · {escaped(one.lesson.title)}")
             st.markdown(escaped(one.lesson.aim))
             facts = [_minutes(one.lesson)]
             facts += [say("Needs: {needs}", needs=one.lesson.needs)] if one.lesson.needs else []
-            facts += [say("Then: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
+            facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
             st.caption(" · ".join(map(escaped, facts)))
             st.button(say("Open the lesson"), key=f"open_{one.name}", icon=":material/play_arrow:", on_click=choices.go,
                       args=(1, one.name), shortcut=str(number + 1) if number < 9 else None)  # fmt: skip
@@ -88,7 +87,7 @@ def _take_file() -> None:
     st.session_state.pop("lesson_wrong", None)
     try:
         data = file.getvalue()[: MOST_BYTES + 1]
-        read(data)
+        read(data, [one.name for one in shelves.shelved()])
     except ValueError as error:
         st.session_state.lesson_wrong = str(error)
         return

@@ -1,5 +1,6 @@
 """What a reader of the lessons has chosen: the lesson, the step, and the answers given so far."""
 
+import re
 from typing import Annotated, Any
 
 import streamlit as st
@@ -9,10 +10,15 @@ from ui import choices
 from ui.link import LONGEST_LINK, Link, Whole
 
 PACKED = r"^[A-Za-z0-9_-]*$"
+ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice
+SHOWN = 9  # given instead of a choice: the reader asked for the answer
 
 
 class LessonLink(Link):
-    """lesson: the name of one on the shelf; packed: the lesson itself (own.packed). Steps count from 1."""
+    """lesson: the name of one on the shelf; packed: the lesson itself (own.packed). Steps count from 1.
+
+    lesson_given: the answers, so that they outlive a reload; a link for others (`address`) is without them.
+    """
 
     lesson: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{0,60}$")] = ""
     lesson_packed: Annotated[str, StringConstraints(pattern=PACKED, max_length=LONGEST_LINK)] = Field(
@@ -20,6 +26,10 @@ class LessonLink(Link):
     )
     lesson_step: Whole = Field(1, alias="step")
     lesson_present: bool = Field(False, alias="present")
+    lesson_given: Annotated[str, StringConstraints(pattern=ANSWERS)] = Field("", alias="answers")
+
+    def address(self) -> str:
+        return super(LessonLink, self.model_copy(update={"lesson_given": ""})).address()
 
 
 def restore() -> None:
@@ -29,6 +39,7 @@ def restore() -> None:
 
 def _first() -> dict[str, Any]:
     linked, state = LessonLink.read().model_dump(), st.session_state
+    state.lesson_linked = linked.pop("lesson_given")
     return linked | {"lesson_asks": state.get("lesson_asks", True), "lesson_own": ""}
 
 
@@ -39,11 +50,32 @@ def go(step: int, lesson: str | None = None) -> None:
     st.session_state.lesson_step = max(step, 1)
 
 
+def take_linked(lesson: str) -> None:
+    """Call when the lesson is known: its answers are those of the link that was just read, if one was."""
+    linked = st.session_state.pop("lesson_linked", None)
+    if linked is None:
+        return
+    others = {place: choice for place, choice in _answers().items() if place[0] != lesson}
+    pairs = re.findall(r"(\d+)-(\d)", linked)
+    st.session_state.lesson_answers = others | {(lesson, int(step)): int(choice) for step, choice in pairs}
+
+
+def link(lesson: str) -> LessonLink:
+    """The choices, and the answers to this lesson's questions."""
+    answers = [f"{step}-{choice}" for (name, step), choice in sorted(_answers().items()) if name == lesson]
+    return LessonLink.of_choices(lesson_given=",".join(answers))
+
+
+def _answers() -> dict[tuple[str, int], int]:
+    """By lesson and step."""
+    return st.session_state.setdefault("lesson_answers", {})
+
+
 def given(lesson: str, step: int) -> int | None:
-    """The answer of this reader to the question of a step, the number of a choice; None until there is one."""
-    return st.session_state.get("lesson_answers", {}).get((lesson, step))
+    """The answer of this reader to the question of a step, the number of a choice or SHOWN; None until there is one."""
+    return _answers().get((lesson, step))
 
 
 def give(lesson: str, step: int, choice: int) -> None:
     """Remember an answer for this session."""
-    st.session_state.setdefault("lesson_answers", {})[lesson, step] = choice
+    _answers()[lesson, step] = choice

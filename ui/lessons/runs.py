@@ -10,6 +10,7 @@ from model.lessons.lesson import Step
 from model.lessons.questions import Answer, Asked, answer
 from model.masks import MaskSpec
 from ui import models, results, run_view
+from ui.guard import problem_in
 from ui.run_view import RunView
 
 
@@ -33,26 +34,35 @@ def answered(step: Step, found: Pair) -> Answer:
     assert step.ask is not None
     asked = Asked(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
     ref = ModelRef.of(found.now.model)
-    return results.ask(answer, ref, found.now.run, found.beside.run, found.beside.model.name, asked)
+    try:
+        return results.ask(answer, ref, found.now.run, found.beside.run, found.beside.model.name, asked)
+    except ValueError as error:
+        raise step.wrong("ask", problem_in(error)) from None
 
 
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
     model = _model(name)
     if step.attention not in model.attentions:
-        raise ValueError(say("expected an attention of {model}, one of {attentions}, got {attention}", model=name,
-                             attentions=", ".join(model.attentions), attention=step.attention))  # fmt: skip
+        raise step.wrong("attention", say(
+            "expected an attention of {model}, one of {attentions}, got {attention}", model=name,
+            attentions=", ".join(model.attentions), attention=step.attention,
+        ))  # fmt: skip
     reading = run_view.tokenize(model, text, step.pad, None)
     if step.row > len(reading.rows):
-        raise ValueError(say("expected a row from 1 to {last}, got {row}", last=len(reading.rows), row=step.row))
+        raise step.wrong("row", say("expected a row from 1 to {last}, got {row}", last=len(reading.rows), row=step.row))
     (layers, heads), (layer, head) = run_view.shape(model, step.attention), step.head
     if layer >= layers:
-        raise ValueError(say("expected a layer of {model} from 0 to {last}, got {layer}",
-                             model=name, last=layers - 1, layer=layer))  # fmt: skip
+        raise step.wrong("head", say("expected a layer of {model} from 0 to {last}, got {layer}",
+                                     model=name, last=layers - 1, layer=layer))  # fmt: skip
     if head >= heads:
-        raise ValueError(say("expected a head of {model} from 0 to {last}, got {head}",
-                             model=name, last=heads - 1, head=head))  # fmt: skip
+        raise step.wrong("head", say("expected a head of {model} from 0 to {last}, got {head}",
+                                     model=name, last=heads - 1, head=head))  # fmt: skip
     spec = model.standard if masks is None else masks
-    return RunView(model, Run(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
+    found = RunView(model, Run(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
+    last = len(found.run.queries.pieces[found.row]) - 1
+    if step.query is not None and step.query > last:
+        raise step.wrong("query", say("expected a query from 0 to {last}, got {query}", last=last, query=step.query))
+    return found
 
 
 def _model(name: str) -> Model:

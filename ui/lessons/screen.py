@@ -1,34 +1,42 @@
 """One step of a lesson on the screen: the words and the question on one side, the picture on the other."""
 
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
 import streamlit as st
 
-from model.language import N_, say
+from model.language import N_, say, say_count
 from model.lessons.lesson import Lesson, Step
-from model.lessons.questions import MODELS, Answer
-from ui import explain, overview, page
+from model.lessons.questions import MODELS, Answer, mean_losses
+from ui import explain, overview, page, results
 from ui import head as head_picture
 from ui.drawn import drawn
-from ui.guard import guarded
-from ui.lessons import choices, runs
+from ui.guard import guarded, problem_in
+from ui.lessons import choices, runs, window
 from ui.lessons.verdict import verdict
 from ui.markdown import escaped
 from ui.run_view import RunView
-from viz.head import comparison_figure, head_figure, head_range
+from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
+from viz.heatmap import enlarged
+from viz.html import tag
 from viz.lessons import screen, words
 from viz.lessons.prose import prose
 from viz.numbers import loss_figure
 
-BEFORE = {"picture": "now", "loss": "beside", "row": "beside", "future": "beside", "padding": "beside"}
-ABOVE, ABOVE_PRESENTED = 185, 190  # pixels over the picture as the page opens
-END_LINES = 3
+BEFORE = {"picture": "now", "loss": "beside", "texts": "beside", "row": "beside", "future": "beside",
+          "padding": "beside"}  # fmt: skip
+ABOVE, ABOVE_PRESENTED = 185, 180  # pixels over and under the picture as the page opens
+SMALLEST = 10  # pixels of the overview's letters
 ASKS = {  # of a step's run; `first` asks of masks that were flipped
-    "loss": N_("Will the mean loss fall, rise or stay?"),
+    "loss": N_("Will the mean loss go down, go up or stay the same?"),
+    "texts": N_("Will the mean loss go down or up on most of these texts?"),
     "lower": N_("Which of the two has the lower loss on this text?"),
-    "looks": N_("Which token will the framed one look at most?"),
-    "sees": N_("How many tokens may the framed one look at?"),
-    "next": N_("Which token will the model hold likeliest after the framed one?"),
-    "row": N_("Will the weights in the framed token's row change?"),
-    "habit": N_("Where does this head look most of the time?"),
+    "looks": N_("Which token does the highlighted one attend to most?"),
+    "sees": N_("How many tokens may the highlighted one attend to?"),
+    "next": N_("Which token will the model predict after the highlighted one?"),
+    "row": N_("Will the weights in the highlighted token's row change?"),
+    "habit": N_("What does this head attend to most?"),
     "future": N_("How much of this head's attention will go to tokens that come later?"),
     "padding": N_("How much of this head's attention will go to padding?"),
     "picture": N_("Which masks made this picture?"),
@@ -50,8 +58,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
         if open_question and answer:
             _ask(step, answer, name, number)
         else:
-            if answer:
-                st.html(verdict(answer, given))
+            if answer and step.ask:
+                st.html(verdict(answer, given, say(ASKS[step.ask.kind])))
             if step.notice:
                 st.html(drawn(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
     with right, guarded():
@@ -59,24 +67,48 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """What was seen, computed from the lesson's runs, and how the predictions went."""
+    """The lesson's summary, and each question with this reader's answer and the right one, computed from its run."""
+    left, right = st.columns([1, 1.3], gap="large") if lesson.summary else (st.container(), st.container())
     asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask}
-    with guarded():
-        answers = {number: runs.answered(step, runs.pair(step)) for number, step in asked.items()}
-    st.markdown("#### " + say("What you saw"))
-    lines = [
-        say("{title}: {seen}", title=asked[number].title, seen=words.plain(answers[number].why))
-        for number in list(answers)[-END_LINES:]
-    ]
-    st.html(screen.seen(lines))
-    given = {number: choices.given(name, number) for number in answers}
-    right = sum(given[number] in answer.right for number, answer in answers.items())
-    counted = sum(one is not None for one in given.values())
-    if counted:
-        score = say("You predicted {right} of {asked} right.", right=right, asked=counted)
-        st.html(f'<p class="aim">{score}</p>')
-    computed = say("Each line is computed from a run of this lesson.")
-    st.html(f'<p class="aim">{computed}</p>')
+    given = {number: choices.given(name, number) for number in asked}
+    found = {number: _found(step) for number, step in asked.items()}
+    answers = {number: answer for number, answer in found.items() if isinstance(answer, Answer)}
+    with left:
+        st.markdown("#### " + say("Summary"))
+        st.html(drawn(prose, lesson.summary or lesson.aim, "summary"))
+    with right:
+        if asked:
+            st.markdown("#### " + say("Your answers"))
+        st.html(screen.seen([_line(asked[number].title, found[number], given[number]) for number in asked]))
+        chosen = {number: given[number] for number in answers if given[number] not in (None, choices.SHOWN)}
+        if chosen:
+            right_ones = sum(choice in answers[number].right for number, choice in chosen.items())
+            score = say_count(
+                "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen),
+                right=right_ones,
+            )  # fmt: skip
+            st.html(f'<p class="aim">{score}</p>')
+
+
+def _found(step: Step) -> Answer | str:
+    """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
+    try:
+        return runs.answered(step, runs.pair(step))
+    except Exception as error:
+        problem = problem_in(error)
+        if problem is None:
+            raise
+        return say("{problem}.", problem=problem)
+
+
+def _line(title: str, answer: Answer | str, given: int | None) -> tuple[str, str, str]:
+    """As screen.seen takes it."""
+    if isinstance(answer, str):
+        return "open", title, answer
+    if given is None:
+        return "open", title, say("Not answered yet.")
+    kind = "told" if given == choices.SHOWN else "right" if given in answer.right else "wrong"
+    return kind, title, words.plain(answer.why)
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
@@ -86,6 +118,8 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     for place, choice in enumerate(answer.choices):
         st.button(escaped(words.plain(choice)), key=f"answer_{place}", width="stretch", shortcut=str(place + 1),
                   on_click=choices.give, args=(name, number, place))  # fmt: skip
+    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=":material/visibility:",
+              on_click=choices.give, args=(name, number, choices.SHOWN))  # fmt: skip
 
 
 def _picture(step: Step, found: runs.Pair, *, hidden: bool) -> None:
@@ -96,12 +130,12 @@ def _picture(step: Step, found: runs.Pair, *, hidden: bool) -> None:
     shown = BEFORE.get(step.ask.kind if step.ask else "", "")
     same = found.now.run.key == found.beside.run.key
     if shown == "now":
-        _shown(step, found.now, None)
+        _unnamed(step, found.now)
     elif shown == "beside" and not same:
         _shown(step, found.beside, None)
     else:
         query = found.now.run.queries.real(found.now.row).stop - 1 if step.query is None else step.query
-        st.html(screen.tokens(found.now.run.queries.pieces[found.now.row], query if _about_a_query(step) else None))
+        _tokens(found.now, query if _about_a_query(step) else None)
 
 
 def _about_a_query(step: Step) -> bool:
@@ -110,34 +144,74 @@ def _about_a_query(step: Step) -> bool:
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "overview":
-        layer, head = step.head
+        (layer, head), size = step.head, window.text_size()
+        if size:
+            st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
         with st.container(key="lesson_heads"):
             overview.show(now.survey(), layer, head, (), key="lesson_overview")
     elif step.show == "losses":
         _losses(now, beside)
+    elif step.show == "texts":
+        _texts(now, beside or now)
     elif step.show == "tokens":
-        st.html(screen.tokens(now.run.queries.pieces[now.row], step.query))
+        _tokens(now, step.query)
     else:
         _head(step, now, beside if step.show == "pair" else None)
 
 
+def _tokens(now: RunView, query: int | None) -> None:
+    """The row's tokens; in cross-attention those of the source as well."""
+    queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
+    if now.run.attention == "cross":
+        st.caption(say("Keys: the tokens of the source"))
+        st.html(screen.tokens(keys, None))
+        st.caption(say("Queries: the tokens of the output"))
+    st.html(screen.tokens(queries, query))
+
+
 def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     layer, head = step.head
-    name, view, dark = f"L{layer} H{head}", now.head(layer, head), page.is_dark()
-    above = ABOVE_PRESENTED if st.session_state.lesson_present else ABOVE
+    name, view, dark = now.name(layer, head), now.head(layer, head), page.is_dark()
     other = None if beside is None else beside.head(layer, head)
-    if other is not None and other.weights.shape == view.weights.shape:
-        titles = (say("this run"), say("compared with"), say("difference"))
-        figure = drawn(comparison_figure, view, other, dark=dark, titles=titles, query=step.query)
-        views = [view, other]
+    if other is not None and other.weights.shape != view.weights.shape:
+        other = None
+    views = [view] if other is None else [view, other]
+    titles = (say("this run"), say("compared with"), say("difference"))
+    alt = drawn(explain.head_alt, name, view, other is not None)
+    if other is None:
+        _draw(drawn(head_figure, view, dark=dark, query=step.query), alt)
+    elif window.is_narrow():  # one below the other
+        figures = [drawn(head_figure, one, dark=dark, query=step.query) for one in views]
+        figures.append(drawn(difference_figure, view, other, dark=dark, query=step.query))
+        for number, (title, figure) in enumerate(zip(titles, figures, strict=True)):
+            st.caption(title)
+            _draw(figure, f"{title}: {alt}", number=number)
     else:
-        figure, views = drawn(head_figure, view, dark=dark, query=step.query), [view]
-    alt = drawn(explain.head_alt, name, view, len(views) > 1)
-    head_picture.show(
-        figure, alt, room="pair" if len(views) > 1 else "one", key="lesson_figure", above=above, on_pick=None
-    )
-    st.caption(escaped(say("{head} of {model}", head=name, model=now.model.name)))
-    st.html(drawn(explain.key, views, head_range(*views)))
+        _draw(drawn(comparison_figure, view, other, dark=dark, titles=titles, query=step.query), alt, room="pair")
+    named = say("{head} of {model}", head=name, model=now.model.name)
+    st.html(str(tag("p", tag("b", named), class_="key")) + drawn(explain.key, views, head_range(*views)))
+
+
+def _unnamed(step: Step, now: RunView) -> None:
+    """The picture whose masks are asked for: no word of which they are."""
+    layer, head = step.head
+    view = now.head(layer, head)
+    alt = say("Attention of {head}, {queries} queries by {keys} keys.", head=now.name(layer, head),
+              queries=view.weights.shape[0], keys=view.weights.shape[1])  # fmt: skip
+    _draw(drawn(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
+    st.html(f'<p class="key">{say("Hatched cells are blocked.")}</p>')
+
+
+def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
+    """A head's picture, with larger text while the lesson is presented."""
+    size, key = window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
+    if size:
+        figure = enlarged(figure, size)
+        around = figure.layout.margin
+        margins = f"--across: {around.l + around.r:.0f}px; --down: {around.t + around.b:.0f}px"
+        st.html(f"<style>.st-key-{room}_{key} {{ {margins}; }}</style>")
+    above = ABOVE_PRESENTED if size else ABOVE
+    head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
 def _losses(now: RunView, beside: RunView | None) -> None:
@@ -145,13 +219,30 @@ def _losses(now: RunView, beside: RunView | None) -> None:
     if one is None or other is None:
         st.info(say("This model predicts no next token."))
         return
-    pieces, changed = now.run.batch.pieces[now.row], beside is not None and len(one.losses) == len(other.losses)
+    changed = beside is not None and len(one.losses) == len(other.losses)
     names = say("this run"), say("compared with")
     if changed and beside and beside.model.name != now.model.name:
         names = _called(now), _called(beside)
-    figure = drawn(loss_figure, one.losses, other.losses, pieces, changed=changed, names=names)
-    st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height=420,
-                    alt=drawn(explain.loss_alt, one.losses, other.losses))  # fmt: skip
+    _draw_losses(one.losses, other.losses, now.run.batch.pieces[now.row], changed, names)
+
+
+def _texts(now: RunView, beside: RunView) -> None:
+    """The mean loss of each line."""
+    one, other = (results.ask(mean_losses, view.run) for view in (now, beside))
+    names = say("this run"), say("compared with")
+    _draw_losses(one, other, now.run.batch.texts, now.run.key != beside.run.key, names)
+
+
+def _draw_losses(
+    one: np.ndarray, other: np.ndarray, pieces: Sequence[str], changed: bool, names: tuple[str, str]
+) -> None:
+    figure = drawn(loss_figure, one, other, pieces, changed=changed, names=names)
+    size = window.text_size()
+    if size:
+        figure = enlarged(figure, size)
+    with st.container(key="lesson_chart"):
+        st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height="stretch" if size else 420,
+                        alt=drawn(explain.loss_alt, one, other))  # fmt: skip
 
 
 def _called(run: RunView) -> str:

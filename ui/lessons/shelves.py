@@ -27,16 +27,16 @@ class Open:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8, ttl=20)  # seconds: a teacher may be writing one
-def _shelf(folder: str, language: str) -> list[Shelved]:
-    return shelf(Path(folder), language)
+def _shelf(folder: str, language: str, others: tuple[str, ...] = ()) -> list[Shelved]:
+    return shelf(Path(folder), language, others)
 
 
 def shelved() -> list[Shelved]:
     """All, those that ship first. Raises ValueError for a folder of UNMASK_LESSONS that cannot be read."""
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
-    names = {one.name for one in found}
-    return found + [one for one in (_shelf(str(folder), spoken) if folder else []) if one.name not in names]
+    names = tuple(one.name for one in found)
+    return found + [one for one in (_shelf(str(folder), spoken, names) if folder else []) if one.name not in names]
 
 
 def opened(found: list[Shelved]) -> Open | None:
@@ -45,7 +45,8 @@ def opened(found: list[Shelved]) -> Open | None:
     if state.lesson_packed and not state.lesson_own:
         state.lesson_own = unpacked(state.lesson_packed)
     if state.lesson_own:
-        return Open(read(state.lesson_own), f"own {digest(state.lesson_own).hex()}", state.lesson_own)
+        lesson = read(state.lesson_own, [one.name for one in found])
+        return Open(lesson, f"own {digest(state.lesson_own).hex()}", state.lesson_own)
     if not state.lesson:
         return None
     one = next((one for one in found if one.name == state.lesson), None)

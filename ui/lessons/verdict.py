@@ -7,13 +7,15 @@ from model.lessons.questions import Answer
 from viz.lessons import screen, words
 
 
-def verdict(answer: Answer, given: int | None) -> Markup:
-    """given: the number of the choice; None where the reader was not asked."""
+def verdict(answer: Answer, given: int | None, question: str = "") -> Markup:
+    """given: the number of the choice; None, or of none, where the reader chose nothing. question: shown above it."""
     right = " / ".join(words.plain(answer.choices[place]) for place in sorted(answer.right))
-    if given is None:
-        kind, first = "told", say("Right is: {right}", right=right)
+    own = words.plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
+    if own is None:
+        kind, first = "told", say("The answer is: {right}", right=right)
     elif given in answer.right:
-        kind, first = "right", say("That is right.")
+        kind, first = "right", say("Your answer: {own}. That is right.", own=own.rstrip(".。"))
     else:
-        kind, first = "wrong", say("Not this one. Right is: {right}", right=right)
-    return screen.verdict(kind, [first, words.plain(answer.why)])
+        kind = "wrong"
+        first = say("Your answer: {own}. Not quite. The answer is: {right}", own=own.rstrip(".。"), right=right)
+    return screen.verdict(kind, [first, words.plain(answer.why)], question)

@@ -60,7 +60,7 @@ def _effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
     if predictions is None or others is None:
         return None
     place, last = query.predicting(now, chosen), now.run.batch.real(now.row).stop - 1
-    ends = [found for view in (standard, now) if (found := view.predictions(last)) is not None]
+    ends = [view.predictions(last) or predictions for view in (standard, now)]
     found = Effect(
         now.run.batch.pieces[now.row],
         predictions.losses,

@@ -60,14 +60,21 @@ def show() -> None:
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
     progress = training.watch() if training else None
-    going = progress is not None and not progress.over
+    phase = _phase(progress)
     left, right = st.columns([1, 2.2], gap="large")
     with left:
         _choose()
         _buttons(progress or Progress(state="done"))
     with right:
         # looked at every so often while it goes; the looks are also what keeps it going
-        st.fragment(_look, run_every=LOOK_EVERY if going else None)(going)
+        st.fragment(_look, run_every=LOOK_EVERY if phase != "over" else None)(phase)
+
+
+def _phase(progress: Progress | None) -> str:
+    """What the buttons depend on: waiting, going or over."""
+    if progress is None or progress.over:
+        return "over"
+    return "waiting" if progress.state == "waiting" else "going"
 
 
 def go_on_elsewhere() -> None:
@@ -107,7 +114,7 @@ def _buttons(progress: Progress) -> None:
             st.button(say("Go on"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
         else:
             st.button(say("Pause"), icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
-                      disabled=progress.over)  # fmt: skip
+                      disabled=_phase(progress) != "going")  # fmt: skip
         st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=_tell, args=("stop",),
                   disabled=progress.over)  # fmt: skip
         if progress.over and (st.session_state.live_training or st.session_state.live_kept):
@@ -116,14 +123,14 @@ def _buttons(progress: Progress) -> None:
         st.error(escaped(st.session_state.live_problem))
 
 
-def _look(going: bool) -> None:
+def _look(phase: str) -> None:
     training: Training | None = st.session_state.live_training
     if training is None and not st.session_state.live_kept:
         chosen = st.session_state.live_causal
         st.info(say(PRESS_START[chosen]))
         return
     now = training.watch() if training else None
-    if going != (now is not None and not now.over):
+    if phase != _phase(now):
         st.rerun()  # the whole page once: the buttons follow, and the looks begin or end
     lines = [_line(kept.number, kept.causal, kept.progress, old=True) for kept in st.session_state.live_kept]
     if training and now:
@@ -174,7 +181,7 @@ def copying(now: Progress) -> str:
     """Whether a head of the trained model copies, and what follows for its loss."""
     score, layer, head = now.best_copy
     if score == 0:
-        return say("The mask leaves no head the next character: all copy scores are exactly 0.")
+        return say("With the mask no head can see the next character: all copy scores are exactly 0.")
     best = {"head": f"L{layer} H{head}", "share": percent(score)}
     if score >= STANDS:
         return say(

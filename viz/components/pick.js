@@ -6,6 +6,8 @@
 
 const ROOM = 1.1; // of its own height that a label needs
 
+const framed = (chart) => Math.round((chart.layout.shapes?.[0]?.y0 ?? -0.5) + 0.5); // the row in a frame keeps its label
+
 function thin(chart) {
   for (const letter of "xy") {
     const labels = [...chart.querySelectorAll(`.${letter}tick`)];
@@ -13,7 +15,8 @@ function thin(chart) {
     if (labels.length < 2) continue;
     const needed = ROOM * axis.tickfont.size; // as plotly has it: to ask the browser is to have it lay the page out
     const every = Math.ceil(needed / (axis._length / labels.length));
-    labels.forEach((label, place) => { label.style.display = place % every ? "none" : ""; });
+    const kept = letter === "y" ? framed(chart) : 0;
+    labels.forEach((label, place) => { label.style.display = (place - kept) % every ? "none" : ""; });
   }
 }
 

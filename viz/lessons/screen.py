@@ -9,7 +9,8 @@ from viz.html import join, tag
 STYLE = """
 <style>
   .prose { font-size: 1.05rem; line-height: 1.55; max-width: 42rem; }
-  .prose :is(p, li), .verdict p, ol.seen li { font-size: inherit; }
+  div.prose :is(p, li), .verdict p { font-size: inherit !important; }
+  div.prose li { margin: 0 0 .4em; }
   .prose p { margin: 0 0 .7em; }
   .prose .word { all: unset; cursor: help; text-decoration: underline dotted 1.5px; text-underline-offset: .22em; }
   .prose .word:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
@@ -31,8 +32,11 @@ STYLE = """
   .verdict.wrong { border-color: #C0504D; }
   .verdict.told { border-color: #4A90C2; }
   .verdict p { margin: 0 0 .3em; }
-  ol.seen { font-size: 1.25rem; line-height: 1.5; max-width: 60rem; }
-  ol.seen li { margin: 0 0 .8em; }
+  ol.seen { list-style: none; padding: 0; line-height: 1.4; display: grid; gap: .6rem 2rem;
+    grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); }
+  ol.seen li { margin: 0; font-size: 1rem; }
+  ol.seen li.right b { color: light-dark(#1E6B40, #6FDD8B); }
+  ol.seen li.wrong b { color: light-dark(#A40E26, #FF9A94); }
   .st-key-lesson_list :is(a, .stPageLink) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
     background: transparent; }
   .st-key-lesson_list a p { font-weight: 400; }
@@ -45,6 +49,7 @@ STYLE = """
     .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
       background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
     [data-testid="stColumn"]:has(.st-key-lesson_nav) { display: contents; }
+    [class*="_lesson_figure"] { --least: 8rem; }
     .block-container { padding-bottom: 5rem; } }
   @media (prefers-reduced-motion: reduce) { .verdict { animation: none; } }
 </style>
@@ -58,15 +63,19 @@ PRESENTED = """
   .block-container h4 { font-size: max(1.3rem, 1.9vw); }
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
+  .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - 16.5rem) / var(--zoom)); }
+  .st-key-lesson_chart .stPlotlyChart { height: calc(100dvh - 7.5rem) !important; }
+  p.key, [data-testid="stCaptionContainer"] p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
-  ol.seen { font-size: max(1.2rem, 1.9vw); max-width: none; }
+  ol.seen li { font-size: max(14px, 1.2vw); }
+  p.aim { font-size: max(14px, 1.2vw); }
   @media (max-width: 640px) { .block-container { padding: 1rem 1rem 5rem; } }
 </style>
 """
 
 
 def tokens(pieces: Sequence[str], query: int | None) -> Markup:
-    """A row's tokens with their positions, that of the query framed."""
+    """A row's tokens with their positions, that of the query highlighted."""
     items = [
         tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
         for place, piece in enumerate(pieces)
@@ -74,11 +83,17 @@ def tokens(pieces: Sequence[str], query: int | None) -> Markup:
     return tag("ol", join(items), class_="tokens")
 
 
-def seen(lines: Sequence[str]) -> Markup:
-    """The lines that a lesson ends with."""
-    return tag("ol", join(tag("li", line) for line in lines), class_="seen")
+def seen(lines: Sequence[tuple[str, str, str]]) -> Markup:
+    """The questions that a lesson ends with: kind (right, wrong, told, open), the step's title, what is said of it."""
+    marks = {"right": "✓", "wrong": "✗"}
+    items = [
+        tag("li", join([tag("b", f"{marks.get(kind, '·')} {title}"), tag("div", said)]), class_=kind)
+        for kind, title, said in lines
+    ]
+    return tag("ol", join(items), class_="seen")
 
 
-def verdict(kind: str, lines: Sequence[str]) -> Markup:
-    """What is said of an answer. kind: right, wrong or told."""
-    return tag("div", join(tag("p", line) for line in lines), class_=f"verdict {kind}", role="status")
+def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
+    """What is said of an answer. kind: right, wrong or told. question: what was asked, "" where it stands elsewhere."""
+    asked = [tag("p", tag("b", question))] if question else []
+    return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")

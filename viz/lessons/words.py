@@ -5,13 +5,14 @@ from typing import Any
 
 from model.language import say
 from model.lessons.said import Said
-from viz.numbers import chance, number, one_in, percent
+from viz.numbers import chance, number, percent, perplexity
 
 FORMATS = {
     "percent": percent,  # of a share
     "chance": chance,  # of what a softmax gave
     "nats": lambda value: f"{value:.2f}" if value >= 0.005 else "< 0.01",
-    "odds": one_in,
+    "perplexity": perplexity,  # of a loss
+    "change": lambda value: f"{value:+.2f}".replace("-", "−"),
     "weight": number,
 }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from markupsafe import Markup, escape
 
-from model.language import say, say_all, together
+from model.language import say, say_all, say_count, together
 from viz.formats import amount
 from viz.numbers import chance
 from viz.padding.grid import PaddedText
@@ -57,11 +57,19 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int) -> list[tuple[str,
 def reading(texts: Sequence[PaddedText], side: str) -> str:
     """Where the next token is read, and what the last cell would say instead."""
     if side == "left":
-        return say(
-            "The next token is read at a sentence's last real token. With padding on the left all of those stand in "
-            "the last cell, and logits[:, −1] is right for every sentence: that is why texts are padded on the left "
-            "when a model is to write on from them."
+        where = say(
+            "The next token is read at a sentence's last real token. With padding on the left that is the last cell of "
+            "every row, where logits[:, −1] reads: that is why texts are padded on the left for generation."
         )
+        wrong = sum(text.padded != text.alone and text.padded.label != text.alone.label
+                    for text in texts if text.padded and text.alone)  # fmt: skip
+        return together([where, say_count(
+            "Here {count} of {total} sentences still gets another token than alone: its padding mask or position ids "
+            "are wrong.",
+            "Here {count} of {total} sentences still get another token than alone: their padding mask or position ids "
+            "are wrong.",
+            wrong, total=len(texts),
+        )]) if wrong else where  # fmt: skip
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
             return say(

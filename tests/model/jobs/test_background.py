@@ -4,12 +4,15 @@ python -m pytest tests/model/jobs/test_background.py
 """
 
 import os
+import re
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from model.jobs import background
 from model.jobs.background import Background, Busy, Watched, most_at_once
 from tests.model.jobs import questions
 
@@ -85,11 +88,36 @@ def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
     assert not job.is_alive()
 
 
-def test_room_is_bounded_and_comes_back(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_may_run_wait_in_a_queue_with_their_position_and_start_in_turn(
+    start: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
+    monkeypatch.setattr(background, "MOST_WAITING", 2)
+    monkeypatch.setattr(background, "_running", [])  # so that none of earlier tests ends here
+    monkeypatch.setattr(background, "_took", deque([20.0, 40.0]))
     assert most_at_once() == 1
-    first = start(questions.count, 10_000, pause=0.01)
-    with pytest.raises(Busy, match=r"^1 trainings and checks run here already, as many as"):
+    running, *queued = start(questions.count, 10_000, pause=0.01), *(start(questions.count, 5) for _ in range(2))
+    for position, (job, least, most) in enumerate(zip(queued, (20, 50), (30, 60), strict=True), 1):
+        now = job.watched()
+        assert now.state == "waiting"
+        said = re.fullmatch(r"In the queue: position (\d), expected wait (\d+) seconds\.", now.why)
+        assert said, now.why
+        assert int(said[1]) == position
+        assert least <= int(said[2]) <= most
+    with pytest.raises(Busy, match=r"^2 trainings and checks wait in the queue, the most that it holds"):
         start(questions.count, 5)
-    first.stop()
-    start(questions.count, 5)
+    queued[0].stop()
+    assert queued[1].watched().why.startswith("In the queue: position 1")
+    running.stop()
+    assert queued[0].watched().state == "stopped"
+    assert until(queued[1], lambda now: now.over).answer == " 5"
+    assert start(questions.count, 5).watched().state == "starting"
+
+
+def test_who_leaves_the_queue_makes_room_in_it(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
+    start(questions.count, 10_000, pause=0.01)
+    left, stays = start(questions.count, 5, left_seconds=0.5), start(questions.count, 5)
+    now = until(stays, lambda now: "position 1" in now.why)
+    assert now.state == "waiting"
+    assert "nobody was watching" in left.watched().why

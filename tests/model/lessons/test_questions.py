@@ -36,14 +36,31 @@ def right(found: Answer) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("text", "masks", "move"), [(ONCE, FREE, "rises"), (CAT, FREE, "falls"), (ONCE, None, "stays")]
+    ("text", "masks", "move"), [(ONCE, FREE, "goes up"), (CAT, FREE, "goes down"), (ONCE, None, "stays the same")]
 )
 def test_the_loss_falls_rises_and_stays(story: Model, text: str, masks: MaskSpec | None, move: str) -> None:
     found = ask(story, "loss", text, masks)
     assert right(found) == [f"It {move}."]
     before, after = found.why.values["before"], found.why.values["after"]
-    assert {"rises": after > before + 0.05, "falls": after < before - 0.05}.get(move, after == before)
+    assert {"goes up": after > before + 0.05, "goes down": after < before - 0.05}.get(move, after == before)
     assert found.why.sentence.startswith(f"The mean loss {move}")
+
+
+@pytest.mark.parametrize(
+    ("texts", "right_one", "counts"),
+    [((CAT, CAT, ONCE), "It goes down on most of them.", (2, 1)),
+     ((CAT, ONCE, ONCE), "It goes up on most of them.", (1, 2)), ((CAT, CAT, ONCE, ONCE), "Neither.", (2, 2))],
+)  # fmt: skip
+def test_on_most_texts_the_loss_falls_or_rises(
+    story: Model, texts: tuple[str, ...], right_one: str, counts: tuple[int, int]
+) -> None:
+    found = ask(story, "texts", "\n".join(texts), PADDING, pad="right")
+    assert right(found) == [right_one]
+    values = found.why.values
+    assert (values["falls"], values["rises"], values["total"]) == (*counts, len(texts))
+    means = [float(ask(story, "loss", text, PADDING).why.values["after"]) for text in texts]
+    before = [float(ask(story, "loss", text).why.values["after"]) for text in texts]
+    assert values["change"] == pytest.approx((sum(means) - sum(before)) / len(texts), abs=1e-4)
 
 
 def test_the_model_with_the_lower_loss(story: Model) -> None:
@@ -142,5 +159,5 @@ def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: di
 
 def test_every_kind_is_tested_here() -> None:
     assert set(KINDS) == {
-        "loss", "lower", "looks", "sees", "next", "row", "habit", "future", "padding", "picture",
+        "loss", "texts", "lower", "looks", "sees", "next", "row", "habit", "future", "padding", "picture",
     }  # fmt: skip

@@ -66,16 +66,30 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("---\ntitle", "title", 1, "expected ---"),
         ("minutes: 7", "minutes: ten", 4, "minutes, a whole number from 1 to 240, got 'ten'"),
         ("aim: See a window.\n", "", 2, "aim, what is learned, in one line"),
-        ("text: one", "txet: one", 5, "expected one of title, aim, needs, minutes, next, text, model, got 'txet'"),
         ("minutes: 7", f"minutes: 0x{'f' * 5_000}", 4, "a whole number from 1 to 240, got a int too large to show"),
         ("minutes: 7", f"minutes: {'9' * 5_000}", 2, "expected YAML"),
         ("minutes: 7", f"minutes: 7\n? 0x{'f' * 5_000}\n: 1", 2, "got a dict too large to show"),
         ("query: 2", f"query: [0x{'f' * 5_000}]", 13, "got a list too large to show"),
+        (
+            "text: one",
+            "txet: one",
+            5,
+            "expected one of title, aim, needs, minutes, next, summary, text, model, got 'txet'",
+        ),
+        ("text: one", "next: nowhere\ntext: one", 5, "expected next, one of padding, windows, got 'nowhere'"),
+        ("Some *prose*", "A [head](word:haed)", 21, "a word of the glossary, one of query, key, head"),
+        (
+            "```run\ntext: 2021-03-03",
+            "```python\ntext: 2021-03-03",
+            29,
+            "expected a block that begins with ```run, got '```python'",
+        ),
+        ("```run\ntext: 2021-03-03", "```\ntext: 2021-03-03", 29, "begins with ```run, got '```'"),
         ("head: L4 H1", "head: 4", 11, "a head as the pages write it: L4 H0, got '4'"),
         ('"sliding": 3}\nq', '"sliding": -3}\nq', 12, "expected a whole number from 0"),
         ('{"causal": false,', '{"casual": false,', 12, "casual"),
         ("query: 2", "query: 2\nquery2: 3", 14, "got 'query2'"),
-        ("kind: picture", "kind: riddle", 14, "a kind of question, one of loss, lower"),
+        ("kind: picture", "kind: riddle", 14, "a kind of question, one of loss, texts, lower"),
         ("  among:\n", "  amogn:\n", 16, "expected one of kind, among, got 'ask.amogn'"),
         ("query: 2", "query: *two", 13, "an anchor or alias"),
         ("query: 2", "query: [", 15, "expected YAML"),
@@ -90,8 +104,39 @@ def test_a_mistake_is_said_with_its_line_and_with_what_was_expected(
 ) -> None:
     assert LESSON.count(written) == 1
     with pytest.raises(ValueError, match=rf"^line {line}: ") as error:
-        read(LESSON.replace(written, instead))
+        read(LESSON.replace(written, instead), ["padding", "windows"])
     assert said in str(error.value)
+
+
+def test_all_mistakes_are_said_at_once_in_the_order_of_their_lines() -> None:
+    wrong = (
+        LESSON.replace("minutes: 7", "minutes: ten").replace("head: L4 H1", "head: 4").replace("ask: loss", "ask: x")
+    )
+    with pytest.raises(ValueError, match=r"^line 4: ") as error:
+        read(wrong.replace("Some *prose*", "[a](word:b)"))
+    assert [line.partition(":")[0] for line in str(error.value).splitlines()] == [
+        "line 4", "line 11", "line 21", "line 31",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("title: Masks: a start", "Masks: a start"),
+        ("title: What is the king's answer:", "What is the king's answer:"),
+        ('title: "Masks: quoted"', "Masks: quoted"),
+        ("title: Windows", "Windows"),
+    ],
+)
+def test_a_value_may_hold_a_colon(line: str, value: str) -> None:
+    assert read(LESSON.replace("title: Windows", line)).title == value
+
+
+def test_what_is_found_wrong_as_a_step_runs_is_said_with_the_line_of_its_setting() -> None:
+    first, second = read(LESSON).steps
+    assert str(first.wrong("head", "no such head")) == "line 11: no such head"
+    assert str(first.wrong("ask", "no")) == "line 14: no"
+    assert str(second.wrong("head", "no such head")) == "line 27: no such head"
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"---\n---\n", b"---\n" + b"[" * 7_900 + b"\n---\n## A\n"])

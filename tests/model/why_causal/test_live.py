@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from model.jobs.background import Busy, most_at_once
+from model.jobs.background import most_at_once
 from model.why_causal import live, live_training
 from model.why_causal.live import Progress, Training
 
@@ -102,13 +102,14 @@ def test_it_ends_when_nobody_watches(start: Callable, paused: bool) -> None:
     assert "nobody was watching" in progress.why
 
 
-def test_only_so_many_train_at_once_and_room_comes_back(start: Callable) -> None:
+def test_only_so_many_train_at_once_and_the_next_waits_its_turn(start: Callable) -> None:
     first = [start(steps=live.MOST_STEPS) for _ in range(most_at_once())]
-    with pytest.raises(Busy, match="as many as this server takes at once"):
-        start()
+    waiting = start(steps=5)
+    assert waiting.watch().state == "waiting"
+    assert "position 1" in waiting.watch().why
     first[0].stop()
     assert gone(first[0])
-    start()
+    assert until(waiting, lambda progress: progress.over).state == "done"
 
 
 @pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (live.LEAST_CHARACTERS - 1)])

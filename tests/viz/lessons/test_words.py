@@ -18,7 +18,7 @@ from ui.lessons.screen import ASKS
 from viz.lessons.glossary import PICTURES
 from viz.lessons.prose import prose
 from viz.lessons.words import plain
-from viz.numbers import one_in
+from viz.numbers import perplexity
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -51,9 +51,14 @@ def test_every_word_that_a_lesson_links_is_in_the_glossary(language: str) -> Non
 
 def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside() -> None:
     cat = Said(N_("“{token}” at {position}"), {"position": 4, "token": "cat {x}"})
-    sentence = N_("Of all that {query} may look at, it gives the most to {key}: {share:chance} of its attention.")
+    sentence = N_(
+        "Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."
+    )
     why = Said(sentence, {"query": cat, "key": Said(N_("no mask")), "share": 0.25})
-    assert plain(why) == "Of all that “cat {x}” at 4 may look at, it gives the most to no mask: 25.0% of its attention."
+    assert (
+        plain(why)
+        == "Of all tokens that “cat {x}” at 4 may attend to, it gives the most to no mask: 25.0% of its attention."
+    )
     masks = Said("{masks}", {"masks": (Said(N_("causal mask")), Said(N_("window of {size}"), {"size": 3}))})
     assert plain(masks) == "causal mask + window of 3"
     with spoken("zh"):
@@ -75,8 +80,8 @@ def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside()
         (40, "10¹⁷"),
     ],
 )
-def test_a_loss_as_odds(nats: float, said: str) -> None:
-    assert one_in(nats) == said
+def test_a_loss_as_perplexity(nats: float, said: str) -> None:
+    assert perplexity(nats) == said
 
 
 def test_prose_is_never_markup_of_its_writer_s() -> None:

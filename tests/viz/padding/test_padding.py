@@ -189,4 +189,6 @@ class TestWords:
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
         assert "for sentence 2 it names “·y”" in words.reading([LONG, text], "right")
-        assert "right for every sentence" in words.reading(TEXTS, "left")
+        assert "1 of 2 sentences still gets another token" in words.reading(TEXTS, "left")
+        alike = replace(SHORT, padded=SHORT.alone)
+        assert words.reading([LONG, alike], "left").endswith("padded on the left for generation.")

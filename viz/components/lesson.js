@@ -1,0 +1,48 @@
+// Keys of a lesson that Streamlit's buttons do not have, and the width of the window for the server. It draws nothing.
+// Page Down and Space go on, Page Up and Shift+Space back, Escape leaves the presentation. Streamlit's own shortcuts are
+// silent while a toggle or a radio has the focus: after a click on one by mouse or finger the focus is let go.
+
+const KEYS = { PageDown: "next", PageUp: "previous", " ": "next", Escape: "present" };
+const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable=true]";
+const PRESSED = "button, a, input, summary"; // Space presses what has the focus
+const NARROW = 640; // pixels, as in viz/lessons/screen.py
+
+export default function ({ data, setTriggerValue }) {
+  const key = (event) => {
+    const { target } = event;
+    if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;
+    const main = document.querySelector("[data-testid=stMain]");
+    if (!data.presented && (event.key === "Escape" || main?.scrollHeight > main?.clientHeight)) return;
+    if (event.key === " " && target.closest?.(PRESSED)) return;
+    if (event.key === "Escape" && document.querySelector(":popover-open, [role=dialog]")) return;
+    const name = event.key === " " && event.shiftKey ? "previous" : KEYS[event.key];
+    const button = name && document.querySelector(`.st-key-${name} button:not([disabled])`);
+    if (!button) return;
+    event.preventDefault();
+    button.click();
+  };
+  const release = () => setTimeout(() => {
+    if (document.activeElement?.matches("input[type=checkbox], input[type=radio], [role=radio]")) {
+      document.activeElement.blur();
+    }
+  });
+  const tell = () => {
+    const other = innerWidth <= NARROW !== data.width <= NARROW;
+    if (other || (data.presented && Math.abs(innerWidth - data.width) > 20)) setTriggerValue("width", innerWidth);
+  };
+  let later;
+  const resized = () => {
+    clearTimeout(later);
+    later = setTimeout(tell, 300);
+  };
+  tell();
+  document.addEventListener("keydown", key);
+  document.addEventListener("click", release, true); // while it is caught: Streamlit's controls end it
+  addEventListener("resize", resized);
+  return () => {
+    clearTimeout(later);
+    document.removeEventListener("keydown", key);
+    document.removeEventListener("click", release, true);
+    removeEventListener("resize", resized);
+  };
+}
