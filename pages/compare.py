@@ -18,13 +18,16 @@ from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
 from viz.view import coarser_words, cropped
 
+ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
+
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
 spec = controls.open_masks(say("A and B"), model, reading.batch, row)
 sentence_place = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
-with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), guarded():
+choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+with choices, guarded():
     differs = choosing.choose_differs()
     if differs == "masks":
         b_spec = choosing.choose_masks(model)
@@ -44,12 +47,12 @@ if not attentions:
     both = [explain.title_of(one) for one in (model, other)]
     st.info(say("{one} and {other} have no attention of the same kind.", one=both[0], other=both[1]))
     st.stop()
-with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+with choices:
     attention = controls.choose_attention(attentions)
     shapes = [run_view.shape(one, attention) for one in (model, other)]
-    with st.container(width=220):
+    with st.container(width=190):
         layer, head = controls.choose_head(model, *map(min, zip(*shapes, strict=True)))
-    query_place = st.container(width=170)
+    query_place = st.container(width=150)
 with guarded(say("Running A and B …")):
     a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
     b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
@@ -69,11 +72,12 @@ views = [cropped(view, part, part) for view, part in zip(views, parts, strict=Tr
 zmax = head_range(*views)
 for column, key, title_of, view in zip(st.columns(2, gap="small"), "ab", names, views, strict=True):
     with column:
-        st.markdown(f"#### {title_of}")
+        with st.container(key=f"above_{key}"):
+            st.markdown(f"#### {title_of}")
         figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
         alt = drawn(compare.pictured, f"{title_of}, {name}", view)
         moves = query.moves(a, parts[0]) if key == "a" else None
-        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250, moves=moves)
+        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
             st.caption(coarser_words(view))
 left, right = st.columns(2, gap="small")
