@@ -193,7 +193,7 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
         "tickvals": list(shown),
         "ticktext": [escaped(text) for text in shown.values()],
         "tickfont": {"size": LABEL_SIZE if len(labels) <= 32 else 9},
-        "title": {"text": name, "standoff": 10},
+        "title": {"text": name, "standoff": 18},
     }
 
 

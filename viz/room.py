@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from unicodedata import east_asian_width
 
 MARGIN = {"l": 104, "r": 64, "t": 44, "b": 104}  # at most: tokens and titles, a colour bar, and plotly's buttons
-TITLE, APART = 24, 6  # of a margin: an axis title, and what lies between it, the tokens and the cells
+TITLE, APART = 26, 6  # of a margin: an axis title, and what lies between it, the tokens and the cells
 LETTER = 0.52  # of a font's size: a letter's width, rather more than less
 SMALL, BETWEEN = 0.42, 0.05  # of the large picture's side: the small ones' side, and what lies beside the large one
 WIDE = 1 + BETWEEN + SMALL  # of a comparison, without its margins, in sides of the large picture
