@@ -114,6 +114,7 @@ STYLE = """
   [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
   [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
+  .js-plotly-plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   .js-plotly-plot text { fill: currentColor !important; }
   @media (hover: none) { .stPlotlyChart:not(:hover) .modebar { display: none; } } /* else over the legend, always */
   [data-testid="stLayoutWrapper"]:has(> * > [data-testid="stElementContainer"]:only-child > .stEmpty) { display: none; }

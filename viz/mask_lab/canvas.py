@@ -94,8 +94,8 @@ def canvas_packet(
 
 def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> dict[str, int]:
     """In pixels: that of a head's picture of these queries and keys, but for the colour bar."""
-    sides = (view.labels[begin:end] for begin, end in (rows, columns))
-    return margin(*sides, view.first + rows[0], view.first + columns[0]) | {"r": APART}
+    queries, keys = (view.labels[begin:end] for begin, end in (rows, columns))
+    return margin(queries, keys, view.first + rows[0], view.first + columns[0]) | {"r": APART}
 
 
 def _side(view: MaskView, part: slice) -> dict[str, Any]:
