@@ -18,13 +18,16 @@ from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
 from viz.view import coarser_words, cropped
 
+ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
+
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
 spec = controls.open_masks(say("A and B"), model, reading.batch, row)
 sentence_place = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
-with st.container(horizontal=True, vertical_alignment="bottom", gap="small"), guarded():
+choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+with choices, guarded():
     differs = choosing.choose_differs()
     if differs == "masks":
         b_spec = choosing.choose_masks(model)
@@ -45,12 +48,12 @@ if not attentions:
     st.info(say("{one} and {other} have no attention of the same kind.", one=both[0], other=both[1]))
     choosing.share(model)
     st.stop()
-with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+with choices:
     attention = controls.choose_attention(attentions)
-    with st.container(width=220):
+    with st.container(width=190):
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     b_layer, b_head = choosing.choose_head(other, attention, layer, head)
-    query_place = st.container(width=170)
+    query_place = st.container(width=150)
 with guarded(say("Running A and B …")):
     a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
     b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
@@ -71,11 +74,12 @@ views = [cropped(view, part, part) for view, part in zip(views, parts, strict=Tr
 zmax = head_range(*views)
 for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", names, heads, views, strict=True):
     with column:
-        st.markdown(f"#### {title}")
+        with st.container(key=f"above_{key}"):
+            st.markdown(f"#### {title}")
         figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
         alt = drawn(compare.pictured, title if name in title else f"{title}, {name}", view)
         moves = query.moves(a, parts[0]) if key == "a" else None
-        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=250, moves=moves)
+        head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
             st.caption(coarser_words(view))
 left, right = st.columns(2, gap="small")

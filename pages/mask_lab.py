@@ -18,7 +18,8 @@ from viz.view import cropped
 model, text = controls.open_page(compose.seed)
 reading, row = controls.open_text(model, text)
 
-title, where = st.columns([1, 2.4], vertical_alignment="bottom", gap="medium")
+top = st.container(key="lab_top", gap="xsmall")
+title, where = top.columns([1, 2.4], vertical_alignment="bottom", gap="medium")
 with where, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     with st.container(width=190):
@@ -27,9 +28,10 @@ with where, st.container(horizontal=True, vertical_alignment="bottom", gap="smal
     held = compose.choose_where(run_view.layer_names(model, attention), layer)
 about = f":small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]"
 title.markdown("### " + say("Mask Lab") + f"\u2002{about}")
-spec = compose.scoped(compose.choose(model), held, layer, head)
+with top:
+    spec = compose.scoped(compose.choose(model), held, layer, head)
+    said = st.container()
 in_scope = not spec.layers or layer in spec.layers
-said = st.container()
 sections.warn_of_a_changed_text(reading.batch)
 with guarded(say("Running both …")):
     composed, spec = spec, ask_first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
@@ -43,7 +45,8 @@ part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=spec.padding)
 part = canvas.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
-left, right = st.columns(2, gap="medium")
+with st.container(key="mask_and_head"):
+    left, right = st.columns(2, gap="small")
 with left:
     canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
 with right:

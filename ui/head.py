@@ -1,7 +1,7 @@
 """The large picture of a head on a page: as large as its column and the window let it be, with or without padding."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import plotly.graph_objects as go
@@ -48,13 +48,20 @@ def show(
     on_pick: what a click on a cell does with the positions of its row and of its column. moves: how keys move the
     query, whose row the figure frames.
     """
-    if (above, tall) != (ABOVE, 1):
-        st.html(f"<style>.st-key-{room}_{key} {{ --above: {above}px; --tall: {tall:.4f}; }}</style>")
+    margin = figure.layout.margin
+    make_room(f"{room}_{key}", {side: margin[side] for side in "lrtb"}, above, tall)
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
     listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
     if moves:
         query_keys.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
+
+
+def make_room(place: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:
+    """For a picture in the container of the name `place`, a room: ui/page.py. margin: its, in pixels."""
+    across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
+    sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f};"
+    st.html(f"<style>.st-key-{place} {{ {sizes} }}</style>")
 
 
 def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:

@@ -13,7 +13,7 @@ from model import logs
 from model.language import N_, language, say
 from ui import at_once, choices, sent, speech  # noqa: F401 - sent, for what its import does
 from viz.palette import MASK_COLOURS, OPENER_COLOURS
-from viz.room import MARGIN, TWO, WIDE
+from viz.room import APART, MARGIN, TWO, WIDE
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
 ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
@@ -52,12 +52,12 @@ CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d",
 ROOM = """
   [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
   [class*="st-key-ROOM_"] > * {
-    --side: clamp(var(--least, 15rem), min((100cqw - var(--across, ACROSSpx)) / WIDE,
-      (100dvh - var(--above, 195px) - var(--down, DOWNpx)) / var(--tall, 1)), 70rem);
-    --wide: calc(var(--side) * WIDE + var(--across, ACROSSpx)); min-width: var(--wide); max-width: var(--wide); }
+    --side: clamp(var(--least, 15rem), min((100cqw - var(--across)) / WIDE,
+      (100dvh - var(--above) - var(--down)) / var(--tall, 1)), 70rem);
+    --wide: calc(var(--side) * WIDE + var(--across)); min-width: var(--wide); max-width: var(--wide); }
   [class*="st-key-ROOM_"] .stPlotlyChart {
     width: var(--wide) !important;
-    height: calc(var(--side) * var(--tall, 1) + var(--down, DOWNpx)) !important; }
+    height: calc(var(--side) * var(--tall, 1) + var(--down)) !important; }
 """
 STYLE = """
 <style>
@@ -102,11 +102,20 @@ STYLE = """
   [data-testid="stBaseButton-primary"]:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
   [data-testid="stMarkdownContainer"] h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   ROOMS
+  @media (min-width: 641px) { /* side by side: cells of one size, a colour bar beside the head's alone */
+    .st-key-mask_and_head [data-testid="stColumn"] {
+      --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
+    .st-key-mask_and_head [data-testid="stColumn"]:has(.st-key-one_mask_canvas) {
+      flex-basis: calc(var(--half) - BARpx / 2); } }
+  .st-key-lab_top { margin-bottom: -.5rem; }
+  [class*="st-key-above_"] { /* a title in its picture's margin */
+    margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
   .st-key-steps_figure { overflow-x: auto; }
   .st-key-steps_figure > * { min-width: 46rem; }
   [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
   [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
+  .js-plotly-plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   .js-plotly-plot text { fill: currentColor !important; }
   @media (hover: none) { .stPlotlyChart:not(:hover) .modebar { display: none; } } /* else over the legend, always */
   [data-testid="stLayoutWrapper"]:has(> * > [data-testid="stElementContainer"]:only-child > .stEmpty) { display: none; }
@@ -134,15 +143,10 @@ STYLE = """
 def _room(name: str, wide: float) -> str:
     """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
 
-    A picture may set --above, what is over it as a page opens, --tall, its height in widths (ui/head.py), --least, its
-    least side, and --across and --down, its margins where they are others than MARGIN.
+    A picture sets --above, what is over it as the page opens, --across and --down, its margins, and --tall, its height
+    in widths (ui/head.py). Lessons set --least, its least side.
     """
-    across, down = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
-    numbers = {"ROOM": name, "WIDE": wide, "ACROSS": across, "DOWN": down}
-    style = ROOM
-    for word, number in numbers.items():
-        style = style.replace(word, str(number))
-    return style
+    return ROOM.replace("ROOM", name).replace("WIDE", str(wide))
 
 
 def set_up(title: str) -> None:
@@ -191,6 +195,7 @@ def _style(_: str) -> str:
     return (
         STYLE.replace("SWITCHES", ", ".join(switches.values()))
         .replace("ROOMS", rooms)
+        .replace("BAR", str(MARGIN["r"] - APART))
         .replace("</style>", swatches + "</style>")
     )
 

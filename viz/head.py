@@ -22,11 +22,12 @@ from viz.heatmap import (
     frames,
     hatching,
     looks_at,
+    margin,
     title,
     weights_trace,
 )
 from viz.palette import diverging
-from viz.room import MARGIN, SMALL, WIDE
+from viz.room import SMALL, WIDE
 from viz.view import HeadView, coarser, reduced, step_of
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
@@ -158,7 +159,7 @@ def _at_picture(view: HeadView, wide: float, tall: float) -> Part:
 def _layout(view: HeadView, dark: bool, query: int | None) -> Part:
     """What all have."""
     return {
-        "margin": MARGIN | {"autoexpand": False},
+        "margin": margin(view.queries, view.keys, view.first, view.first_key, view.step) | {"autoexpand": False},
         "annotations": empty_notes(view, dark=dark),
         "shapes": frames(view, query, ""),
     }

@@ -8,12 +8,14 @@ import html
 import importlib
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from model.language import N_, say
+from viz import room
 from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.html import escaped
 from viz.palette import MARK, SEQUENTIAL_SCALE
@@ -23,7 +25,7 @@ from viz.view import HeadView
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
 MOST_TICKS = 56  # labels that a large picture has room for
-LONGEST_TICK = 12
+LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale
 AXIS = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
 TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "align": "left", "showarrow": False}
@@ -194,6 +196,14 @@ def axis_names(view: HeadView) -> dict[str, list[str]]:
     return {"x": _names(view.keys, view.first_key, view.step), "y": _names(view.queries, view.first, view.step)}
 
 
+def margin(
+    queries: Sequence[str], keys: Sequence[str], first: int = 0, first_key: int = 0, step: int = 1
+) -> dict[str, int]:
+    """Around a picture whose axes show these tokens; first, first_key and step as in HeadView."""
+    rows, columns = _labels(queries, first, step), _labels(keys, first_key, step)
+    return room.margin(rows.values(), columns.values(), LABEL_SIZE)
+
+
 def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, Part]:
     """The first query on top; tokens and titles along both axes, and square cells, or none of that."""
     x = AXIS | {"anchor": "y" + place, "constraintoward": "left"}
@@ -209,21 +219,23 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
 
 def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
     """A label for every token; where that is too many, for every so many with its position."""
-    every = math.ceil(len(labels) / (MOST_TICKS if step == 1 else MOST_TICKS // 3))
-    places = range(0, len(labels), every)
-    alone = every == 1 and step == 1
-    texts = [
-        shortened(labels[place], LONGEST_TICK) if alone else _placed(place * step + first, labels[place])
-        for place in places
-    ]
+    shown = _labels(labels, first, step)
     return {
         "tickmode": "array",
-        "tickvals": list(places),
-        "ticktext": [escaped(text) for text in texts],
-        "tickfont": {"size": 11 if len(labels) <= 32 else 9},
-        "automargin": True,
+        "tickvals": list(shown),
+        "ticktext": [escaped(text) for text in shown.values()],
+        "tickfont": {"size": LABEL_SIZE if len(labels) <= 32 else 9},
         "title": {"text": name, "standoff": 18},
     }
+
+
+def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
+    """What is written beside each row or column that has a label."""
+    every = math.ceil(len(labels) / (MOST_TICKS if step == 1 else MOST_TICKS // 3))
+    places = range(0, len(labels), every)
+    if every == 1 and step == 1:
+        return {place: shortened(labels[place], LONGEST_TICK) for place in places}
+    return {place: _placed(place * step + first, labels[place]) for place in places}
 
 
 def _hover(*lines: str) -> str:

@@ -12,9 +12,9 @@ from model.obey.findings import Report
 from model.obey.formats import verdict_of
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import axes as axes_of
-from viz.heatmap import axis_names, colour_bar, hatching
+from viz.heatmap import axis_names, colour_bar, hatching, margin
 from viz.palette import ALLOWED, MARK, table
-from viz.room import MARGIN, TWO
+from viz.room import TWO
 from viz.view import HeadView
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
@@ -92,10 +92,9 @@ def view_of(report: Report) -> ObeyView:
 
 def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
-    margin = MARGIN | {"autoexpand": False}
-    figure = go.Figure(layout={"margin": margin, "hovermode": "closest", "showlegend": False})
     blank = np.zeros(view.moved.shape, np.float32)
     axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
+    figure = _empty_figure(view.tokens)
     _add_measured(figure, view, axes, dark=dark)
     _add_declared(figure, view.declared, axes, dark=dark, place="2")
     layout = axes_of(axes) | axes_of(axes, "2", tokens=False)
@@ -116,11 +115,16 @@ def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
     return figure
 
 
+def _empty_figure(tokens: list[str]) -> go.Figure:
+    layout = {"margin": margin(tokens, tokens) | {"autoexpand": False}, "hovermode": "closest", "showlegend": False}
+    return go.Figure(layout=layout)
+
+
 def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> go.Figure:
     """What is known before anything is measured: bool [T,T], True = may reach."""
     blank = np.zeros(declared.shape, np.float32)
     axes = HeadView(blank, blank, {}, tokens, tokens)
-    figure = go.Figure(layout={"margin": MARGIN | {"autoexpand": False}, "hovermode": "closest", "showlegend": False})
+    figure = _empty_figure(tokens)
     _add_declared(figure, declared, axes, dark=dark, place="")
     figure.update_layout(axes_of(axes))
     figure.update_layout(xaxis_title_text=say(KEY), yaxis_title_text=say(QUERY))

@@ -29,6 +29,16 @@ PICTURES = f"""() => {{
   return heatmap && canvas ? [heatmap, canvas.toDataURL()] : null;
 }}"""
 CHANGED = f"before => {{ const now = ({PICTURES})(); return now && now[0] !== before[0] && now[1] !== before[1]; }}"
+TIMED = f"""before => {{
+  window.flipped = null;
+  document.addEventListener('click', (event) => {{
+    const look = () => {{
+      if (({CHANGED})(before)) window.flipped = performance.now() - event.timeStamp;
+      else requestAnimationFrame(look);
+    }};
+    requestAnimationFrame(look);
+  }}, {{ capture: true, once: true }});
+}}"""
 SETTLED = "() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'"
 
 
@@ -42,8 +52,9 @@ def overview_bytes() -> list[Ratio]:
 
 
 def flipped_mask() -> list[Ratio]:
-    """From the click on Causal to new pixels in both pictures ÷ a rerun that changes nothing; each on a new text."""
-    flips, reruns = [], []
+    """From the click on Causal to new pixels in both pictures, and that ÷ a rerun that changes nothing; each on a new
+    text. The seconds are the page's own, from its click event on; the ratio's both hold what playwright takes."""
+    flips, reruns, seconds = [], [], []
     with (
         tempfile.TemporaryDirectory() as folder,
         running("app.py", Path(folder, "log")) as address,
@@ -58,10 +69,15 @@ def flipped_mask() -> list[Ratio]:
             page.wait_for_timeout(1500)
             reruns.append(_rerun(page))
             flips.append(_flip(page))
+            seconds.append(page.evaluate("window.flipped") / 1000)
             page.close()
-    flip, rerun = median(flips[1:]), median(reruns[1:])  # the first of each warms the server up
+    flip, rerun, own = (median(some[1:]) for some in (flips, reruns, seconds))  # the first of each warms the server up
     detail = f"{1000 * flip:.0f} ms ÷ {1000 * rerun:.0f} ms, medians of {FLIPS - 1}"
-    return [Ratio("flip a mask → new pixels ÷ a rerun with nothing changed, 64 tokens", flip / rerun, 2, detail)]
+    fastest = f"median of {FLIPS - 1}; the fastest {min(seconds):.2f} s"
+    return [
+        Ratio("flip a mask → new pixels ÷ a rerun with nothing changed, 64 tokens", flip / rerun, 2, detail),
+        Ratio("flip a mask → new pixels, 64 tokens, s", own, 0.25, fastest),
+    ]
 
 
 def first_page() -> list[Ratio]:
@@ -91,10 +107,10 @@ def _start(script: str, ready: str, browser: Browser, log: Path) -> float:
 
 
 def _flip(page: Page) -> float:
-    before = page.evaluate(PICTURES)
+    page.evaluate(TIMED, page.evaluate(PICTURES))
     began = time.perf_counter()
     page.get_by_text("Causal", exact=True).click()
-    page.wait_for_function(CHANGED, arg=before)
+    page.wait_for_function("() => window.flipped")
     return time.perf_counter() - began
 
 

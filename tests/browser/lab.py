@@ -4,7 +4,6 @@ import numpy as np
 from playwright.sync_api import Locator
 
 from tests.browser.explore import Explore
-from viz.room import MARGIN
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -40,10 +39,12 @@ class Lab(Explore):
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
         assert box is not None
-        size = self.mask.evaluate("canvas => Math.max(canvas.studio.mask.height, canvas.studio.mask.width)")
-        side = box["width"] - MARGIN["l"] - MARGIN["r"]
-        x = MARGIN["l"] / 2 if key < 0 else MARGIN["l"] + (key + 0.5) * side / size
-        y = MARGIN["t"] + (side + 20 if query < 0 else (query + 0.5) * side / size)
+        size, margin = self.mask.evaluate(
+            "canvas => [Math.max(canvas.studio.mask.height, canvas.studio.mask.width), canvas.studio.mask.room]"
+        )
+        side = box["width"] - margin["l"] - margin["r"]
+        x = margin["l"] / 2 if key < 0 else margin["l"] + (key + 0.5) * side / size
+        y = margin["t"] + (side + 20 if query < 0 else (query + 0.5) * side / size)
         return box["x"] + x, box["y"] + y
 
     def drag(self, first: tuple[int, int], last: tuple[int, int]) -> "Lab":

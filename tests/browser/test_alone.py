@@ -25,7 +25,6 @@ from viz.components import VIEWS, source
 from viz.explorer import explorer_page
 from viz.heads.cells import weight_text
 from viz.report import ABSENT
-from viz.room import MARGIN
 from viz.standalone import Canvas
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
@@ -199,10 +198,11 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     assert colours(canvas) > 5
     box, length = canvas.bounding_box(), len(found.numpy())
     assert box
-    side = box["width"] - MARGIN["l"] - MARGIN["r"]
+    margin = canvas.evaluate("canvas => canvas.studio.mask.room")
+    side = box["width"] - margin["l"] - margin["r"]
     assert side > 300
     cells = list(np.ndindex(found.numpy().shape))
-    places = [[MARGIN[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
+    places = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
     points = [(box["x"] + across, box["y"] + down) for across, down in places]
     for (query, key), said in zip(cells, said_at(mask, ".why", points), strict=True):
         assert re.match(rf"{query}: .* looks at {key}: ", said)

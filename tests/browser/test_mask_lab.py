@@ -291,3 +291,18 @@ def test_nothing_is_cut_off(visit: Visit) -> None:
         assert not page.sticks_out(), look
         assert not page.cut_off(), look
         assert not page.overlaps([".st-key-mask_canvas", ".st-key-head_figure", ".counts", ".formula"]), look
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900), (1920, 1080)])
+def test_both_pictures_use_their_columns(visit: Visit, width: int, height: int) -> None:
+    page = visit("", kind=Lab, width=width, height=height)
+    last = page.mask.evaluate("canvas => canvas.studio.mask.height") - 1
+    first_cell, last_cell = page.place_of(0, 0), page.place_of(last, last)  # scrolls to the mask
+    left, top, side = page.chart.evaluate("""chart => {
+      const cells = chart.querySelector('.heatmaplayer image').getBoundingClientRect();
+      return [cells.left, cells.top, cells.width];
+    }""")
+    assert side >= 0.245 * width
+    assert first_cell[0] + side < left, "side by side"
+    assert last_cell[0] - first_cell[0] == pytest.approx(side * last / (last + 1), abs=2), "cells of one size"
+    assert first_cell[1] == pytest.approx(top + side / (last + 1) / 2, abs=2), "rows at one height"

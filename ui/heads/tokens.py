@@ -5,22 +5,23 @@ import streamlit as st
 from model.language import say, together
 from ui.canvas import canvas
 from ui.drawn import drawn
+from ui.head import ABOVE
 from ui.heads.chosen import Chosen, hearing, pins
 from viz.heads.tokens import left_out, light_words, shown, tokens_packet
-from viz.room import MARGIN, WIDE
+from viz.heatmap import margin
+from viz.room import WIDE
 
 _component = canvas("tokens")
 
-_ACROSS, _DOWN = MARGIN["l"] + MARGIN["r"], MARGIN["t"] + MARGIN["b"]
-BESIDE = f"""<style>@media (min-width: 1600px) {{
-  [data-testid="stColumn"]:has(.st-key-tokens_beside) {{ position: relative; container-type: inline-size; }}
-  [data-testid="stColumn"]:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) {{ position: static; }}
-  .st-key-tokens_beside {{ /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
-    --side: clamp(15rem, min((100cqw - {_ACROSS}px) / {WIDE}, 100dvh - 195px - {_DOWN}px), 70rem);
-    position: absolute; top: {MARGIN["t"]}px; left: calc(var(--side) + {_ACROSS}px); right: 0; width: auto;
-    max-height: var(--side); overflow-y: auto; }}
-}}
-@media (max-width: 1599.9px) {{ .st-key-said_beside {{ display: none; }} }}</style>"""
+BESIDE = """<style>@media (min-width: 1600px) {
+  [data-testid="stColumn"]:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
+  [data-testid="stColumn"]:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
+  .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
+    --side: clamp(15rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
+    position: absolute; top: TOP; left: calc(var(--side) + ACROSS); right: 0; width: auto;
+    max-height: var(--side); overflow-y: auto; }
+}
+@media (max-width: 1599.9px) { .st-key-said_beside { display: none; } }</style>"""
 
 
 def show(chosen: Chosen) -> None:
@@ -28,7 +29,12 @@ def show(chosen: Chosen) -> None:
     if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
         draw(chosen)
         return
-    st.html(BESIDE)
+    room = margin(chosen.view.queries, chosen.view.keys)
+    sizes = {"ACROSS": room["l"] + room["r"], "DOWN": room["t"] + room["b"], "TOP": room["t"], "ABOVE": ABOVE}
+    style = BESIDE.replace("WIDE", str(WIDE))
+    for word, pixels in sizes.items():
+        style = style.replace(word, f"{pixels}px")
+    st.html(style)
     with st.container(key="said_beside"):
         st.caption(say("The tokens stand beside the heatmap."))
     with st.container(key="tokens_beside"):

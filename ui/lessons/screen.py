@@ -207,9 +207,6 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     size, key = window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
-        around = figure.layout.margin
-        margins = f"--across: {around.l + around.r:.0f}px; --down: {around.t + around.b:.0f}px"
-        st.html(f"<style>.st-key-{room}_{key} {{ {margins}; }}</style>")
     above = ABOVE_PRESENTED if size else ABOVE
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 

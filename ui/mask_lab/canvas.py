@@ -7,16 +7,17 @@ import streamlit as st
 from model.heads.shown import shown_masks
 from model.language import say
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
+from ui import head as head_picture
 from ui import query_keys
 from ui.canvas import canvas
 from ui.drawn import drawn
 from ui.heard import heard, whole
 from ui.mask_lab import compose
 from ui.run_view import RunView
-from viz.mask_lab.canvas import MaskView, canvas_packet
+from viz.mask_lab.canvas import MaskView, canvas_margin, canvas_packet
 from viz.view import MOST_CELLS
 
-ABOVE = 290  # pixels over the mask, and over the head beside it, as the page opens
+ABOVE = 270  # pixels over the mask, and over the head beside it, as the page opens
 
 _component = canvas("mask")
 
@@ -74,7 +75,7 @@ def show(
         query=query,
         below=below,
     )
-    st.html(f"<style>.st-key-one_{key} {{ --above: {ABOVE}px; }}</style>")
+    head_picture.make_room(f"one_{key}", canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
         _component(data=packet, key=key, on_drawn_change=lambda: take(key, text),
                    on_query_change=lambda: query_keys.take(key))  # fmt: skip

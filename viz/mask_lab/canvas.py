@@ -12,10 +12,10 @@ import numpy as np
 from model.language import N_, say, together
 from viz.components.words import words
 from viz.hatch import ink
-from viz.heatmap import KEY_TITLE, QUERY_TITLE
+from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
 from viz.packet import packed
 from viz.palette import ALLOWED, MARK, OPENER_COLOURS
-from viz.room import MARGIN
+from viz.room import APART
 
 HINT = N_(
     "Drag on the cells, or beside a row or below a column for all of it. Point at a cell to read why it is blocked."
@@ -77,7 +77,7 @@ def canvas_packet(
         "openings": [{"name": name, "colour": OPENER_COLOURS[name]} for name in view.openers],
         "drawn": ink("drawn"),
         "allowed": ALLOWED,
-        "room": MARGIN,
+        "room": canvas_margin(view, rows, columns),
         "titles": [say(QUERY_TITLE), say(KEY_TITLE)],
         "hint": say(HINT) if most else say(HINT_TO_READ),
         "alt": together(alt if query is None else [*alt, say(ALT_QUERY)]),
@@ -90,6 +90,12 @@ def canvas_packet(
     }
     planes = [_bits(some, view.place.size)[part] for some in (view.blockers, view.openers)]
     return packed(header, *(plane.tobytes() for plane in planes))
+
+
+def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> dict[str, int]:
+    """In pixels: that of a head's picture of these queries and keys, but for the colour bar."""
+    queries, keys = (view.labels[begin:end] for begin, end in (rows, columns))
+    return margin(queries, keys, view.first + rows[0], view.first + columns[0]) | {"r": APART}
 
 
 def _side(view: MaskView, part: slice) -> dict[str, Any]:

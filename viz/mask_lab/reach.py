@@ -13,7 +13,7 @@ from viz import heatmap
 from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.html import join, tag
 from viz.palette import table
-from viz.room import MARGIN, TWO
+from viz.room import TWO
 from viz.view import HeadView, coarser, reduced
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
@@ -54,7 +54,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     stacked = say_count("stacked: after how many of {count} layer it can know of it",
                         "stacked: after how many of {count} layers it can know of it", len(view.window))  # fmt: skip
     layout = {
-        "margin": MARGIN | {"autoexpand": False},
+        "margin": heatmap.margin(mask.queries, mask.keys, step=mask.step) | {"autoexpand": False},
         "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
         "images": hatching(mask.blocked, dark=dark),
         "shapes": heatmap.frames(mask, view.query, "", "2"),
