@@ -27,7 +27,7 @@ class ShownMasks:
     """The masks of one head over T positions, without what is drawn, and the drawing.
 
     blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again. openers:
-    likewise the cells that prefix or sinks open. place: int [T], a position's number among the row's real tokens, -1
+    likewise the cells that a mask opens. place: int [T], a position's number among the row's real tokens, -1
     at padding. strokes: (kind, query, key, last query, last key), in those numbers.
     """
 

@@ -58,7 +58,7 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
                 "changes nothing in it.", layers=chosen, layer=names[layer])
         )  # fmt: skip
     keys = now.run.keys
-    if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
+    if spec.documents and not bool(keys.split(spec.documents)[now.row].any()):
         words = say("“{separator}” splits nothing here: it does not stand inside this row.",
                     separator=escaped(spec.documents))  # fmt: skip
         found.append(words)
