@@ -82,7 +82,8 @@ class MaskSpec(_Kinds):
     def on(self) -> dict[str, Any]:
         """The kinds that are on, in the order of KINDS, each with its field's value."""
         values = {name: getattr(self, name) for name in KINDS}
-        return {name: value for name, value in values.items() if KINDS[name].is_on(value)}
+        return {name: values[name] for name, kind in KINDS.items()
+                if kind.is_on(values[name]) and values.get(kind.joins, True)}  # fmt: skip
 
     def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
         """The masks that hold in a layer and head: these, or outside their scope the standard ones."""

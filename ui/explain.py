@@ -19,7 +19,7 @@ from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.html import swatch
 from viz.leaks import mean_share
 from viz.loss_words import loss_words
-from viz.masks import mask_name, mask_names
+from viz.mask_styles import mask_name, mask_names
 from viz.numbers import Leak, percent
 from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
@@ -156,8 +156,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         can_be_causal="causal" in now.shown(layer, head).available,
         causal=now.masks.causal,
         padding=now.masks.padding,
-        window=now.masks.window or "window" not in model.describe().masks,
-        chunk=now.masks.chunk or "chunk" not in model.describe().masks,
+        lifted=tuple(name for name in model.describe().sizes if not getattr(now.masks, name)),
         standard_causal=model.standard.causal,
         layer_only=scope == "layer",
         only_attention=model.attentions == ("self",),

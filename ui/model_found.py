@@ -3,7 +3,7 @@
 from model.base import Description, Model
 from model.language import N_, say, together
 from ui.explain import attention_name, title_of
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 
 KINDS = {
     "decoder": N_("a decoder of {size} M parameters ({architecture})"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.language import say
-from viz.masks import mask_name, mask_names
+from viz.mask_styles import mask_name, mask_names
 from viz.view import HeadView
 
 MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes

@@ -12,7 +12,7 @@ from ui.markdown import escaped
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 from viz.view import HeadView
 
 OPENED = "opened_export"

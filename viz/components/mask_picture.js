@@ -34,16 +34,10 @@ function layout(canvas, mask) {
   return { width, height: t + side + b, side, left: l, top: t, cell: side / Math.max(mask.height, mask.width) };
 }
 
-// What is hatched on a cell: every mask that blocks it.
-function hatches(mask, drawing, cell) {
-  if (drawing[cell] === OPEN) return [];
-  const bits = mask.openers[cell] ? 0 : mask.blockers[cell];
-  const shut = mask.masks.filter((_, bit) => bits & (1 << bit));
-  return drawing[cell] === BLOCK ? [...shut, mask.drawn] : shut;
-}
+// What is so with a cell, the stroke on it included: {words, hatch, opened} of viz/mask_lab/canvas.py.
+const verdict = (mask, drawing, cell) => mask.verdicts[mask.cells[cell]][drawing[cell]];
 
-const alike = (mask, drawing, one, other) =>
-  mask.blockers[one] === mask.blockers[other] && mask.openers[one] === mask.openers[other] && drawing[one] === drawing[other];
+const alike = (mask, drawing, one, other) => mask.cells[one] === mask.cells[other] && drawing[one] === drawing[other];
 
 // The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
 function picture(canvas, mask, drawing) {
@@ -62,23 +56,22 @@ function picture(canvas, mask, drawing) {
       let cells = 1; // small cells that are alike are painted as one
       while (!gap && k + cells < mask.width && alike(mask, drawing, at, at + cells)) cells += 1;
       const [x, y] = [left + k * cell, top + q * cell];
-      const shut = hatches(mask, drawing, at);
+      const { hatch, opened } = verdict(mask, drawing, at);
       const span = cells * cell - gap;
       k += cells - 1;
-      pen.fillStyle = shut.length ? ground : mask.allowed;
+      pen.fillStyle = hatch.length ? ground : mask.allowed;
       pen.fillRect(x, y, span, cell - gap);
-      if (shut.length) {
-        const name = shut.map((one) => one.name).join();
-        if (!patterns.has(name)) patterns.set(name, hatching(pen, shut, ratio));
+      if (hatch.length) {
+        const name = hatch.join();
+        if (!patterns.has(name)) patterns.set(name, hatching(pen, hatch.map((one) => mask.masks[one]), ratio));
         pen.fillStyle = patterns.get(name);
         pen.globalAlpha = FAINT;
         pen.fillRect(x, y, span, cell - gap);
         pen.globalAlpha = 1;
-      } else if (drawing[at] === OPEN || (mask.blockers[at] && mask.openers[at])) {
-        const first = mask.openings.find((_, bit) => mask.openers[at] & (1 << bit));
+      } else if (opened) {
         pen.fillStyle = style.getPropertyValue("--st-background-color") || "#fff";
         pen.fillRect(x + cell * 0.15, y + cell * 0.15, span - cell * 0.35, cell * 0.65);
-        pen.fillStyle = (drawing[at] === OPEN ? mask.drawn : first).colour;
+        pen.fillStyle = opened;
         pen.fillRect(x + cell * 0.25, y + cell * 0.25, span - cell * 0.55, cell * 0.45);
       }
     }

@@ -23,22 +23,12 @@ from matplotlib.text import Text
 from model.language import say
 from viz.fonts import drawable, families, wrapped
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
-from viz.masks import mask_name
+from viz.mask_styles import STYLES, mask_name
 from viz.palette import MASK_COLOURS, diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 MOST_PIXELS = 12_000  # a side, of a PNG
 DOTS = 96  # to the inch, of a PNG at 1×
-HATCHES = {
-    "causal": "////",
-    "padding": "\\\\\\\\",
-    "window": "||||",
-    "chunk": "++++",
-    "sliding": "----",
-    "stride": "xxxx",
-    "documents": "....",
-    "drawn": "oooo",
-}
 ANY = "any"  # mask: where there is no room for each one's hatching
 GROUND = (0.93, 0.93, 0.94)
 INK = "#24272f"
@@ -111,11 +101,11 @@ class Sheet:
 def hatched(name: str) -> Patch:
     """A mask's hatching with its name."""
     label = say("blocked") if name == ANY else blocked_by(name)
-    return Patch(facecolor=GROUND, edgecolor=_colour(name), hatch=HATCHES.get(name, "////"), linewidth=0, label=label)
+    return Patch(facecolor=GROUND, edgecolor=_colour(name), hatch=_hatch(name), linewidth=0, label=label)
 
 
 def blocked_by(name: str) -> str:
-    """What a cell is that a mask, a key of HATCHES, blocks."""
+    """What a cell is that a mask, blocks."""
     return say("blocked: {mask}", mask=mask_name(name))
 
 
@@ -125,7 +115,7 @@ def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:
         boxes = [_box(*run) for run in _runs(mask)]
         if boxes:
             whole = Path.make_compound_path(*boxes)
-            ink = {"facecolor": (*GROUND, 0.6), "edgecolor": _colour(name), "hatch": HATCHES.get(name, "////")}
+            ink = {"facecolor": (*GROUND, 0.6), "edgecolor": _colour(name), "hatch": _hatch(name)}
             panel.add_patch(PathPatch(whole, linewidth=0, **ink))
 
 
@@ -142,7 +132,11 @@ def changes() -> Colormap:
 
 
 def _colour(name: str) -> str:
-    return MASK_COLOURS.get(name, "#8c929e")
+    return "#8c929e" if name == ANY else MASK_COLOURS[name]
+
+
+def _hatch(name: str) -> str:
+    return "////" if name == ANY else STYLES[name].hatch
 
 
 def _box(row: int, begin: int, end: int) -> Path:

@@ -10,7 +10,7 @@ from model.heads.row_steps import RowSteps
 from model.language import say, together
 from viz.formats import fixed, power_of_ten
 from viz.html import escaped, swatch, tag
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 from viz.signs import shortened
 
