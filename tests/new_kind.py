@@ -36,7 +36,6 @@ from model import catalog  # noqa: E402
 from model.lessons.questions import Asked, answer  # noqa: E402
 from model.mask_lab import mask_code  # noqa: E402
 from model.spec import OFF, MaskSpec  # noqa: E402
-from tests.pages.explore import array  # noqa: E402
 from tests.pages.test_mask_lab import Lab  # noqa: E402
 from tests.viz.mask_lab.test_canvas import cells_of, hatched  # noqa: E402
 from tests.viz.packet import unpacked  # noqa: E402
@@ -128,7 +127,7 @@ def test_the_pytorch_code_makes_it(kind: str) -> None:
     for row in range(2):
         source = mask_code.code(kind, trace.layers[1].context, SPEC, row=row, width=7)
         made: dict = {}
-        exec(source, made)  # noqa: S102 - our own
+        exec(source, made)
         assert (made["allowed"] == trace.allowed(1, row)).all()
         assert KINDS[GAPS].comment in source
 
@@ -172,5 +171,3 @@ def test_more_than_eight_kinds_block_one_cell() -> None:
         here = [name for name in names if masks[name][q, k]]
         reason = about["reasons"][plane[q, k] - 1]["hatch"] if plane[q, k] else []
         assert [one["name"] for one in reason] == here
-
-
