@@ -124,91 +124,62 @@ def _first(token: "Tensor", size: int) -> "Tensor":
     return (token >= 0) & (token < size)
 
 
-def _every_query_code(names: Names, size: int) -> str:
-    first = f"{names.key} < {min(size, names.tokens)}"  # padding's place is the number of tokens
-    return f"keep[q_idx] & ({first})" if names.padded else first
-
-
 def _prefix_code(names: Names, size: int) -> str:
-    last = min(size, names.tokens)
+    last = min(size, names.tokens)  # padding's place is the number of tokens
     return f"({names.query} < {last}) & ({names.key} < {last})"
+
+
+def _sinks_code(names: Names, size: int) -> str:
+    first = f"{names.key} < {min(size, names.tokens)}"
+    return f"keep[q_idx] & ({first})" if names.padded else first
 
 
 KINDS: dict[str, Kind] = {
     "causal": Kind(
-        cells=lambda cells, _: cells.key <= cells.query,
-        code=lambda names, _: "k_idx <= q_idx",
-        comment="causal: no token sees a later one",
-        phrase=N_("causal mask"),
-        own=True,
+        lambda cells, _: cells.key <= cells.query,
+        lambda names, _: "k_idx <= q_idx", "causal: no token sees a later one",
+        N_("causal mask"), own=True,
     ),
     "padding": Kind(
-        cells=lambda cells, _: None if bool((cells.key_token >= 0).all()) else cells.key_token >= 0,
-        code=lambda names, _: "keep[k_idx]" if names.padded else "",
-        comment="padding: nobody looks at it",
-        phrase=N_("padding mask"),
-        own=True,
+        lambda cells, _: None if bool((cells.key_token >= 0).all()) else cells.key_token >= 0,
+        lambda names, _: "keep[k_idx]" if names.padded else "", "padding: nobody looks at it",
+        N_("padding mask"), own=True,
     ),
     "window": Kind(  # Mistral's sliding window, arXiv:2310.06825
-        cells=_near,
-        code=lambda names, size: f"{names.apart} < {size}",
-        comment="window: the model's own sliding window",
-        phrase=N_("the model's own window of {size}"),
-        own=True,
-        sized=True,
+        _near, lambda names, size: f"{names.apart} < {size}", "window: the model's own sliding window",
+        N_("the model's own window of {size}"), own=True, sized=True,
     ),
     "chunk": Kind(  # Llama 4
-        cells=_chunks,
-        code=_chunks_code,
-        comment="chunk: the model attends within chunks of its own",
-        phrase=N_("the model's own chunks of {size}"),
-        own=True,
-        sized=True,
+        _chunks, _chunks_code, "chunk: the model attends within chunks of its own",
+        N_("the model's own chunks of {size}"), own=True, sized=True,
     ),
     "padding_queries": Kind(
-        cells=lambda cells, _: cells.query_token >= 0,
-        code=lambda names, _: "keep[q_idx]" if names.padded else "",
-        comment="and it looks at nobody",
-        phrase=N_("padding looks at nobody"),
-        joins="padding",
+        lambda cells, _: cells.query_token >= 0,
+        lambda names, _: "keep[q_idx]" if names.padded else "", "and it looks at nobody",
+        N_("padding looks at nobody"), joins="padding",
     ),
-    "sliding": Kind(  # a window of the reader's, arXiv:2004.05150
-        cells=_near,
-        code=lambda names, size: f"{names.apart} < {size}",
-        comment="sliding window: near tokens only",
-        phrase=N_("window of {size}"),
-        first=4,
+    "sliding": Kind(  # a window of the reader's
+        _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",
+        N_("window of {size}"), first=4,
     ),
     "stride": Kind(  # Child et al. 2019, arXiv:1904.10509; with a window, dilated
-        cells=lambda cells, step: (cells.query - cells.key) % step == 0,
-        code=lambda names, step: f"(q_idx - k_idx) % {step} == 0",
-        comment="stride: only so many positions apart",
-        phrase=N_("every {size} back"),
-        first=2,
-        least=2,
+        lambda cells, step: (cells.query - cells.key) % step == 0,
+        lambda names, step: f"(q_idx - k_idx) % {step} == 0", "stride: only so many positions apart",
+        N_("every {size} back"), first=2, least=2,
     ),
-    "documents": Kind(  # packed sequences; nobody looks across
-        cells=_same_part,
-        code=lambda names, _: "document[q_idx] == document[k_idx]",
-        comment="documents: nobody looks across",
-        phrase=N_("documents split at “{size}”"),
-        first=".",
+    "documents": Kind(  # of a packed row
+        _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",
+        N_("documents split at “{size}”"), first=".",
     ),
-    "prefix": Kind(  # prefix language models, arXiv:1910.10683
-        cells=lambda cells, size: _first(cells.query_token, size) & _first(cells.key_token, size),
-        code=_prefix_code,
-        comment="prefix: the first tokens see each other",
-        phrase=N_("prefix of {size}"),
-        first=4,
-        opens=True,
+    "prefix": Kind(  # T5's prefix language model, arXiv:1910.10683
+        lambda cells, size: _first(cells.query_token, size) & _first(cells.key_token, size),
+        _prefix_code, "prefix: the first tokens see each other",
+        N_("prefix of {size}"), first=4, opens=True,
     ),
     "sinks": Kind(  # StreamingLLM, arXiv:2309.17453
-        cells=lambda cells, size: (cells.query_token >= 0) & _first(cells.key_token, size),
-        code=_every_query_code,
-        comment="sinks: every token sees the first",
-        phrase=N_("{size} sinks"),
-        first=1,
-        opens=True,
+        lambda cells, size: (cells.query_token >= 0) & _first(cells.key_token, size),
+        _sinks_code, "sinks: every token sees the first",
+        N_("{size} sinks"), first=1, opens=True,
     ),
-}
+}  # fmt: skip
 NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near

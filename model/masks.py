@@ -7,7 +7,7 @@ Sizes: B batch rows, H heads, Q queries, K keys; the queries are the last Q of t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from model.mask_kinds import KINDS, Cells
-from model.spec import OFF, STANDARD, MaskSpec, Stroke
+from model.spec import STANDARD, MaskSpec, Stroke
 
-__all__ = ["MaskContext", "MaskSpec", "Stroke", "build", "combine"]
+__all__ = ["MaskContext", "MaskSpec", "Stroke", "combine"]
 
 MASK_NAMES = (*KINDS, "drawn")
 NATIVE = tuple(name for name, kind in KINDS.items() if kind.own)  # those that models are trained with
@@ -50,40 +50,6 @@ def cells_of(keep: Tensor, queries: int, split: TextSplit | None = None) -> Cell
     return Cells(query, position[None, None, None], query_token, token, len(position), split)
 
 
-def made(spec: MaskSpec, cells: Cells, sizes: Mapping[str, int], *, opens: bool) -> dict[str, Tensor]:
-    """The masks that `spec` turns on, by kind, each broadcastable to [B,1,Q,K]: of the kinds that block the cells they
-    leave allowed, before anything is opened or drawn; of those that open the cells they open.
-
-    sizes: of the model's own masks in positions, by kind. A mask that changes nothing is left out, so that a text on
-    its own takes the fast path.
-    """
-    found: dict[str, Tensor] = {}
-    for name, value in spec.on().items():
-        kind = KINDS[name]
-        value = sizes.get(name) if kind.sized else value
-        if kind.opens != opens or value is None or (kind.joins and kind.joins not in found):
-            continue
-        mask = kind.cells(cells, value)
-        if mask is not None:
-            found[kind.joins or name] = found[kind.joins] & mask if kind.joins else mask
-    return found
-
-
-def build(
-    spec: MaskSpec, keep: Tensor, queries: int, sizes: Mapping[str, int] | None = None, split: TextSplit | None = None
-) -> dict[str, Tensor]:
-    """The masks by kind, with the cells that others or a drawing open again, and with what is drawn. See `made`."""
-    cells = cells_of(keep, queries, split)
-    masks = made(spec, cells, sizes or {}, opens=False)
-    for opened in made(spec, cells, sizes or {}, opens=True).values():
-        masks = {name: mask | opened for name, mask in masks.items()}
-    if spec.drawn:
-        by_hand, opened = drawn(spec.drawn, places(keep), queries)
-        masks = {name: mask | opened for name, mask in masks.items()}
-        masks["drawn"] = ~by_hand
-    return masks
-
-
 def combine(masks: dict[str, Tensor]) -> Tensor | None:
     """A cell is allowed when every mask allows it. None when there is no mask."""
     return reduce(torch.logical_and, masks.values()) if masks else None
@@ -106,21 +72,38 @@ class MaskContext:
     standard: MaskSpec = STANDARD
     split: TextSplit | None = None
 
-    def masks(self, spec: MaskSpec, head: int = 0) -> dict[str, Tensor]:
-        """The masks of one head under spec, by name, each broadcastable to [B,1,Q,K]."""
-        return self._build(spec.at(self.layer, head, self.standard))
+    def on(self, spec: MaskSpec, head: int = 0) -> dict[str, Any]:
+        """The kinds that are on under spec and that this attention can have, each with its parameter."""
+        on = spec.at(self.layer, head, self.standard).on()
+        return {name: self.sizes.get(name, value) for name, value in on.items()
+                if name in self.available and (name in self.sizes or not KINDS[name].sized)}  # fmt: skip
 
     def undrawn(self, spec: MaskSpec, head: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What blocks, whatever opens it again, and what opens: both by name, without the drawing."""
-        ruling = self._possible(spec.at(self.layer, head, self.standard))
-        cells = cells_of(self.keep, self.queries, self.split)
-        return made(ruling, cells, self.sizes, opens=False), made(ruling, cells, self.sizes, opens=True)
+        """What each kind that blocks leaves allowed, whatever opens it again, and what each that opens opens: by name,
+        bool, broadcastable to [B,1,Q,K], without the drawing.
 
-    def on(self, spec: MaskSpec, head: int = 0) -> dict[str, Any]:
-        """The kinds that are on and that this attention can have, each with its parameter."""
-        on = self._possible(spec.at(self.layer, head, self.standard)).on()
-        return {name: self.sizes.get(name, value) for name, value in on.items()
-                if name in self.sizes or not KINDS[name].sized}  # fmt: skip
+        A mask that changes nothing is left out, so that a text on its own takes the fast path.
+        """
+        cells = cells_of(self.keep, self.queries, self.split)
+        blocking: dict[str, Tensor] = {}
+        opening: dict[str, Tensor] = {}
+        for name, parameter in self.on(spec, head).items():
+            kind, found = KINDS[name], opening if KINDS[name].opens else blocking
+            mask = kind.cells(cells, parameter) if not kind.joins or kind.joins in found else None
+            if mask is not None:
+                found[kind.joins or name] = found[kind.joins] & mask if kind.joins else mask
+        return blocking, opening
+
+    def masks(self, spec: MaskSpec, head: int = 0) -> dict[str, Tensor]:
+        """The masks of one head under spec, by name, each broadcastable to [B,1,Q,K]: what blocks, with the cells that
+        other masks or the drawing open again, and the drawing."""
+        masks, openings = self.undrawn(spec, head)
+        strokes = spec.at(self.layer, head, self.standard).drawn if "drawn" in self.available else ()
+        if strokes:
+            blocked, openings["drawn"] = drawn(strokes, places(self.keep), self.queries)
+        for opened in openings.values():
+            masks = {name: mask | opened for name, mask in masks.items()}
+        return masks | {"drawn": ~blocked} if strokes else masks
 
     def allowed(self, spec: MaskSpec, made: dict | None = None) -> Tensor | None:
         """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask.
@@ -140,20 +123,12 @@ class MaskContext:
 
     def _over_heads(self, rulings: tuple[MaskSpec, ...]) -> Tensor | None:
         if len(rulings) == 1:
-            return combine(self._build(rulings[0]))
+            return combine(self.masks(rulings[0]))
         shape = (len(self.keep), 1, self.queries, self.keep.shape[-1])
         free = torch.ones(1, dtype=torch.bool, device=self.keep.device)
         kinds = {ruling: self._over_heads((ruling,)) for ruling in set(rulings)}
         each = [free if mask is None else mask for mask in (kinds[ruling] for ruling in rulings)]
         return torch.cat([mask.expand(shape) for mask in each], dim=1)
-
-    def _build(self, ruling: MaskSpec) -> dict[str, Tensor]:
-        return build(self._possible(ruling), self.keep, self.queries, self.sizes, self.split)
-
-    def _possible(self, ruling: MaskSpec) -> MaskSpec:
-        """The masks of ruling that this attention can have."""
-        missing = {name: getattr(OFF, name) for name in MASK_NAMES if name not in self.available}
-        return replace(ruling, **missing) if missing else ruling
 
 
 @lru_cache(maxsize=2)  # two planes of T x T bytes each

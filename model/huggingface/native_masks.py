@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig
 from model.errors import NotSupported
 from model.language import N_, say
 from model.mask_kinds import KINDS, Cells
-from model.masks import MaskContext, made
+from model.masks import MaskContext
 from model.spec import MaskSpec
 
 FAR_POSITIONS = 64
@@ -36,8 +36,9 @@ class NativeMask:
         query, key = positions[None, None, :, None], positions[None, None, None]
         cells = Cells(query, key, query, key, int(positions[-1]) + 1)
         allowed = torch.ones(len(positions), len(positions), dtype=torch.bool)
-        for mask in made(MaskSpec(causal=self.causal), cells, dict(self.sizes), opens=False).values():
-            allowed &= mask[0, 0]
+        for name, size in ((("causal", 0),) if self.causal else ()) + self.sizes:
+            mask = KINDS[name].cells(cells, size)
+            allowed = allowed if mask is None else allowed & mask[0, 0]
         return allowed
 
     def over(self, keep: Tensor, queries: int) -> Tensor:

@@ -63,7 +63,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 
 
 def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
-    """What blocks, then what opens again: the order of masks.build."""
+    """What blocks, then what opens again: the order of MaskContext.masks."""
     kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
     names = mask_kinds.Names(len(keep), not keep.all(), "causal" in blockers)
     on = place.on(spec, head)

@@ -13,7 +13,7 @@ from model import masks
 from model.mask_kinds import KINDS
 from model.masks import MaskContext, MaskSpec, Stroke
 from model.spec import OFF
-from tests.model.random_specs import random_spec
+from tests.model.random_specs import built, random_spec
 
 OPENERS = {name for name, kind in KINDS.items() if kind.opens}
 KEEP = torch.tensor([[True, True, True, True, True], [False, False, True, True, True]])
@@ -116,6 +116,6 @@ class TestMaskContext:
 
 def test_a_chunk_counts_real_tokens_and_sees_itself_alone() -> None:
     keep = torch.tensor([[False, True, True, True, True, True, True, True]])
-    allowed = masks.build(dataclasses.replace(OFF, chunk=True), keep, 8, {"chunk": 3})["chunk"][0, 0]
+    allowed = built(dataclasses.replace(OFF, chunk=True), keep, 8, {"chunk": 3})["chunk"][0, 0]
     chunks = [-1, 0, 0, 0, 1, 1, 1, 2]
     assert allowed.tolist() == [[one == other for other in chunks] for one in chunks]

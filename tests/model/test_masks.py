@@ -18,7 +18,7 @@ from transformers import MistralConfig, masking_utils
 from model import masks
 from model.masks import MaskSpec, Stroke
 from model.spec import OFF
-from tests.model.random_specs import random_spec
+from tests.model.random_specs import built, random_spec
 
 KEEP = torch.tensor([[True, True, True, True, True], [False, False, True, True, True]])
 NO_PADDING = torch.ones(3, 5, dtype=torch.bool)
@@ -43,8 +43,8 @@ def drawn_by(
     documents: Tensor = PACKED,
 ) -> Tensor:
     """All masks of spec together, bool [Q,K], of the one row of keep."""
-    built = masks.build(spec, keep, queries, sizes, lambda _: documents)
-    everything = masks.combine(built | {"nothing": torch.ones(1, dtype=torch.bool)})
+    made = built(spec, keep, queries, sizes, lambda _: documents)
+    everything = masks.combine(made | {"nothing": torch.ones(1, dtype=torch.bool)})
     assert everything is not None
     return everything.expand(1, 1, queries, keep.shape[1])[0, 0]
 
@@ -72,7 +72,7 @@ def test_window_sees_both_ways_less_than_its_size() -> None:
 
 
 def test_padding_hides_keys_from_every_query_of_its_row() -> None:
-    padding = masks.build(dataclasses.replace(OFF, padding=True), KEEP, 3)["padding"]
+    padding = built(dataclasses.replace(OFF, padding=True), KEEP, 3)["padding"]
     assert padding.shape == (2, 1, 1, 5)
     drawn = padding.expand(2, 1, 3, 5)[:, 0]
     assert torch.equal(drawn[0], rows("xxxxx", "xxxxx", "xxxxx"))
@@ -82,7 +82,7 @@ def test_padding_hides_keys_from_every_query_of_its_row() -> None:
 def test_the_names_are_the_switches() -> None:
     names = {field.name for field in dataclasses.fields(MaskSpec)}
     assert names == {*masks.MASK_NAMES, "layers", "heads", "positions"}
-    assert set(masks.build(MaskSpec(), KEEP, 5, sizes={"window": 2, "chunk": 3})) == set(masks.NATIVE)
+    assert set(built(MaskSpec(), KEEP, 5, sizes={"window": 2, "chunk": 3})) == set(masks.NATIVE)
 
 
 @pytest.mark.parametrize(("causal", "padding", "window"), list(product([True, False], repeat=3)))
@@ -90,10 +90,10 @@ def test_build_turns_on_what_the_spec_says_and_combine_asks_all_of_them(
     causal: bool, padding: bool, window: bool
 ) -> None:
     spec = MaskSpec(causal=causal, padding=padding, window=window)
-    built = masks.build(spec, KEEP, 5, sizes={"window": 3})
-    assert set(built) == {name for name in ("causal", "padding", "window") if getattr(spec, name)}
-    combined = masks.combine(built)
-    if not built:
+    made = built(spec, KEEP, 5, sizes={"window": 3})
+    assert set(made) == {name for name in ("causal", "padding", "window") if getattr(spec, name)}
+    combined = masks.combine(made)
+    if not made:
         assert combined is None
         return
     assert combined is not None
@@ -107,15 +107,15 @@ def test_build_turns_on_what_the_spec_says_and_combine_asks_all_of_them(
 
 
 def test_a_mask_that_blocks_nothing_is_left_out() -> None:
-    assert set(masks.build(MaskSpec(), NO_PADDING, 5)) == {"causal"}
-    assert set(masks.build(MaskSpec(), NO_PADDING, 5, sizes={"window": 5})) == {"causal"}
-    assert set(masks.build(MaskSpec(), NO_PADDING, 5, sizes={"window": 4})) == {"causal", "window"}
-    assert masks.build(MaskSpec(causal=False), NO_PADDING, 5) == {}
+    assert set(built(MaskSpec(), NO_PADDING, 5)) == {"causal"}
+    assert set(built(MaskSpec(), NO_PADDING, 5, sizes={"window": 5})) == {"causal"}
+    assert set(built(MaskSpec(), NO_PADDING, 5, sizes={"window": 4})) == {"causal", "window"}
+    assert built(MaskSpec(causal=False), NO_PADDING, 5) == {}
 
 
 def test_masks_of_the_last_queries_are_the_last_rows() -> None:
-    whole = masks.combine(masks.build(MaskSpec(), KEEP, 5, sizes={"window": 3}))
-    last = masks.combine(masks.build(MaskSpec(), KEEP, 2, sizes={"window": 3}))
+    whole = masks.combine(built(MaskSpec(), KEEP, 5, sizes={"window": 3}))
+    last = masks.combine(built(MaskSpec(), KEEP, 2, sizes={"window": 3}))
     assert whole is not None
     assert last is not None
     assert torch.equal(last, whole[:, :, 3:])
@@ -126,7 +126,7 @@ class TestByHand:
 
     def test_nothing_is_blocked_when_all_is_off(self) -> None:
         assert drawn_by(OFF, LEFT).all()
-        assert masks.build(dataclasses.replace(OFF, stride=1), LEFT, 7) == {}
+        assert built(dataclasses.replace(OFF, stride=1), LEFT, 7) == {}
 
     @pytest.mark.parametrize(
         ("spec", "matrix"),
@@ -146,11 +146,11 @@ class TestByHand:
     def test_of_two_windows_the_smaller_one_counts(self) -> None:
         assert_same(drawn_by(MaskSpec(sliding=5), sizes={"window": 3}), drawn_by(MaskSpec(sliding=3)))
         assert_same(drawn_by(MaskSpec(sliding=3), sizes={"window": 5}), drawn_by(MaskSpec(sliding=3)))
-        assert set(masks.build(MaskSpec(sliding=6), FULL, 7, sizes={"window": 5})) == {"causal", "sliding", "window"}
+        assert set(built(MaskSpec(sliding=6), FULL, 7, sizes={"window": 5})) == {"causal", "sliding", "window"}
 
     def test_a_window_as_long_as_the_text_is_left_out(self) -> None:
-        assert set(masks.build(MaskSpec(sliding=7), FULL, 7)) == {"causal"}
-        assert set(masks.build(MaskSpec(sliding=6), FULL, 7)) == {"causal", "sliding"}
+        assert set(built(MaskSpec(sliding=7), FULL, 7)) == {"causal"}
+        assert set(built(MaskSpec(sliding=6), FULL, 7)) == {"causal", "sliding"}
 
     @pytest.mark.parametrize("queries", [7, 3])
     def test_stride_sees_every_third_position_both_ways(self, queries: int) -> None:
@@ -186,7 +186,7 @@ class TestByHand:
         assert_same(drawn_by(MaskSpec(documents="."), queries=queries), one[-queries:])
 
     def test_documents_without_a_text_are_one(self) -> None:
-        assert set(masks.build(MaskSpec(documents="."), FULL, 7)) == {"causal"}
+        assert set(built(MaskSpec(documents="."), FULL, 7)) == {"causal"}
 
     @pytest.mark.parametrize(
         ("keep", "matrix"),
@@ -271,8 +271,8 @@ class TestDrawn:
 
     def test_what_is_drawn_opens_against_every_mask_at_once(self) -> None:
         spec = MaskSpec(sliding=2, stride=2, documents=".", drawn=(Stroke("open", 1, 5, 1, 6),))
-        built = masks.build(spec, FULL, 7, sizes={"window": 3}, split=lambda _: PACKED)
-        assert set(built) == {"causal", "window", "sliding", "stride", "documents", "drawn"}
+        made = built(spec, FULL, 7, sizes={"window": 3}, split=lambda _: PACKED)
+        assert set(made) == {"causal", "window", "sliding", "stride", "documents", "drawn"}
         assert_same(drawn_by(spec, sizes={"window": 3}), rows("x......", ".x...xx", *identity(2, 7)))
 
 
@@ -318,14 +318,14 @@ def test_any_masks_together_are_their_definitions_cell_by_cell(seed: int) -> Non
             [True] * 5 + [False] * 6,
         ]
         document = [sorted(chance.randrange(3) for _ in range(11)) for _ in keep]
-        built = masks.build(
+        made = built(
             spec,
             torch.tensor(keep),
             queries,
             sizes={"window": window} if window else {},
             split=lambda _, document=document: torch.tensor(document),
         )
-        found = masks.combine(built)
+        found = masks.combine(made)
         found = torch.ones(3, 1, queries, 11) > 0 if found is None else found.expand(3, 1, queries, 11)
         expected = [
             [[may_attend(spec, keep[row], document[row], window, q, k) for k in range(11)] for q in range(11)]

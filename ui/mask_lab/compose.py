@@ -25,15 +25,13 @@ from viz.mask_styles import STYLES
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}
 
-
 COMPOSED = [name for name in STYLES if name in KINDS and KINDS[name].first is not None]  # with a parameter
 JOINED = [name for name, kind in KINDS.items() if kind.joins]
 MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
-KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
 ALL_KEYS = (
-    *KEYS,
-    *(f"mask_{name}" for name in JOINED),
+    *(f"mask_{name}" for name in (*COMPOSED, *JOINED)),
+    *(f"mask_{name}_on" for name in COMPOSED),
     "shown",
     "mask_restart",
     "mask_where",
