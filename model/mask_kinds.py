@@ -34,25 +34,14 @@ class Cells:
 
 @dataclass(frozen=True)
 class Names:
-    """What a program calls the parts of a cell. padded: its text has padding. causal: its queries see no later key."""
+    """What a program calls the parts of a cell. tokens: how many there are. padded: whether some of them are padding.
+    query, key: which of the real tokens it is, `tokens` at padding. apart: how many positions are between them."""
 
     tokens: int
     padded: bool
-    causal: bool
-
-    @property
-    def query(self) -> str:
-        """Which of the real tokens looks; `tokens` at padding."""
-        return "place[q_idx]" if self.padded else "q_idx"
-
-    @property
-    def key(self) -> str:
-        return "place[k_idx]" if self.padded else "k_idx"
-
-    @property
-    def apart(self) -> str:
-        """How many positions lie between them."""
-        return "q_idx - k_idx" if self.causal else "(q_idx - k_idx).abs()"
+    query: str
+    key: str
+    apart: str
 
 
 @dataclass(frozen=True)
@@ -83,11 +72,6 @@ class Kind:
     def off(self) -> bool | int | str:
         """The value of MaskSpec's field that switches it off."""
         return False if self.first is None else type(self.first)()
-
-    @property
-    def default(self) -> bool | int | str:
-        """The value of MaskSpec's field in most models."""
-        return self.own or self.off
 
     @property
     def splits(self) -> bool:

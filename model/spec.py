@@ -37,7 +37,7 @@ class Stroke:
                     N_("a first and a last position from 0 to {most}"), (first, last), MOST_POSITIONS)  # fmt: skip
 
 
-_Kinds: Any = make_dataclass("_Kinds", [(name, Any, kind.default) for name, kind in KINDS.items()], frozen=True)
+_Kinds: Any = make_dataclass("_Kinds", [(name, Any, kind.own or kind.off) for name, kind in KINDS.items()], frozen=True)
 _frozen: Any = dataclass(frozen=True)  # not by its name: type checkers would refuse the fields that the kinds bring
 
 

@@ -16,12 +16,11 @@ from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
-from viz.html import swatch
+from viz.html import named
 from viz.leaks import mean_share
 from viz.loss_words import loss_words
-from viz.mask_styles import mask_name, mask_names
+from viz.mask_styles import mask_names
 from viz.numbers import Leak, percent
-from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
 from viz.view import HeadView, coarser_words
 
@@ -247,7 +246,7 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
     parts = [*([sharing] if sharing else []), colours.words(zmax, sides=len(views) > 1)]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     if names:
-        masks = say(", ").join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
+        masks = say(", ").join(map(named, names))
         parts.append(say("Hatched cells are blocked by {masks}: no weight can be there.", masks=masks))
     else:
         parts.append(say("No cell is blocked."))

@@ -65,7 +65,9 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
     """What blocks, then what opens again: the order of MaskContext.masks."""
     kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
-    names = mask_kinds.Names(len(keep), not keep.all(), "causal" in blockers)
+    sides = ("q_idx", "k_idx") if keep.all() else ("place[q_idx]", "place[k_idx]")
+    apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
+    names = mask_kinds.Names(len(keep), not keep.all(), *sides, apart)
     on = place.on(spec, head)
     for sign, some in (("&", blockers), ("|", openings)):
         for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:

@@ -71,13 +71,11 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
     if spec.positions == "cells":
         raise ValueError(say("expected positions that are counted, over a text or each document, got those of cells: "
                              "the Padding page shows them"))  # fmt: skip
-    for name in COMPOSED:
-        value = getattr(spec, name)
-        if isinstance(value, int) and value > MOST:
-            raise ValueError(
-                say("{field}: expected a number up to {most:,}, got {number:,}", field=name, most=MOST, number=value)
-            )
     on = spec.on()
+    for name, value in on.items():
+        if isinstance(value, int) and value > MOST:
+            words = say("{field}: expected a number up to {most:,}, got {number:,}", field=name, most=MOST, number=value)
+            raise ValueError(words)
     for name in COMPOSED:
         st.session_state[f"mask_{name}_on"] = name in on
         st.session_state[f"mask_{name}"] = on.get(name, KINDS[name].first)

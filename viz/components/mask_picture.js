@@ -4,8 +4,7 @@ const READABLE = 11; // css pixels that a token's name needs
 const TITLE = 22; // from the tokens' names to the middle of what rows or columns are
 const CROSS = 0.45; // how strong the lines through the cell pointed at are
 const FAINT = 0.75; // of the hatching, so that what may be seen stands out
-const ERASE = 0, BLOCK = 1, OPEN = 2;
-const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
+const KINDS = { erase: 0, block: 1, open: 2 }; // of strokes, as a cell's verdicts count them
 
 // The drawing as one kind for each cell on screen; of the strokes on a cell the last one counts.
 function painted(mask, strokes) {

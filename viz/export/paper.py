@@ -24,7 +24,7 @@ from model.language import say
 from viz.fonts import drawable, families, wrapped
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.mask_styles import STYLES, mask_name
-from viz.palette import MASK_COLOURS, diverging, stops
+from viz.palette import diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 MOST_PIXELS = 12_000  # a side, of a PNG
@@ -101,11 +101,11 @@ class Sheet:
 def hatched(name: str) -> Patch:
     """A mask's hatching with its name."""
     label = say("blocked") if name == ANY else blocked_by(name)
-    return Patch(facecolor=GROUND, edgecolor=_colour(name), hatch=_hatch(name), linewidth=0, label=label)
+    return Patch(facecolor=GROUND, **_ink(name), linewidth=0, label=label)
 
 
 def blocked_by(name: str) -> str:
-    """What a cell is that a mask, blocks."""
+    """What a cell is that a mask blocks."""
     return say("blocked: {mask}", mask=mask_name(name))
 
 
@@ -115,8 +115,7 @@ def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:
         boxes = [_box(*run) for run in _runs(mask)]
         if boxes:
             whole = Path.make_compound_path(*boxes)
-            ink = {"facecolor": (*GROUND, 0.6), "edgecolor": _colour(name), "hatch": _hatch(name)}
-            panel.add_patch(PathPatch(whole, linewidth=0, **ink))
+            panel.add_patch(PathPatch(whole, linewidth=0, facecolor=(*GROUND, 0.6), **_ink(name)))
 
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
@@ -131,12 +130,9 @@ def changes() -> Colormap:
     return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
 
 
-def _colour(name: str) -> str:
-    return "#8c929e" if name == ANY else MASK_COLOURS[name]
-
-
-def _hatch(name: str) -> str:
-    return "////" if name == ANY else STYLES[name].hatch
+def _ink(name: str) -> dict[str, Any]:
+    style = STYLES.get(name)  # none of ANY
+    return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
 
 
 def _box(row: int, begin: int, end: int) -> Path:

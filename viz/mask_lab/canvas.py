@@ -103,32 +103,29 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
     verdicts = []
     for cell in first.tolist():
         shut, opened = ([name for name, mask in some.items() if mask.flat[cell]] for some in (blockers, openers))
+        words = N_("{why}; padding cannot be drawn on") if padding.flat[cell] else "{why}"
         strokes = ("", "", "") if padding.flat[cell] else ("", "block", "open")
-        three = [_verdict(shut, opened, stroke, list(blockers)) for stroke in strokes]
-        if padding.flat[cell]:
-            three = [one | {"words": say("{why}; padding cannot be drawn on", why=one["words"])} for one in three]
-        verdicts.append(three)
+        verdicts.append([_verdict(shut, opened, stroke, words, list(blockers)) for stroke in strokes])
     return verdicts, cells.reshape(padding.shape).astype("<u2")
 
 
-def _verdict(blockers: list[str], openers: list[str], stroke: str, masks: list[str]) -> dict[str, Any]:
+def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, masks: list[str]) -> dict[str, Any]:
     """words: what is said of the cell. hatch: which of the masks, or after them the drawing, block it. opened: the
     colour of what opens it, None where nothing has to. stroke: "block", "open", or "" where none lies on it.
     """
-    shut = [] if openers or stroke == "open" else blockers
-    shut = [*shut, "drawn"] if stroke == "block" else shut
-    names, opener = mask_names(blockers), "drawn" if stroke == "open" else "".join(openers[:1] if blockers else [])
+    names, opener = mask_names(blockers), "drawn" if stroke == "open" else next(iter(openers), "")
+    shut = [*([] if opener else blockers), *(["drawn"] if stroke == "block" else [])]
     if shut:
-        words = say("blocked by {masks}", masks=mask_names(shut))
+        why = say("blocked by {masks}", masks=mask_names(shut))
     elif stroke:
-        words = say("drawn open, {masks} would block it", masks=names) if names else say("drawn open")
+        why = say("drawn open, {masks} would block it", masks=names) if names else say("drawn open")
     elif names:
-        openings = mask_names(openers)
-        words = say("allowed: {masks} would block it, {openers} open it again", masks=names, openers=openings)
+        opening = mask_names(openers)
+        why = say("allowed: {masks} would block it, {openers} open it again", masks=names, openers=opening)
     else:
-        words = say("allowed")
-    opened = MASK_COLOURS[opener] if opener and not shut else None
-    return {"words": words, "hatch": [[*masks, "drawn"].index(name) for name in shut], "opened": opened}
+        why = say("allowed")
+    opened = MASK_COLOURS[opener] if not shut and (names or stroke) else None
+    return {"words": say(words, why=why), "hatch": [[*masks, "drawn"].index(name) for name in shut], "opened": opened}
 
 
 def _side(view: MaskView, part: slice) -> dict[str, Any]:

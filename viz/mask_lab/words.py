@@ -3,7 +3,7 @@
 import numpy as np
 
 from model.language import say, say_all, together
-from viz.html import swatch
+from viz.html import named, swatch
 from viz.mask_lab.canvas import MaskView
 from viz.mask_styles import mask_name
 from viz.palette import MASK_COLOURS
@@ -11,13 +11,13 @@ from viz.palette import MASK_COLOURS
 
 def formula(view: MaskView) -> str:
     """How the masks that are on combine."""
-    masks = " ∧ ".join(_name(name) for name in view.blockers)
-    opened = [_name(name) for name in view.openers]
+    masks = " ∧ ".join(named(name) for name in view.blockers)
+    opened = [named(name) for name in view.openers]
     whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or say("everything"), *opened])
     kinds = {stroke[0] for stroke in view.strokes}
     if "block" in kinds:
         whole = f"({whole})" if opened else whole
-        whole += f" ∧ ¬{_name('drawn')}"
+        whole += f" ∧ ¬{named('drawn')}"
     if "open" in kinds:
         drawn_open = say("drawn open")
         whole = f"({whole}) ∨ {swatch(MASK_COLOURS['drawn'])}{drawn_open}"
@@ -28,7 +28,7 @@ def formula(view: MaskView) -> str:
         else say("A cell is blocked if any mask blocks it.")
     ]
     if view.strokes:
-        words.append(say("{drawn} has the last word.", drawn=_name("drawn")))
+        words.append(say("{drawn} has the last word.", drawn=named("drawn")))
     allowed = say("allowed")
     return f'<p class="formula"><b>{allowed} = {whole}</b> {together(words)}</p>'
 
@@ -74,9 +74,5 @@ def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
 
 
 def _list(numbers: dict[str, int]) -> str:
-    parts = [say("{count:,} {mask}", count=count, mask=_name(name)) for name, count in numbers.items()]
+    parts = [say("{count:,} {mask}", count=count, mask=named(name)) for name, count in numbers.items()]
     return say(", ").join(parts)
-
-
-def _name(name: str) -> str:
-    return f"{swatch(MASK_COLOURS[name])}{mask_name(name)}"
