@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from model.language import say, spoken
 from model.mask_kinds import KINDS
 from viz.mask_styles import STYLES
 
@@ -68,3 +69,6 @@ def test_the_two_tables_have_the_same_kinds() -> None:
         assert (STYLES[name].colour == "") == bool(kind.joins)
         assert (STYLES[name].lines is not None) == (not kind.opens and not kind.joins)
         assert bool(STYLES[name].lifted) == kind.sized
+        with spoken("zh"):
+            said = [kind.phrase, STYLES[name].name, STYLES[name].label, STYLES[name].help]
+            assert not [words for words in said if say(words) == words]

@@ -74,7 +74,9 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
     on = spec.on()
     for name, value in on.items():
         if isinstance(value, int) and value > MOST:
-            words = say("{field}: expected a number up to {most:,}, got {number:,}", field=name, most=MOST, number=value)
+            words = say(
+                "{field}: expected a number up to {most:,}, got {number:,}", field=name, most=MOST, number=value
+            )
             raise ValueError(words)
     for name in COMPOSED:
         st.session_state[f"mask_{name}_on"] = name in on
