@@ -105,6 +105,11 @@ class MaskContext:
             masks = {name: mask | opened for name, mask in masks.items()}
         return masks | {"drawn": ~blocked} if strokes else masks
 
+    def in_row(self, masks: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
+        """These masks in one row of the batch, bool [Q,K] each, on the CPU."""
+        shape = (len(self.keep), 1, self.queries, self.keep.shape[-1])
+        return {name: mask.expand(shape)[row, 0].cpu() for name, mask in masks.items()}
+
     def allowed(self, spec: MaskSpec, made: dict | None = None) -> Tensor | None:
         """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask.
 

@@ -163,7 +163,7 @@ def test_more_than_eight_kinds_block_one_cell() -> None:
 
     names, size = list(LINES), 9
     masks = {name: np.indices((size, size))[at % 2] % (at + 2) == 0 for at, name in enumerate(names)}
-    assert len(masks) == 9
+    assert len(masks) > 8
     assert np.all([mask[0, 0] for mask in masks.values()])
     zeros, labels = np.zeros((size, size), np.float32), list("abcdefghi")
     about, (plane,) = described([HeadView(zeros, zeros, masks, labels, labels)])

@@ -109,9 +109,8 @@ class TextLink(Link):
 
 def with_masks(base: type[TextLink], but: str = "") -> Any:
     """The link's class with a choice for each mask, but one, that models are trained with; None: as this model was."""
-    names = [name for name, kind in KINDS.items() if kind.own and name != but]
-    fields: dict[str, Any] = dict.fromkeys(names, (bool | None, None))
-    return create_model(base.__name__, __base__=base, **fields)
+    own: dict[str, Any] = {name: (bool | None, None) for name, kind in KINDS.items() if kind.own and name != but}
+    return create_model(base.__name__, __base__=base, **own)
 
 
 _Masked: Any = with_masks(TextLink)

@@ -53,14 +53,10 @@ def shown_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -
 def shown_masks(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> ShownMasks:
     """The masks to draw on; of the attention of a text to itself."""
     context = trace.layers[layer].context
-    shape = (len(context.keep), 1, context.queries, context.keep.shape[-1])
-    blockers, openers = (
-        {name: mask.expand(shape)[row, 0].cpu().numpy() for name, mask in some.items()}
-        for some in context.undrawn(masks, head)
-    )
+    blockers, openers = (context.in_row(some, row) for some in context.undrawn(masks, head))
     return ShownMasks(
-        {name: ~allowed for name, allowed in blockers.items()},
-        openers,
+        {name: ~allowed.numpy() for name, allowed in blockers.items()},
+        {name: opened.numpy() for name, opened in openers.items()},
         places(context.keep)[row].cpu().numpy(),
         tuple(astuple(stroke) for stroke in masks.drawn),
     )
