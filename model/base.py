@@ -60,7 +60,7 @@ class Description:
     heads, key_value_heads: those of the attention that is shown first. heads_by_part: both of each attention, by its
     name; may be empty for a model that has one attention.
     context: the positions it was made for (a page may allow fewer). masks: those it has natively.
-    window: its sliding window in positions, or None; windowed: how many layers have it.
+    sizes: of its masks that have one, by name: how many positions in the first such layer, and how many layers.
     layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
     where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
     of them is: "attention", "state space", "linear attention" …, to be said where they are shown; else empty.
@@ -74,8 +74,7 @@ class Description:
     key_value_heads: int
     context: int
     masks: tuple[str, ...]
-    window: int | None = None
-    windowed: int = 0
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     parameters: int = 0
     precision: str = ""
     heads_by_part: dict[str, tuple[int, int]] = field(default_factory=dict)

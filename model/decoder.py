@@ -113,7 +113,7 @@ class DecoderModel(Model):
         spec.check_scope(self.num_layers, self.num_heads)
         length = batch.ids.shape[1]
         places = [
-            MaskContext(batch.keep, length, self.num_heads, layer, standard=self.standard, documents=batch.documents)
+            MaskContext(batch.keep, length, self.num_heads, layer, standard=self.standard, split=batch.split)
             for layer in range(self.num_layers)
         ]
         made: dict = {}  # layers under the same masks share them

@@ -231,7 +231,7 @@ def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> Compar
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
     """What the layer's masks are made of, for a text of another length."""
-    return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], documents=batch.documents)
+    return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], split=batch.split)
 
 
 def _row(trace: Trace, position: int) -> Tensor:

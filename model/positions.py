@@ -15,12 +15,13 @@ def positions_of(keep: Tensor) -> Tensor:
 
 
 def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
-    """The positions [B,T] that a spec asks for: of real tokens, of all cells, or anew in each document."""
+    """The positions [B,T] that a spec asks for: of real tokens, of all cells, or anew in each part of the text."""
     counted = positions_of(batch.keep)
     if spec.positions == "cells":
         return torch.arange(batch.ids.shape[1]).expand_as(counted)
-    if spec.positions == "documents" and spec.documents:
-        number = batch.documents(spec.documents)
+    separator = getattr(spec, spec.positions, "")
+    if separator:
+        number = batch.split(separator)
         none = torch.full((len(counted), int(number.max()) + 1), batch.ids.shape[1])
         first = none.scatter_reduce(-1, number, counted, "amin")
         return counted - first.gather(-1, number)

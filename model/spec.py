@@ -1,10 +1,11 @@
 """MaskSpec: which masks a reader asked for, where, and at which positions. Plain data, strictly typed."""
 
 import json
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, make_dataclass, replace
 from typing import Any, Literal, get_args
 
 from model.language import N_, say
+from model.mask_kinds import KINDS
 
 MOST_POSITIONS = 1_000_000  # more than any text here has
 MOST_STROKES = 20_000  # of a drawing
@@ -13,7 +14,7 @@ LONGEST_SEPARATOR = 40  # characters
 MOST_BYTES = 1_000_000  # of JSON
 
 StrokeKind = Literal["block", "open", "erase"]
-Positions = Literal["counted", "cells", "documents"]
+POSITIONS = ("counted", "cells", *(name for name, kind in KINDS.items() if kind.splits))
 
 
 @dataclass(frozen=True)
@@ -36,44 +37,38 @@ class Stroke:
                     N_("a first and a last position from 0 to {most}"), (first, last), MOST_POSITIONS)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MaskSpec:
+_Kinds: Any = make_dataclass("_Kinds", [(name, Any, kind.own or kind.off) for name, kind in KINDS.items()], frozen=True)
+_frozen: Any = dataclass(frozen=True)  # not by its name: type checkers would refuse the fields that the kinds bring
+
+
+@_frozen
+class MaskSpec(_Kinds):
     """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
 
-    causal, padding, window, chunk: the masks that models are trained with; window and chunk are the model's own.
-    padding_queries: padding sees nothing either. sliding: a window of the reader's, in positions; 0 = off.
-    stride: only every stride-th position back is seen; 0 or 1 = off. documents: a separator that splits the text,
-    nobody looks across; "" = off. prefix: the first so many tokens see each other. sinks: everybody sees the first so
-    many. drawn: rectangles, of which the last one on a cell counts.
-    positions: "counted" over real tokens, "cells": padding is counted too, "documents": from 0 in each document.
-    layers, heads: where all these masks hold; () = everywhere. Elsewhere the model's standard masks do.
-    Raises ValueError for anything that is none of this.
+    A field for each of mask_kinds.KINDS: whether it is on, or its parameter, 0 or "" for off. drawn: rectangles, of
+    which the last one on a cell counts.
+    positions: "counted" over real tokens, "cells": padding is counted too, or the name of a kind that splits the text:
+    from 0 in each part. layers, heads: where all these masks hold; () = everywhere. Elsewhere the model's standard
+    masks do. Raises ValueError for anything that is none of this.
     """
 
-    causal: bool = True
-    padding: bool = True
-    window: bool = True
-    chunk: bool = True
-    padding_queries: bool = False
-    sliding: int = 0
-    stride: int = 0
-    documents: str = ""
-    prefix: int = 0
-    sinks: int = 0
     drawn: tuple[Stroke, ...] = ()
-    positions: Positions = "counted"
+    positions: str = "counted"
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("causal", "padding", "window", "chunk", "padding_queries"):
-            _expect(isinstance(getattr(self, name), bool), name, N_("true or false"), getattr(self, name))
-        for name in ("sliding", "stride", "prefix", "sinks"):
-            number = N_("a whole number from 0 (off) to {most}")
-            _expect(_is_count(getattr(self, name)), name, number, getattr(self, name), MOST_POSITIONS)
+        number = N_("a whole number from 0 (off) to {most}")
         separator = N_("a separator of at most {most} characters")
-        _expect(_is_separator(self.documents), "documents", separator, self.documents, LONGEST_SEPARATOR)
-        _expect(self.positions in get_args(Positions), "positions", N_("counted, cells or documents"), self.positions)
+        for name, kind in KINDS.items():
+            value = getattr(self, name)
+            if kind.first is None:
+                _expect(isinstance(value, bool), name, N_("true or false"), value)
+            elif kind.splits:
+                _expect(_is_separator(value), name, separator, value, LONGEST_SEPARATOR)
+            else:
+                _expect(_is_count(value), name, number, value, MOST_POSITIONS)
+        _expect(self.positions in POSITIONS, "positions", N_("one of {most}"), self.positions, ", ".join(POSITIONS))
         drawn = isinstance(self.drawn, tuple) and all(type(stroke) is Stroke for stroke in self.drawn)
         _expect(drawn, "drawn", N_("a tuple of strokes"), self.drawn)
         _expect(len(self.drawn) <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), len(self.drawn), MOST_STROKES)
@@ -83,6 +78,12 @@ class MaskSpec:
             numbers = few and all(map(_is_count, some)) and len(set(some)) == len(some)
             scope = N_("a tuple of at most {most} different whole numbers from 0")
             _expect(numbers, name, scope, some, MOST_IN_SCOPE)
+
+    def on(self) -> dict[str, Any]:
+        """The kinds that are on, in the order of KINDS, each with its field's value."""
+        values = {name: getattr(self, name) for name in KINDS}
+        return {name: values[name] for name, kind in KINDS.items()
+                if kind.is_on(values[name]) and values.get(kind.joins, True)}  # fmt: skip
 
     def at(self, layer: int, head: int, standard: "MaskSpec") -> "MaskSpec":
         """The masks that hold in a layer and head: these, or outside their scope the standard ones."""
@@ -164,4 +165,4 @@ def _shown(got: Any) -> str:
 
 
 STANDARD = MaskSpec()  # of most models; an encoder's has no causal mask
-OFF = MaskSpec(causal=False, padding=False, window=False, chunk=False)  # nothing is blocked
+OFF = MaskSpec(**{name: kind.off for name, kind in KINDS.items()})  # nothing is blocked

@@ -73,7 +73,7 @@ class TokenBatch:
             ends=pick(self.ends),
         )
 
-    def documents(self, separator: str) -> Tensor:
+    def split(self, separator: str) -> Tensor:
         """int64 [B,T]: how many separators came before each token; a token that holds more than one's end is after it.
 
         The separator is looked for in the texts. All 0 where it is not found, or where no text was read.

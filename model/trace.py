@@ -190,14 +190,14 @@ class Trace:
         on = self._masks(layer, row, masks, head)
         result = torch.ones(self._shape(layer), dtype=torch.bool)
         for mask in on.values():
-            result &= mask.cpu()
+            result &= mask
         return result
 
     def blocked_by(
         self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0
     ) -> dict[str, Tensor]:
         """For each mask that is on: bool [Q,K], True = this mask blocks the cell. A cell may have several."""
-        return {name: ~mask.cpu() for name, mask in self._masks(layer, row, masks, head).items()}
+        return {name: ~mask for name, mask in self._masks(layer, row, masks, head).items()}
 
     def weights(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
         """[Q,K] float32, blocked cells exactly 0, under the run's masks or (this layer alone) others."""
@@ -249,11 +249,8 @@ class Trace:
     def _masks(self, layer: int, row: int, spec: MaskSpec | None, head: int) -> dict[str, Tensor]:
         """The masks of one row of the batch, by name, each [Q,K]."""
         self._check(layer, head, row)
-        record = self.layers[layer]
-        shape = (record.q.shape[0], 1, *self._shape(layer))
-        return {
-            name: mask.expand(shape)[row, 0] for name, mask in record.context.masks(spec or self.spec, head).items()
-        }
+        context = self.layers[layer].context
+        return context.in_row(context.masks(spec or self.spec, head), row)
 
     def _check(self, layer: int, head: int, row: int) -> None:
         for name, value, count in (

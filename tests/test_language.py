@@ -51,7 +51,7 @@ FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page 
 }  # fmt: skip
 NOT_SHOWN = (  # a command's own output; logs; metrics, health; code to take away; what dates in English are made of
     "model/training/", "model/heads/atlas.py", "model/heads/atlas_ray.py", "model/mask_lab/mask_code.py",
-    "model/logs.py", "ui/health.py", "model/jobs/health.py", "model/jobs/observed.py",
+    "model/logs.py", "model/mask_kinds.py", "ui/health.py", "model/jobs/health.py", "model/jobs/observed.py",
     "model/cross_attention/days.py", "model/cross_attention/no_dates.py", "model/cross_attention/surroundings.py",
 )  # fmt: skip
 

@@ -23,19 +23,13 @@ from ui.markdown import escaped
 from ui.model_found import model_found
 from ui.one_of import one_of
 from viz.heatmap import MOST_TICKS
+from viz.mask_styles import STYLES
 from viz.view import MOST_CELLS
 
 OTHER = "another"
 A_LINE_EACH = N_("Type a text on the left, one sequence a line, or take one of the examples.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 SIDES = {"left": N_("left"), "right": N_("right")}
-SWITCH_NAMES = {"causal": N_("Causal"), "padding": N_("Padding"), "window": N_("Window"), "chunk": N_("Chunk")}
-SWITCHES = {  # and what they do
-    "causal": N_("On: no token sees a later one. Off: every token sees the whole text."),
-    "padding": N_("On: no token looks at the padding that evens out short lines."),
-    "window": N_("On: in some layers a token sees only its neighbourhood, as this model was trained."),
-    "chunk": N_("On: in some layers a token sees only the chunk of the text it stands in, as this model was trained."),
-}
 OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
 
 
@@ -219,7 +213,7 @@ def mask_switch(model: Model, name: str) -> None:
     """The switch of a mask that models are trained with; at first as this model was."""
     if st.session_state[name] is None:
         st.session_state[name] = getattr(model.standard, name)
-    st.toggle(say(SWITCH_NAMES[name]), key=name, help=say(SWITCHES[name]), width="content")
+    st.toggle(say(STYLES[name].label), key=name, help=say(STYLES[name].help), width="content")
 
 
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:

@@ -17,12 +17,11 @@ from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import Predictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
-from viz.html import swatch
+from viz.html import named
 from viz.leaks import mean_share
 from viz.loss_words import loss_words, prediction_words
-from viz.masks import mask_name, mask_names
+from viz.mask_styles import mask_names
 from viz.numbers import Leak, percent
-from viz.palette import MASK_COLOURS
 from viz.sentence import Scene
 from viz.view import HeadView, coarser_words
 
@@ -158,8 +157,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         can_be_causal="causal" in now.shown(layer, head).available,
         causal=now.masks.causal,
         padding=now.masks.padding,
-        window=now.masks.window or "window" not in model.describe().masks,
-        chunk=now.masks.chunk or "chunk" not in model.describe().masks,
+        lifted=tuple(name for name in model.describe().sizes if not getattr(now.masks, name)),
         standard_causal=model.standard.causal,
         layer_only=scope == "layer",
         only_attention=model.attentions == ("self",),
@@ -254,7 +252,7 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
     parts = [*([sharing] if sharing else []), colours.words(zmax, sides=len(views) > 1)]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     if names:
-        masks = say(", ").join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
+        masks = say(", ").join(map(named, names))
         parts.append(say("Hatched cells are blocked by {masks}: no weight can be there.", masks=masks))
     else:
         parts.append(_none_blocked(views))

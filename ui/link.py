@@ -8,9 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
 import streamlit as st
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, create_model
 
 from model.language import say
+from model.mask_kinds import KINDS
 from ui import choices, speech
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
@@ -106,7 +107,16 @@ class TextLink(Link):
         return super(TextLink, shared).parameters()
 
 
-class View(TextLink):
+def with_masks(base: type[TextLink], but: str = "") -> Any:
+    """The link's class with a choice for each mask, but one, that models are trained with; None: as this model was."""
+    own: dict[str, Any] = {name: (bool | None, None) for name, kind in KINDS.items() if kind.own and name != but}
+    return create_model(base.__name__, __base__=base, **own)
+
+
+_Masked: Any = with_masks(TextLink)
+
+
+class View(_Masked):
     """The link of Explore and of the Mask Lab. Layers and heads count from 0, rows from 1."""
 
     layer: Whole | None = None
@@ -116,10 +126,6 @@ class View(TextLink):
     end: Whole | None = None
     pad: Literal["left", "right"] = "left"
     attention: str | None = None
-    causal: bool | None = None  # None: as the model was trained
-    padding: bool | None = None
-    window: bool | None = None
-    chunk: bool | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
     show_padding: bool | None = None  # None: unless there is much of it

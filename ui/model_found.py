@@ -3,7 +3,7 @@
 from model.base import Description, Model
 from model.language import N_, say, together
 from ui.explain import attention_name, title_of
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 
 KINDS = {
     "decoder": N_("a decoder of {size} M parameters ({architecture})"),
@@ -28,13 +28,18 @@ def model_found(model: Model) -> str:
         facts.append(say("{positions:,} of it here", positions=model.context))
     if found.precision:
         facts.append(found.precision)
-    masks = say(", ").join(mask_name(name) for name in found.masks)
-    if found.window is not None:
-        masks = say("{masks} ({count} positions, in {layers} layers)", masks=masks, count=found.window,
-                    layers=found.windowed)  # fmt: skip
+    masks = say(", ").join(_mask(found, name) for name in found.masks)
     listed = say(", ").join(facts)
     said = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)
     return together([said, found.other_layers()]).rstrip()
+
+
+def _mask(found: Description, name: str) -> str:
+    """Its name, with its size where it has one."""
+    if name not in found.sizes:
+        return mask_name(name)
+    count, layers = found.sizes[name]
+    return say("{masks} ({count} positions, in {layers} layers)", masks=mask_name(name), count=count, layers=layers)
 
 
 def _heads(found: Description) -> str:

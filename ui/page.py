@@ -11,8 +11,9 @@ from streamlit.navigation.page import Page
 
 from model import logs
 from model.language import N_, language, say
+from model.mask_kinds import KINDS
 from ui import at_once, choices, sent, speech  # noqa: F401 - sent, for what its import does
-from viz.palette import MASK_COLOURS, OPENER_COLOURS
+from viz.palette import MASK_COLOURS
 from viz.room import APART, MARGIN, TWO, WIDE
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
@@ -42,9 +43,6 @@ SECTIONS = {  # each with its pages in the order in which they are read
     },
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
-
-NATIVE_SWITCHES = ("causal", "padding", "window", "chunk")
-COMPOSED_SWITCHES = ("sliding", "stride", "documents", "prefix", "sinks", "drawn")  # compose.ROWS and the drawing
 
 EARLY = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")  # parts of Streamlit's that pages need
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
@@ -186,11 +184,14 @@ def _page(path: str) -> Page:
 def _style(_: str) -> str:
     """The pages' CSS, in which the sections' names are: one a language."""
     rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
-    switches = {name: f".st-key-{name} label::before" for name in NATIVE_SWITCHES}
-    switches |= {name: f'[class*="st-key-mask_{name}_on"] label::before' for name in COMPOSED_SWITCHES}
-    colours = OPENER_COLOURS | MASK_COLOURS
+    switches = {
+        name: f".st-key-{name} label::before"
+        if name in KINDS and KINDS[name].own
+        else f'[class*="st-key-mask_{name}_on"] label::before'
+        for name in MASK_COLOURS
+    }
     swatches = _section_names() + " ".join(
-        f"{rule} {{ background: {colours[name]}; }}" for name, rule in switches.items()
+        f"{rule} {{ background: {MASK_COLOURS[name]}; }}" for name, rule in switches.items()
     )
     return (
         STYLE.replace("SWITCHES", ", ".join(switches.values()))

@@ -7,27 +7,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from viz.mask_styles import PERIOD, STROKE, STYLES
 from viz.palette import MASK_COLOURS, rgb
 
-PERIOD, STROKE = 6, 2  # pixels from line to line, and of each line
 LARGE, SMALL = 512, 192  # pixels, of a picture that is shown large or small: much larger, its lines would run together
 GROUND = {True: (120, 126, 138, 60), False: (150, 155, 165, 46)}  # in the dark and in the light
 INK = 190  # the opacity of a line
 
-_DOWN, _ACROSS = np.indices((PERIOD, PERIOD))
-_UP, _BACK = (_ACROSS + _DOWN) % PERIOD, (_ACROSS - _DOWN) % PERIOD
 LINES = {  # PERIOD × PERIOD pixels of each mask, True = ink
-    name: place % PERIOD < STROKE
-    for name, place in {
-        "causal": _UP,
-        "padding": _BACK,
-        "window": _ACROSS,
-        "chunk": _ACROSS - 2 * _DOWN,
-        "sliding": _DOWN,
-        "stride": _ACROSS + 2 * _DOWN,
-        "documents": 2 * _ACROSS + _DOWN,
-        "drawn": np.minimum(_UP, _BACK),
-    }.items()
+    name: style.lines % PERIOD < STROKE for name, style in STYLES.items() if style.lines is not None
 }
 
 

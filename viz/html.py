@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
+from viz.mask_styles import STYLES, mask_name
+
 
 def escaped(label: str) -> str:
     """A text for plotly, which reads labels as a little HTML: it knows &lt;, &gt; and &amp; but no quotes' names."""
@@ -18,6 +20,11 @@ def filled(sentence: str, **places: object) -> Markup:
 def swatch(colour: str) -> Markup:
     """A small square of a colour of ours."""
     return Markup('<span class="swatch" style="background:{}"></span>').format(colour)
+
+
+def named(mask: str) -> Markup:
+    """A mask's name after its colour."""
+    return swatch(STYLES[mask].colour) + mask_name(mask)
 
 
 def tag(name: str, content: object = "", **attributes: object) -> Markup:

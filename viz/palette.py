@@ -1,28 +1,18 @@
 """Colours. One sequential palette for weights, one diverging for differences, one colour for each mask.
 
-Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes; the masks' colours are
-Okabe and Ito's (2008), with a violet for what is drawn, a lavender for sinks and a dark red for chunks.
+Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes.
 """
 
 from plotly.colors import sample_colorscale
+
+from viz.mask_styles import STYLES
 
 SEQUENTIAL = (
     "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c",
     "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725",
 )  # fmt: skip
 
-MASK_COLOURS = {
-    "causal": "#E69F00",
-    "padding": "#56B4E9",
-    "window": "#009E73",
-    "chunk": "#900000",
-    "sliding": "#0072B2",
-    "stride": "#CC79A7",
-    "documents": "#D55E00",
-    "drawn": "#912DF5",
-}
-OPENER_COLOURS = {"prefix": "#F0E442", "sinks": "#B8A1E3", "drawn": "#912DF5"}
-
+MASK_COLOURS = {name: style.colour for name, style in STYLES.items() if style.colour}
 ALLOWED = "#6E86A8"  # a cell of a mask that may be seen, on either ground
 
 NOW, STANDARD = "#C0504D", "#4A90C2"  # series under the current and under the standard masks

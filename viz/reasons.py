@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.language import say
-from viz.masks import mask_name, mask_names
+from viz.mask_styles import mask_name, mask_names
 from viz.view import HeadView
 
 MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
@@ -23,7 +23,7 @@ def reasons(view: HeadView) -> Reasons:
     """One reason is said as it is; of several a small picture spells out each cell's.
 
     A large one gives each mask a digit and each cell the digits of the masks that block it: 13 is the first and the
-    third.
+    third. Where there are more masks than digits, it numbers the combinations instead.
     """
     groups = blocked_groups(view)
     if len(groups) == 1:
@@ -33,11 +33,13 @@ def reasons(view: HeadView) -> Reasons:
         for words, cells in groups:
             text[cells] = words
         return Reasons("%{text}", text)
-    names = [name for name, mask in view.blocked.items() if mask.any()]
+    named = [(mask_name(name), mask) for name, mask in view.blocked.items() if mask.any()]
+    if len(named) > 9:
+        named = [(mask_names(names), cells) for names, cells in blocking(view)]
     number = np.zeros(view.weights.shape, np.uint32)
-    for digit, name in enumerate(names, 1):
-        number[view.blocked[name]] = number[view.blocked[name]] * 10 + digit
-    key = say(", ").join(f"{digit} {mask_name(name)}" for digit, name in enumerate(names, 1))
+    for digit, (_, cells) in enumerate(named, 1):
+        number[cells] = number[cells] * 10 + digit
+    key = say(", ").join(f"{digit} {name}" for digit, (name, _) in enumerate(named, 1))
     words = say("blocked by {masks} ({key})", masks="%{text}", key=key)
     return Reasons(words, number.astype(np.min_scalar_type(number.max())))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from model.heads.atlas_result import LEAST_QUERIES, NAMED
 from model.language import N_, say, say_count, together
+from viz.mask_styles import STYLES
 from viz.numbers import Leak, percent
 
 MUCH = 0.25  # a share of attention that makes a habit
@@ -20,8 +21,7 @@ class Scene:
     can_be_causal: bool  # False: no causal mask here, whatever the switch says
     causal: bool
     padding: bool
-    window: bool  # False: the model has a window, and it is off
-    chunk: bool  # False: the model attends within chunks, and that is off
+    lifted: tuple[str, ...]  # masks with a size of the model's own that are off
     standard_causal: bool  # whether the model was trained with a causal mask
     layer_only: bool
     only_attention: bool  # the model has no other through which padding could come in
@@ -39,26 +39,12 @@ class Scene:
 
 def sentence(scene: Scene) -> str:
     """What is seen, and what to try next."""
-    if scene.causal == scene.standard_causal and scene.padding and scene.window and scene.chunk:
+    if scene.causal == scene.standard_causal and scene.padding and not scene.lifted:
         if scene.tokens == 1 and not scene.across:
             return say("This row is one token, which has only itself to look at: try a longer text.")
         return together([_habit(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
-    if not scene.window:
-        parts.append(
-            say(
-                "Without its window, {head} may look as far as the text goes, which it never could in training.",
-                head=scene.name,
-            )
-        )
-    if not scene.chunk:
-        parts.append(
-            say(
-                "Without its chunks, {head} may look back past the one that a token stands in, which it never could in "
-                "training.",
-                head=scene.name,
-            )
-        )
+    parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
     if not scene.padding:
         parts.append(_padding(scene))
     if scene.layer_only:

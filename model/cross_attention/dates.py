@@ -4,7 +4,7 @@ Sizes: B rows, S source characters, T target characters from the start token on,
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from model.cross_attention.written_dates import CHARACTERS
 from model.errors import CheckpointError
 from model.files import write
 from model.language import N_, say
-from model.masks import MASK_NAMES, MaskContext, MaskSpec
+from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import BatchTokenizer, TokenBatch, check_targets
@@ -36,7 +36,6 @@ SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
 MODEL_TYPE = "unmask_encoder_decoder"
 MOST_WRITTEN = 12  # characters; a date has 10
 TRACE_BYTES = 64 * 2**20  # what one run may keep
-Documents = Callable[[str], Tensor]
 PARTS = ("encoder", "decoder", "cross")
 AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, and a target sees all of its source
     "encoder": frozenset(MASK_NAMES) - {"causal"},
@@ -138,7 +137,7 @@ class DatesModel(Model):
             )
         spec.check_scope(max(self.describe().layers.values()), self.num_heads)
         source, length = batch.source, batch.ids.shape[1]
-        own = self._places("decoder", batch.keep, length, batch.documents)
+        own = self._places("decoder", batch.keep, length, batch.split)
         across = self._places("cross", source.keep, length)
         memory, encoder = self._read(source, spec)
         states, decoder, cross = self.network.decoder.states(
@@ -193,18 +192,18 @@ class DatesModel(Model):
 
     def _read(self, source: TokenBatch, spec: MaskSpec) -> tuple[Tensor, tuple[LayerRecord, ...]]:
         """The encoder's output [B,S,W], and its record."""
-        places = self._places("encoder", source.keep, source.ids.shape[1], source.documents)
+        places = self._places("encoder", source.keep, source.ids.shape[1], source.split)
         memory, qkvs = self.network.encoder.states(source.ids, positions_under(spec, source), _allowed(places, spec))
         return memory, _records(qkvs, places)
 
-    def _places(self, part: str, keep: Tensor, queries: int, documents: Documents | None = None) -> list[MaskContext]:
+    def _places(self, part: str, keep: Tensor, queries: int, split: TextSplit | None = None) -> list[MaskContext]:
         """One for each layer of a part; keep [B,K]."""
         config = self.network.config
         layers = config.encoder_layers if part == "encoder" else config.decoder_layers
         return [
             MaskContext(
                 keep, queries, config.heads, layer,
-                available=AVAILABLE[part], standard=self.standard, documents=documents,
+                available=AVAILABLE[part], standard=self.standard, split=split,
             )
             for layer in range(layers)
         ]  # fmt: skip

@@ -27,7 +27,7 @@ class ShownMasks:
     """The masks of one head over T positions, without what is drawn, and the drawing.
 
     blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again. openers:
-    likewise the cells that prefix or sinks open. place: int [T], a position's number among the row's real tokens, -1
+    likewise the cells that a mask opens. place: int [T], a position's number among the row's real tokens, -1
     at padding. strokes: (kind, query, key, last query, last key), in those numbers.
     """
 
@@ -53,14 +53,10 @@ def shown_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -
 def shown_masks(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> ShownMasks:
     """The masks to draw on; of the attention of a text to itself."""
     context = trace.layers[layer].context
-    shape = (len(context.keep), 1, context.queries, context.keep.shape[-1])
-    blockers, openers = (
-        {name: mask.expand(shape)[row, 0].cpu().numpy() for name, mask in some.items()}
-        for some in context.undrawn(masks, head)
-    )
+    blockers, openers = (context.in_row(some, row) for some in context.undrawn(masks, head))
     return ShownMasks(
-        {name: ~allowed for name, allowed in blockers.items()},
-        openers,
+        {name: ~allowed.numpy() for name, allowed in blockers.items()},
+        {name: opened.numpy() for name, opened in openers.items()},
         places(context.keep)[row].cpu().numpy(),
         tuple(astuple(stroke) for stroke in masks.at(context.layer, head, context.standard).drawn),
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from model.heads.habits import HABITS, Habits
+from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
@@ -86,7 +87,7 @@ class Shares:
 
     def __init__(self, trace: Trace, row: int, masks: MaskSpec) -> None:
         self._trace, self._row = trace, row
-        opened = masks.prefix or masks.sinks or masks.drawn or masks.layers or masks.heads
+        opened = any(KINDS[name].opens for name in masks.on()) or masks.drawn or masks.layers or masks.heads
         self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to add up
         self._sums = torch.zeros(3, trace.num_layers, trace.num_heads)  # future, padding, rows that look at something
 

@@ -33,7 +33,7 @@ from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, sta
 from model.huggingface.verify import Findings, examine
 from model.huggingface.weights import Head, head_of
 from model.language import say
-from model.masks import MaskSpec
+from model.masks import NATIVE, MaskSpec
 from model.settings import Settings
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
@@ -212,8 +212,7 @@ class HuggingFaceModel(Model):
     def _description(self) -> Description:
         """All of it that is the same in every language."""
         network, sites = self.network, self._findings.sites
-        windows = [site.window for site in sites if site.window is not None]
-        chunks = [site.native.chunk for site in sites if site.native.chunk is not None]
+        sizes = [one for site in sites for one in site.native.sizes]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
             architecture=type(network).__name__,
@@ -223,9 +222,8 @@ class HuggingFaceModel(Model):
             key_value_heads=len(set(self.key_value_heads)),
             heads_by_part={site.part: heads for site, heads in zip(sites, self._findings.heads, strict=True)},
             context=self._stacks.context(),
-            masks=(*causal, "padding", *(["window"] if windows else []), *(["chunk"] if chunks else [])),
-            window=windows[0] if windows else None,
-            windowed=len(windows),
+            masks=(*causal, "padding", *(name for name in NATIVE if name in dict(sizes))),
+            sizes={name: (size, [one for one, _ in sizes].count(name)) for name, size in reversed(sizes)},
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -233,9 +231,9 @@ class HuggingFaceModel(Model):
 
     def _run_one(self, stack: OneStack, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         ids, keep = self._on_device(batch)
-        documents = {"self": batch.documents}
+        splits = {"self": batch.split}
         sites = self._findings.sites
-        run = Recording(sites, spec, {"self": keep}, standard=self.standard, documents=documents, edit=edit)
+        run = Recording(sites, spec, {"self": keep}, standard=self.standard, splits=splits, edit=edit)
         if stack.takes_positions:
             run.positions = positions_under(spec, batch).to(self._device)
         states = stack.states(run, ids, keep)
@@ -246,9 +244,9 @@ class HuggingFaceModel(Model):
         ids, keep = self._on_device(batch)
         source_ids, source_keep = self._on_device(source)
         keeps = {"encoder": source_keep, "decoder": keep, "cross": source_keep}
-        documents = {"encoder": source.documents, "decoder": batch.documents}
+        splits = {"encoder": source.split, "decoder": batch.split}
         sites = self._findings.sites
-        run = Recording(sites, spec, keeps, standard=self.standard, documents=documents, edit=edit)
+        run = Recording(sites, spec, keeps, standard=self.standard, splits=splits, edit=edit)
         memory = stacks.memory(run, source_ids, source_keep)
         states = stacks.states(run, ids, keep, memory, source_keep)
         layers = run.layers()

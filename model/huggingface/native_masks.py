@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig
 
 from model.errors import NotSupported
 from model.language import N_, say
+from model.mask_kinds import KINDS, Cells
 from model.masks import MaskContext
 from model.spec import MaskSpec
 
@@ -25,25 +26,24 @@ OWN_MASK = N_("it masks cells in a way of its own, neither causal nor a sliding 
 
 @dataclass(frozen=True)
 class NativeMask:
-    """What a network has at one attention, padding apart. window and chunk in positions, None where it has none."""
+    """What a network has at one attention, padding apart. sizes: of its masks in positions, by kind."""
 
     causal: bool
-    window: int | None = None
-    chunk: int | None = None
+    sizes: tuple[tuple[str, int], ...] = ()
 
     def cells(self, positions: Tensor) -> Tensor:
-        """bool [S,S], True = may attend, at these positions of a text without padding."""
-        distance = positions[:, None] - positions[None, :]
-        allowed = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
-        if self.window is not None:
-            allowed = allowed & (distance.abs() < self.window)
-        if self.chunk is not None:
-            allowed = allowed & (positions[:, None] // self.chunk == positions[None, :] // self.chunk)
+        """bool [S,S], True = may attend, at these positions of a text without padding, the last one last."""
+        query, key = positions[None, None, :, None], positions[None, None, None]
+        cells = Cells(query, key, query, key, int(positions[-1]) + 1)
+        allowed = torch.ones(len(positions), len(positions), dtype=torch.bool)
+        for name, size in ((("causal", 0),) if self.causal else ()) + self.sizes:
+            mask = KINDS[name].cells(cells, size)
+            allowed = allowed if mask is None else allowed & mask[0, 0]
         return allowed
 
     def over(self, keep: Tensor, queries: int) -> Tensor:
         """bool, broadcastable to [B,1,Q,K]: with padding, keep [B,K]."""
-        context = MaskContext(keep, queries, 1, window=self.window, chunk=self.chunk)
+        context = MaskContext(keep, queries, 1, sizes=dict(self.sizes))
         allowed = context.allowed(MaskSpec(causal=self.causal))
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
 
@@ -109,8 +109,9 @@ def _candidates(edges: tuple[int, ...]) -> Iterator[NativeMask]:
     for causal in (True, False):
         yield NativeMask(causal)
         for size in _sizes(edges):
-            yield NativeMask(causal, window=size)
-            yield NativeMask(causal, chunk=size)
+            for name, kind in KINDS.items():
+                if kind.sized:
+                    yield NativeMask(causal, ((name, size),))
 
 
 def _sizes(edges: tuple[int, ...]) -> list[int]:

@@ -43,10 +43,6 @@ class Site:
         return self.native.causal
 
     @property
-    def window(self) -> int | None:
-        return self.native.window
-
-    @property
     def available(self) -> frozenset[str]:
         """The masks that a reader can have here. A target sees all of its source; a source is read as a whole."""
         if self.part == "cross":

@@ -4,7 +4,7 @@ Sizes: B rows, H query heads, Q queries, K keys.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.probe import Site, is_part_of
 from model.language import say
-from model.masks import MaskContext, MaskSpec
+from model.masks import MaskContext, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
 
@@ -33,10 +33,10 @@ class Recording:
         keeps: dict[str, Tensor],
         *,
         standard: MaskSpec = STANDARD,
-        documents: Mapping[str, Callable[[str], Tensor]] | None = None,
+        splits: Mapping[str, TextSplit] | None = None,
         edit: HeadEdit | None = None,
     ) -> None:
-        """keeps: for each part, which of its keys are real: bool [B,K]; documents: for a part, see masks.build; edit:
+        """keeps: for each part, which of its keys are real: bool [B,K]; splits: for a part, see Cells; edit:
         what becomes of each attention's heads.
         """
         self.records: list[LayerRecord] = []
@@ -44,7 +44,7 @@ class Recording:
         self.own_code = any(site.own_code for site in sites)
         self._chooser = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
-        self._standard, self._documents, self._edit = standard, documents or {}, edit
+        self._standard, self._splits, self._edit = standard, splits or {}, edit
         self._layers: Counter[str] = Counter()
         self._made: dict[str, dict] = defaultdict(dict)  # of each part, the masks that its layers share
         self._given: list[Tensor] = []
@@ -99,11 +99,10 @@ class Recording:
             call.q.shape[2],
             call.q.shape[1],
             layer,
-            window=site.native.window,
-            chunk=site.native.chunk,
+            sizes=dict(site.native.sizes),
             available=site.available,
             standard=self._standard,
-            documents=self._documents.get(site.part),
+            split=self._splits.get(site.part),
         )
 
     def _terms(self, site: Site, call: Call) -> ScoreTerms:

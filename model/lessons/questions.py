@@ -4,10 +4,11 @@ A new kind is one function in KINDS, and what is asked of it in ui/lessons. Loss
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from model import mask_kinds
 from model.base import Model
 from model.heads.survey import survey
 from model.language import N_, say
@@ -39,16 +40,6 @@ HABITS = {  # each with what is said where it is the strongest
             "Where a token came up before, L{layer} H{head} gives {share:percent} of its attention to what followed it."
         ),
     ),
-}
-NAMED = {  # of MaskSpec; {size}: what is set there
-    "causal": N_("causal mask"),
-    "padding": N_("padding mask"),
-    "sliding": N_("window of {size}"),
-    "stride": N_("every {size} back"),
-    "documents": N_("documents split at “{size}”"),
-    "prefix": N_("prefix of {size}"),
-    "sinks": N_("{size} sinks"),
-    "drawn": N_("drawn by hand"),
 }
 MODELS = {  # by their own names; another's is said as it is
     "story": N_("The story model"),
@@ -292,12 +283,11 @@ def _picture(case: Case) -> Answer:
 
 def masks_on(masks: MaskSpec, trace: Trace) -> Said:
     """The names of the masks that are on, of those that this attention can have."""
-    has = trace.layers[0].context.available
-    some = {name: getattr(masks, name) for name in NAMED if name in has or name not in ("causal", "padding")}
-    on = [name for name, size in some.items() if size and (name, size) != ("stride", 1)]
-    if not on:
-        return Said(N_("no mask"))
-    return Said("{masks}", {"masks": tuple(Said(NAMED[name], {"size": some[name]}) for name in on)})
+    on = trace.layers[0].context.on(replace(masks, layers=(), heads=()))
+    named = [Said(mask_kinds.KINDS[name].phrase, {"size": size}) for name, size in on.items()]
+    if masks.drawn:
+        named.append(Said(N_("drawn by hand")))
+    return Said("{masks}", {"masks": tuple(named)}) if named else Said(N_("no mask"))
 
 
 def _one_of(choices: list[Said], right: int, why: Said) -> Answer:

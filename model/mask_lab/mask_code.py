@@ -5,7 +5,7 @@ once, as the repr of a comment, which has no line ends. Sizes: T positions.
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Literal, get_args
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model import masks
+from model import mask_kinds, masks
 from model.mask_lab.mask_files import allowed_cells, rectangles, runs_of
 from model.masks import MaskContext, MaskSpec
 from model.trace import Trace
@@ -46,9 +46,8 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
         raise ValueError(f"expected the attention of a text to itself, got {place.queries} queries on {total} keys")
     ruling, keep = spec.at(layer, head, place.standard), place.keep[row].cpu()
     outside = (spec.layers and layer not in spec.layers) or (spec.heads and head not in spec.heads)
-    blockers, openings = (list(some) for some in place.undrawn(spec, head))
     strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
-    steps = list(_steps(ruling, blockers, openings, strokes, keep, place))
+    steps = [*_kinds(place, spec, head, keep), *_drawn(strokes)]
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     lines = {KINDS[0]: _sdpa, KINDS[1]: _multihead, KINDS[2]: _flex}[kind](
         [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k",
@@ -63,42 +62,21 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 # --- the conditions ---
 
 
-def _steps(
-    ruling: MaskSpec,
-    blockers: Sequence[str],
-    openings: Sequence[str],
-    strokes: list[tuple],
-    keep: Tensor,
-    place: MaskContext,
-) -> Iterator[Step]:
-    """What blocks, then what opens again, then the drawing: the order of masks.build."""
-    padded, total = not keep.all(), len(keep)
+def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
+    """What blocks, then what opens again: the order of MaskContext.masks."""
+    kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
+    sides = ("q_idx", "k_idx") if keep.all() else ("place[q_idx]", "place[k_idx]")
     apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
-    query, key = ("place[q_idx]", "place[k_idx]") if padded else ("q_idx", "k_idx")
-    if "causal" in blockers:
-        yield "&", "k_idx <= q_idx", "causal: no token sees a later one"
-    if "padding" in blockers and padded:
-        yield "&", "keep[k_idx]", "padding: nobody looks at it"
-        if ruling.padding_queries:
-            yield "&", "keep[q_idx]", "and it looks at nobody"
-    if "window" in blockers:
-        yield "&", f"{apart} < {place.window}", "window: the model's own sliding window"
-    if "chunk" in blockers:
-        alike = " & (keep[q_idx] == keep[k_idx])" if padded else ""
-        same = f"{query} // {place.chunk} == {key} // {place.chunk}"
-        yield "&", f"({same}){alike}" if padded else same, "chunk: the model attends within chunks of its own"
-    if "sliding" in blockers:
-        yield "&", f"{apart} < {ruling.sliding}", "sliding window: near tokens only"
-    if "stride" in blockers:
-        yield "&", f"(q_idx - k_idx) % {ruling.stride} == 0", "stride: only so many positions apart"
-    if "documents" in blockers:
-        yield "&", "document[q_idx] == document[k_idx]", "documents: nobody looks across"
-    if "prefix" in openings:
-        size = min(ruling.prefix, total)  # padding's place is T
-        yield "|", f"({query} < {size}) & ({key} < {size})", "prefix: the first tokens see each other"
-    if "sinks" in openings:
-        first = f"{key} < {min(ruling.sinks, total)}"
-        yield "|", f"keep[q_idx] & ({first})" if padded else first, "sinks: every token sees the first"
+    names = mask_kinds.Names(len(keep), not keep.all(), *sides, apart)
+    on = place.on(spec, head)
+    for sign, some in (("&", blockers), ("|", openings)):
+        for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:
+            if condition := kinds[name].code(names, parameter):
+                yield sign, condition, kinds[name].comment
+
+
+def _drawn(strokes: list[tuple]) -> Iterator[Step]:
+    """The drawing, which has the last word."""
     if any(kind == "block" for kind, *_ in strokes):
         yield "&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"
     if any(kind == "open" for kind, *_ in strokes):
@@ -128,9 +106,10 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[tuple
     if "place" in conditions:
         yield "# place: a token's number among the real ones; T at padding"
         yield "place = torch.where(keep, keep.cumsum(0) - 1, T)"
-    if "document" in conditions and place.documents is not None:
-        yield f"# document: the number of each token's; the text is split after {ruling.documents!r}"
-        yield _assigned("document", place.documents(ruling.documents)[row].tolist())
+    for separator in (value for name, value in ruling.on().items() if mask_kinds.KINDS[name].splits):
+        if "document" in conditions and place.split is not None:
+            yield f"# document: the number of each token's; the text is split after {separator!r}"
+            yield _assigned("document", place.split(separator)[row].tolist())
     if drawn:
         yield from _drawing(strokes, padded=not keep.all())
 

@@ -128,8 +128,8 @@ def allowed_cells(place: MaskContext, spec: MaskSpec, row: int, head: int) -> Te
     """bool [T,T]: what Trace.allowed says."""
     total = place.keep.shape[-1]
     result = torch.ones(total, total, dtype=torch.bool)
-    for mask in place.masks(spec, head).values():
-        result &= mask.expand(len(place.keep), 1, total, total)[row, 0].cpu()
+    for mask in place.in_row(place.masks(spec, head), row).values():
+        result &= mask
     return result
 
 

@@ -1,11 +1,21 @@
 """MaskSpecs of every kind by chance, for tests of what holds under any masks."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from torch import Tensor
+
+from model.masks import MaskContext, TextSplit
 from model.spec import MaskSpec, Stroke
 
 FEW = (0, 0, 0, 1, 2, 3, 5, 13)  # sizes of masks on a dozen positions: off half the time, some longer than the text
+
+
+def built(
+    spec: MaskSpec, keep: Tensor, queries: int, sizes: Mapping[str, int] | None = None, split: TextSplit | None = None
+) -> dict[str, Tensor]:
+    """The masks of an attention over keys, keep [B,K] saying which are real; sizes and split as in MaskContext."""
+    return MaskContext(keep, queries, 1, sizes=sizes or {}, split=split).masks(spec)
 
 
 def random_spec(

@@ -16,7 +16,7 @@ from tests.model.huggingface import families
 
 def documents(batch: TokenBatch, separator: str, row: int = 0) -> dict[int, str]:
     """The tokens of each document, one after the other, by its number."""
-    numbers = batch.documents(separator)
+    numbers = batch.split(separator)
     assert numbers.shape == batch.ids.shape
     assert numbers.dtype == torch.int64
     found: dict[int, str] = {}
@@ -76,7 +76,7 @@ class TestDocuments:
     def test_a_separator_is_no_pattern(self, story: Model, separator: str) -> None:
         assert set(documents(story.encode(["one day 7 ab"]), separator)) == {0}
         with_two = story.encode([f"7{separator} 7{separator} 7"])
-        found = with_two.documents(separator)[0]
+        found = with_two.split(separator)[0]
         assert (int(found[0]), int(found[1]), int(found[-1])) == (0, 0, 2)
 
     def test_a_token_that_reaches_beyond_a_separator_is_behind_it(self, story: Model) -> None:
@@ -86,15 +86,15 @@ class TestDocuments:
 
     def test_separators_do_not_overlap(self, story: Model) -> None:
         batch = story.encode(["xaaab"])
-        assert int(batch.documents("aa")[0, -1]) == 1
+        assert int(batch.split("aa")[0, -1]) == 1
 
     @pytest.mark.parametrize("pad_side", ["left", "right"])
     def test_padding_moves_no_token_into_another_document(self, story: Model, pad_side: str) -> None:
         texts = ["a. b", "Hi. You. Me. All of us", "you"]
         batch = story.encode(texts, pad_side)
         for row, text in enumerate(texts):
-            assert torch.equal(batch.documents(".")[row, batch.real(row)], story.encode([text]).documents(".")[0])
-        padding = batch.documents(".")[~batch.keep]
+            assert torch.equal(batch.split(".")[row, batch.real(row)], story.encode([text]).split(".")[0])
+        padding = batch.split(".")[~batch.keep]
         assert (padding == 0).all() if pad_side == "left" else padding.max() == 1  # of what it stands next to
 
     def test_a_text_that_was_cut_is_split_as_its_beginning_was(self) -> None:
@@ -102,8 +102,8 @@ class TestDocuments:
         text = "One day. A cat sat. It was red. " * 9
         short, long = (BatchTokenizer(tokenizer, context, pad=0, start=1).encode([text]) for context in (11, 101))
         assert short.cut[0] == text[len("One day. A cat sat. It was red") :]
-        assert torch.equal(short.documents("."), long.documents(".")[:, :11])
-        assert short.documents("red").max() == 0
+        assert torch.equal(short.split("."), long.split(".")[:, :11])
+        assert short.split("red").max() == 0
         assert documents(short, ".") == {0: "<start>One·day.", 1: "·A·cat·sat.", 2: "·It·was·red"}
 
     def test_word_pieces_and_what_stands_around_the_text(self) -> None:
@@ -145,4 +145,4 @@ class TestDocuments:
 
     def test_a_batch_that_was_read_from_no_text_is_one_document(self) -> None:
         batch = TokenBatch(torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.bool), (("a", ".", "b"),))
-        assert batch.documents(".").tolist() == [[0, 0, 0]]
+        assert batch.split(".").tolist() == [[0, 0, 0]]

@@ -24,6 +24,7 @@ from model.spec import Stroke
 from model.trace import Trace
 from model.transformer import positions_of
 from tests.model.huggingface.families import save
+from tests.model.random_specs import built
 from tests.near import assert_near
 
 CAUSAL, LIFTED = MaskSpec(), MaskSpec(causal=False)
@@ -64,12 +65,12 @@ class TestAStep:
     def test_has_the_mask_of_one_query(self, tiny: Model) -> None:
         ids = ids_of(tiny, "the cat sat")
         done = step(tiny, cache_of(tiny.run(batch_of(tiny, ids[:-1]))), ids[-1])
-        built = masks.build(CAUSAL, torch.ones(1, len(ids), dtype=torch.bool), queries=1)
-        assert list(built) == ["causal"]
+        made = built(CAUSAL, torch.ones(1, len(ids), dtype=torch.bool), queries=1)
+        assert list(made) == ["causal"]
         for allowed in done.allowed:
             assert allowed is not None
             assert allowed.shape == (1, 1, 1, len(ids))
-            assert torch.equal(allowed, masks.combine(built))
+            assert torch.equal(allowed, masks.combine(made))
         assert bool(done.allowed[0].all()), "the newest position may look at all before it"
         found = compare(tiny, ids, len(ids) - 1)
         assert found.allowed.shape == (1, len(ids))

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from model import masks
+from model.mask_kinds import KINDS
 from model.masks import MaskContext, MaskSpec, Stroke
 from model.spec import OFF
-from tests.model.random_specs import random_spec
+from tests.model.random_specs import built, random_spec
 
+OPENERS = {name for name, kind in KINDS.items() if kind.opens}
 KEEP = torch.tensor([[True, True, True, True, True], [False, False, True, True, True]])
 
 
@@ -26,7 +28,7 @@ def test_a_spec_is_plain_data_that_cannot_change() -> None:
 class TestMaskContext:
     """MaskContext.allowed is what a run attends under, MaskContext.masks what a reader is told; B=2, 3 heads."""
 
-    HERE = MaskContext(KEEP, 5, 3, layer=1, window=4, documents=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
+    HERE = MaskContext(KEEP, 5, 3, layer=1, sizes={"window": 4}, split=lambda _: torch.tensor([[0, 0, 1, 1, 1]] * 2))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_all_masks_of_a_head_together_are_what_the_run_allows(self, seed: int) -> None:
@@ -51,8 +53,8 @@ class TestMaskContext:
             spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))
             for head in range(3):
                 blockers, openings = self.HERE.undrawn(spec, head)
-                assert set(blockers) <= set(masks.MASK_NAMES) - {"drawn", *masks.OPENERS}
-                assert set(openings) <= set(masks.OPENERS)
+                assert set(blockers) <= set(masks.MASK_NAMES) - {"drawn", *OPENERS}
+                assert set(openings) <= OPENERS
                 everything = {"nothing": torch.ones(2, 1, 5, 5, dtype=torch.bool)}
                 unblocked, allowed = (
                     masks.combine(some | everything)
@@ -100,7 +102,7 @@ class TestMaskContext:
             drawn=(Stroke("block", 1, 0, 4, 3),),
         )
         assert set(cross.masks(everything)) == {"padding"}
-        assert torch.equal(cross.masks(everything)["padding"], masks.padding(KEEP))
+        assert torch.equal(cross.masks(everything)["padding"], KEEP[:, None, None])
         without = dataclasses.replace(self.HERE, available=frozenset(masks.MASK_NAMES) - {"causal"})
         assert set(without.masks(everything)) == {
             "padding",
@@ -114,8 +116,6 @@ class TestMaskContext:
 
 def test_a_chunk_counts_real_tokens_and_sees_itself_alone() -> None:
     keep = torch.tensor([[False, True, True, True, True, True, True, True]])
-    allowed = masks.chunk(masks.places(keep), 8, 3)[0, 0]
+    allowed = built(dataclasses.replace(OFF, chunk=True), keep, 8, {"chunk": 3})["chunk"][0, 0]
     chunks = [-1, 0, 0, 0, 1, 1, 1, 2]
     assert allowed.tolist() == [[one == other for other in chunks] for one in chunks]
-    with pytest.raises(ValueError, match="expected chunks of at least 1 position, got 0"):
-        masks.chunk(masks.places(keep), 8, 0)

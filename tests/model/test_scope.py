@@ -300,7 +300,7 @@ class TestPositions:
     def test_more_separators_than_tokens(self, story: Model, text: str) -> None:
         batch = story.encode([text])
         spec = MaskSpec(documents=".", positions="documents")
-        numbers, positions = batch.documents(".")[0].tolist(), positions_under(spec, batch)[0].tolist()
+        numbers, positions = batch.split(".")[0].tolist(), positions_under(spec, batch)[0].tolist()
         starts = [place for place, number in enumerate(numbers) if number not in numbers[:place]]
         assert positions == [place - max(start for start in starts if start <= place) for place in range(len(numbers))]
         assert not story.run(batch, spec).logits.isnan().any()
@@ -324,7 +324,7 @@ class TestPackedDocuments:
     @staticmethod
     def alone(story: Model, batch: TokenBatch, number: int, row: int = 0) -> tuple[slice, Trace]:
         """Where a document is in the row, and its tokens run on their own; only the first has the start token."""
-        where = ((batch.documents(".")[row] == number) & batch.keep[row]).nonzero()[:, 0]
+        where = ((batch.split(".")[row] == number) & batch.keep[row]).nonzero()[:, 0]
         here = slice(int(where[0]), int(where[-1]) + 1)
         ids = batch.ids[row : row + 1, here]
         return here, story.run(TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), ()))

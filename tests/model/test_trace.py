@@ -232,8 +232,8 @@ class TestOverview:
         monkeypatch.setattr("model.trace.BLOCK_BYTES", 1)  # a block a query
         trace = tiny.run(tiny.encode(TEXTS, "left"))
         built: list[int] = []
-        causal = masks.causal
-        monkeypatch.setattr(masks, "causal", lambda *of: built.append(1) or causal(*of))
+        cells_of = masks.cells_of
+        monkeypatch.setattr(masks, "cells_of", lambda *of: built.append(1) or cells_of(*of))
         assert sum(1 for _ in trace.blocks()) == trace.num_layers * trace.batch.ids.shape[1]
         assert len(built) == 1
 
@@ -299,7 +299,7 @@ def other_record(
     k, v = (torch.randn(3, 2, keys, 5, generator=generator) for _ in range(2))
     keep = torch.arange(keys) < torch.tensor([[keys], [keys - 4], [keys - 1]])
     available = frozenset({"padding"} if queries != keys else {"causal", "padding", "window"})
-    place = MaskContext(keep, queries, 6, available=available, window=window)
+    place = MaskContext(keep, queries, 6, available=available, sizes={"window": window} if window else {})
     return LayerRecord(q, k, v, place, scale=0.3, terms=terms)
 
 

@@ -34,10 +34,10 @@ def read_measures(packet: bytes) -> dict[str, np.ndarray]:
 
 
 def read_cells(packet: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
-    """One scored head's: the header, the weights float32, what blocks each cell uint8, the scores float32, [Q,K]."""
+    """One scored head's: the header, the weights float32, what blocks each cell uint16, the scores float32, [Q,K]."""
     header, body = unpacked(packet)
     shape = len(header["queries"]), len(header["keys"])
     count = shape[0] * shape[1]
-    numbers = [body[part].tobytes() for part in (slice(4 * count), slice(5 * count, None))]
+    numbers = [body[part].tobytes() for part in (slice(4 * count), slice(6 * count, None))]
     weights, scores = (np.frombuffer(one, "<f4").reshape(shape) for one in numbers)
-    return header, weights, body[4 * count : 5 * count].reshape(shape), scores
+    return header, weights, body[4 * count : 6 * count].view("<u2").reshape(shape), scores

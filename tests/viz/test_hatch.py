@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.viz.views import causal, padded
-from viz.hatch import SMALL, data_uri, hatch_png
+from viz.hatch import LINES, SMALL, data_uri, hatch_png
 from viz.palette import MASK_COLOURS, rgb
 
 
@@ -49,7 +49,7 @@ def test_row_0_is_on_top_and_column_0_on_the_left() -> None:
     assert np.argwhere(inked).tolist() == [[0, 4]]
 
 
-@pytest.mark.parametrize("name", MASK_COLOURS)
+@pytest.mark.parametrize("name", LINES)
 def test_a_mask_draws_lines_in_its_own_colour(name: str) -> None:
     inked = cells(hatch_png({name: causal(8)}, dark=False), (8, 8))[causal(8)]
     lines = inked[inked[..., 3] > 128][:, :3]
@@ -59,7 +59,7 @@ def test_a_mask_draws_lines_in_its_own_colour(name: str) -> None:
 
 def test_the_masks_lines_run_in_different_directions() -> None:
     pictures = {}
-    for name in MASK_COLOURS:
+    for name in LINES:
         png = hatch_png({name: np.ones((4, 4), bool)}, dark=False)
         pictures[name] = np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))[..., 3] > 128
     for name, (down, right) in {"causal": (1, -1), "padding": (1, 1), "window": (1, 0)}.items():

@@ -16,7 +16,8 @@ from tests.viz.views import causal, padded, view_of
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
 from viz.heads.picture import changed
 from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range, margin
-from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs
+from viz.palette import MASK_COLOURS
+from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs, reasons
 from viz.room import MARGIN, WIDE
 from viz.view import MOST_CELLS, HeadView, coarser, cropped
 
@@ -181,6 +182,17 @@ class TestWhatBlocksACell:
             found = [masks[name] == (str(digit) in str(number)) for digit, name in enumerate(order, 1)]
             np.testing.assert_array_equal(digits == number, np.all(found, axis=0))
             assert (digits == number).any()
+
+    def test_in_a_large_picture_of_more_masks_than_digits_each_combination_has_a_number(self) -> None:
+        tokens = int(MOST_SPELLED**0.5) + 1
+        masks = {name: np.tri(tokens, k=-at, dtype=bool) for at, name in enumerate(MASK_COLOURS)}
+        view = view_of((tokens, tokens), **masks)
+        assert len(masks) > 9
+        found = reasons(view)
+        for words, cells in blocked_groups(view):
+            (number,) = set(found.text[cells].tolist())
+            assert (found.text == number).sum() == cells.sum()
+            assert f"{number} {words.removeprefix('blocked by ')}" in found.words
 
     def test_rows_with_nothing_to_attend_to_say_so(self) -> None:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 3))

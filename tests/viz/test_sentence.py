@@ -15,7 +15,7 @@ from viz.numbers import Leak, percent
 from viz.sentence import Scene, sentence
 
 STANDARD = Scene(
-    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, window=True, chunk=True,
+    name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(),
     standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0),
     previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
 )  # fmt: skip
@@ -134,8 +134,8 @@ class TestLiftedMasks:
         assert not shares_in(found)
 
     def test_a_window_that_is_off(self) -> None:
-        assert "window" in sentence(replace(STANDARD, window=False))
-        assert "chunk" in sentence(replace(STANDARD, chunk=False))
+        assert "window" in sentence(replace(STANDARD, lifted=("window",)))
+        assert "chunk" in sentence(replace(STANDARD, lifted=("chunk",)))
         assert "chunk" not in sentence(STANDARD)
         assert "window" not in sentence(STANDARD)
 
@@ -151,15 +151,16 @@ def test_every_scene_has_a_whole_sentence() -> None:
         "can_be_causal",
         "causal",
         "padding",
-        "window",
         "standard_causal",
         "layer_only",
         "has_padding",
     ]
     for values in product([True, False], repeat=len(switches)):
         for side in ("left", "right"):
-            found = sentence(replace(STANDARD, **dict(zip(switches, values, strict=True)), pad_side=side))
-            assert re.fullmatch(r"[A-Z].{20,}[.]", found), found
+            scene = replace(STANDARD, **dict(zip(switches, values, strict=True)), pad_side=side)
+            for lifted in ((), ("window",)):
+                found = sentence(replace(scene, lifted=lifted))
+                assert re.fullmatch(r"[A-Z].{20,}[.]", found), found
 
 
 def test_right_padding_reaches_real_tokens_through_another_attention() -> None:

@@ -10,6 +10,7 @@ from model import catalog
 from model.base import Model
 from model.heads.ablation import Head, HeadsOff, Way
 from model.language import N_, say
+from model.mask_kinds import NEAR
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from ui import choices, controls, link, run_view
@@ -90,7 +91,7 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
     if name == "not_first":
         last = MOST_POSITIONS - 1
         return replace(spec, drawn=(Stroke("block", 0, 0, last, 0),))
-    return replace(spec, sliding={"itself": 1, "near": 4}[name])
+    return replace(spec, **{NEAR: {"itself": 1, "near": 4}[name]})
 
 
 def mask_words(name: str, spec: MaskSpec, attention: str) -> str:

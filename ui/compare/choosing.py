@@ -16,7 +16,7 @@ from ui.explain import title_of
 from ui.markdown import escaped
 from ui.one_of import one_of
 from ui.run_view import RunView
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 
 DIFFERS = {
     "masks": N_("other masks"), "head": N_("another head"), "text": N_("another text"), "model": N_("another model"),
@@ -42,7 +42,7 @@ class CompareLink(link.View):
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults; of the texts all or none."""
         shared = self if self.text is not None else self.model_copy(update={"b_text": OTHER_TEXT})
-        return super(CompareLink, shared).parameters()
+        return link.View.parameters(shared)
 
 
 def restore() -> None:

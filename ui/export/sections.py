@@ -13,7 +13,7 @@ from ui.uploads import uploaded, uploader
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 from viz.view import HeadView
 
 OPENED = "opened_export"

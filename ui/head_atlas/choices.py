@@ -12,7 +12,7 @@ from model.language import N_, say
 from model.text import first_line
 from ui import choices, controls
 from ui.bound import bound
-from ui.link import TextLink, Whole
+from ui.link import TextLink, Whole, with_masks
 from ui.one_of import one_of
 
 SOURCES = {
@@ -30,15 +30,15 @@ Measure = Literal[*MEASURES]  # type: ignore[valid-type]
 Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
 
 
-class AtlasLink(TextLink):
+_Masked: Any = with_masks(TextLink, but="padding")
+
+
+class AtlasLink(_Masked):
     """This page's link. A file is in no link: whoever opens it is shown the sample."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("atlas_"))
     layer: Whole | None = None
     head: Whole | None = None
-    causal: bool | None = None
-    window: bool | None = None
-    chunk: bool | None = None
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
     atlas_x: Measure = FIRST_X
     atlas_y: Measure = FIRST_Y
@@ -76,7 +76,7 @@ def choose_axes() -> tuple[str, str]:
 def choose_masks(model: Model) -> None:
     """The switches of the masks that the model was trained with, but padding: nobody looks at that here."""
     for name in model.describe().masks:
-        if name in controls.SWITCHES and name != "padding":
+        if name != "padding":
             controls.mask_switch(model, name)
 
 

@@ -10,14 +10,14 @@ from model.base import Model
 from model.heads.atlas_names import MEASURES
 from model.heads.atlas_result import Atlas
 from model.language import say, say_all
-from ui import controls, page
+from ui import page
 from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent
 
 
 def lifted(model: Model) -> dict[str, Any]:
     """The model's masks that are switched, as the reader has them."""
-    names = [name for name in model.describe().masks if name in controls.SWITCHES and name != "padding"]
+    names = [name for name in model.describe().masks if name != "padding"]
     return {name: st.session_state[name] for name in names}
 
 

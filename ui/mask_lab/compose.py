@@ -1,11 +1,11 @@
-"""The masks that a reader composes: a row with a switch and its number for each, and a drawing. MaskSpec is the result.
+"""The masks that a reader composes: a switch and a parameter for each kind, and a drawing. MaskSpec is the result.
 
-Choices live in st.session_state under `mask_` names; causal, padding and window under the names that Explore uses.
+Choices live in st.session_state under `mask_` names; those of the model's own masks under the names that Explore uses.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from model.base import Model
 from model.language import N_, say
+from model.mask_kinds import KINDS
 from model.mask_lab import mask_code
 from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR
@@ -22,44 +23,21 @@ from model.text import TokenBatch
 from ui import choices, controls, link
 from ui.bound import bound
 from ui.one_of import one_of
+from viz.mask_styles import STYLES
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}
 
-
-@dataclass(frozen=True)
-class Row:
-    """A mask that a reader composes: the field of MaskSpec, what it is called, its first value, and what it does; the
-    words to be said."""
-
-    field: str
-    label: str
-    first: int | str
-    help: str
-    least: int = 1
-
-
-ROWS = (
-    Row("documents", N_("Documents"), ".", N_("What is typed here splits the text into documents. No token may look "
-        "into another document.")),
-    Row("sliding", N_("Sliding window"), 4, N_("With 4, a token may look at itself and at the 3 tokens on either "
-        "side of it; under the causal mask, the 3 before it.")),
-    Row("stride", N_("Stride"), 2, N_("With 2, a token may look at itself and at every second token from there; with "
-        "3, at every third. Together with a sliding window: a dilated window."), 2),
-    Row("prefix", N_("Prefix"), 4, N_("Opens cells. With 4, the first 4 tokens may all look at each other, whatever "
-        "else blocks them.")),
-    Row("sinks", N_("Sinks"), 1, N_("Opens cells. With 1, every token may look at the first one, whatever else blocks "
-        "it.")),
-)  # fmt: skip
+COMPOSED = [name for name in STYLES if name in KINDS and KINDS[name].first is not None]  # with a parameter
+JOINED = [name for name, kind in KINDS.items() if kind.joins]
 MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
-DRAWN = N_("What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing.")
-KEYS = tuple(f"mask_{row.field}{end}" for row in ROWS for end in ("", "_on"))
+KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
 LAB = ("shown", "mask_drawn_on", "hand_causal", "code_kind")
 ALL_KEYS = (
     *KEYS,
+    *(f"mask_{name}" for name in JOINED),
     *LAB,
     "mask_restart",
-    "mask_padding_queries",
     "mask_where",
     "mask_layers",
     "mask_drawn",
@@ -105,7 +83,7 @@ def _first() -> dict[str, Any]:
 
 
 def load(spec: MaskSpec, *, native: bool = True) -> None:
-    """Set every row, the drawing and the scope to a spec's. native: causal, padding and window, too.
+    """Set every kind, the drawing and the scope to a spec's. native: the model's own masks, too.
 
     Raises ValueError for a spec that this page has no controls for.
     """
@@ -115,26 +93,20 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
     if spec.positions == "cells":
         raise ValueError(say("expected positions that are counted, over a text or each document, got those of cells: "
                              "the Padding page shows them"))  # fmt: skip
-    for row in ROWS:
-        value = getattr(spec, row.field)
+    on = spec.on()
+    for name, value in on.items():
         if isinstance(value, int) and value > MOST:
-            raise ValueError(
-                say(
-                    "{field}: expected a number up to {most:,}, got {number:,}",
-                    field=row.field,
-                    most=MOST,
-                    number=value,
-                )
+            words = say(
+                "{field}: expected a number up to {most:,}, got {number:,}", field=name, most=MOST, number=value
             )
-    for row in ROWS:
-        value = getattr(spec, row.field)
-        on = bool(value) if isinstance(value, str) else value >= row.least
-        st.session_state[f"mask_{row.field}_on"] = on
-        st.session_state[f"mask_{row.field}"] = value if on else row.first
+            raise ValueError(words)
+    for name in COMPOSED:
+        st.session_state[f"mask_{name}_on"] = name in on
+        st.session_state[f"mask_{name}"] = on.get(name, KINDS[name].first)
     if native:
         st.session_state.update({name: getattr(spec, name) for name in NATIVE})
-    st.session_state.mask_padding_queries = spec.padding_queries
-    st.session_state.mask_restart = spec.positions == "documents"
+    st.session_state.update({f"mask_{name}": getattr(spec, name) for name in JOINED})
+    st.session_state.mask_restart = spec.positions in COMPOSED
     st.session_state.mask_layers = list(spec.layers)
     st.session_state.mask_where = "head" if spec.heads else "layers" if spec.layers else "all"
     if spec.heads:
@@ -143,18 +115,17 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
 
 
 def choose(model: Model) -> MaskSpec:
-    """The rows of all masks: a switch and, where it is on, a number. The spec holds everywhere; see `scoped`."""
+    """Of every mask a switch and, where it is on, its parameter. The spec holds everywhere; see `scoped`."""
     native = controls.switches(model)
     with st.container(key="composed", horizontal=True, vertical_alignment="center"):
         for name in native:
             _choose_native(model, name)
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
-        chosen["padding_queries"] = chosen["padding"] and st.session_state.mask_padding_queries
-        for row in ROWS:
-            chosen[row.field] = _choose_row(row)
+        chosen |= {name: chosen[KINDS[name].joins] and st.session_state[f"mask_{name}"] for name in JOINED}
+        chosen |= {name: _choose_composed(name) for name in COMPOSED}
         chosen["drawn"] = _choose_drawn()
-    restart = bool(chosen["documents"]) and st.session_state.mask_restart
-    return replace(model.standard, **chosen, positions="documents" if restart else "counted")
+    split = [name for name in COMPOSED if KINDS[name].splits and chosen[name] and st.session_state.mask_restart]
+    return replace(model.standard, **chosen, positions=(split or ["counted"])[0])
 
 
 def choose_where(names: list[str], layer: int) -> str:
@@ -242,20 +213,21 @@ def for_link(spec: MaskSpec) -> str | None:
 
 
 def _choose_native(model: Model, name: str) -> None:
-    if name != "padding":
+    joined = [one for one in JOINED if KINDS[one].joins == name]
+    if not joined:
         controls.mask_switch(model, name)
         return
     with _beside():
         controls.mask_switch(model, name)
-        if st.session_state.padding:
-            st.checkbox(say("queries too"), key="mask_padding_queries", width="content",
-                        help=say("Padding looks at nobody either: its rows have nothing to attend to."))  # fmt: skip
+        for one in joined if st.session_state[name] else []:
+            st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
 
 
 def _choose_drawn() -> tuple[Stroke, ...]:
     state = st.session_state
-    st.toggle(say("Drawn"), **bound("mask_drawn_on", state.mask_drawn_on, _switch), help=say(DRAWN), width="content",
-              disabled=not state.mask_drawn)  # fmt: skip
+    style = STYLES["drawn"]
+    st.toggle(say(style.label), **bound("mask_drawn_on", state.mask_drawn_on, _switch), help=say(style.help),
+              width="content", disabled=not state.mask_drawn)  # fmt: skip
     return drawing()[0]
 
 
@@ -274,19 +246,16 @@ def _beside() -> DeltaGenerator:
     return st.container(horizontal=True, vertical_alignment="center", gap="xsmall", width="content", wrap=False)
 
 
-def _choose_row(row: Row) -> int | str:
-    on, field = f"mask_{row.field}_on", f"mask_{row.field}"
-    text = isinstance(row.first, str)
+def _choose_composed(name: str) -> int | str:
+    on, field, kind, label = f"mask_{name}_on", f"mask_{name}", KINDS[name], say(STYLES[name].label)
     with _beside():
-        st.toggle(say(row.label), key=on, help=say(row.help), width="content")
+        st.toggle(label, key=on, help=say(STYLES[name].help), width="content")
         if not st.session_state[on]:
-            return "" if text else 0
-        if text:
-            st.text_input(
-                say(row.label), key=field, max_chars=LONGEST_SEPARATOR, label_visibility="collapsed", width=64
-            )
+            return kind.off
+        if kind.splits:
+            st.text_input(label, key=field, max_chars=LONGEST_SEPARATOR, label_visibility="collapsed", width=64)
             st.checkbox(say("restart"), key="mask_restart", help=say("Positions count from 0 in every document."),
                         width="content")  # fmt: skip
         else:
-            st.number_input(say(row.label), row.least, MOST, key=field, label_visibility="collapsed", width=72)
+            st.number_input(label, kind.least, MOST, key=field, label_visibility="collapsed", width=72)
     return st.session_state[field]

@@ -5,6 +5,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from model.language import N_, say
+from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
@@ -59,11 +60,12 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
                 "show a layer that they hold in.", layers=chosen, layer=names[layer])
         )  # fmt: skip
     keys = now.run.keys
-    if spec.documents and not bool(keys.documents(spec.documents)[now.row].any()):
-        words = say("“{separator}” splits nothing here: it does not stand inside this row.",
-                    separator=escaped(spec.documents))  # fmt: skip
-        found.append(words)
-    return found
+    separators = [value for name, value in spec.on().items() if KINDS[name].splits]
+    return found + [
+        say("“{separator}” splits nothing here: it does not stand inside this row.", separator=escaped(separator))
+        for separator in separators
+        if not bool(keys.split(separator)[now.row].any())
+    ]
 
 
 def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Figure:

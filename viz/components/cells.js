@@ -3,14 +3,14 @@
 
 async function readCells(data) {
   const { header, body } = await unpack(data);
-  const count = body.length / (header.scored ? 9 : 5); // four bytes of a weight, one of what blocks it, four of a score
+  const count = body.length / (header.scored ? 10 : 6); // four bytes of a weight, two of what blocks it, four of a score
   return {
     ...header,
     rows: header.queries.length,
     columns: header.keys.length,
     weights: new Float32Array(body.slice(0, 4 * count).buffer),
-    blocked: body.subarray(4 * count, 5 * count),
-    scores: header.scored ? new Float32Array(body.slice(5 * count).buffer) : null,
+    blocked: new Uint16Array(body.slice(4 * count, 6 * count).buffer),
+    scores: header.scored ? new Float32Array(body.slice(6 * count).buffer) : null,
   };
 }
 

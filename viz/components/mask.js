@@ -28,8 +28,7 @@ const FINGERS = matchMedia("(pointer: coarse)"); // as in mask.css
 
 function read({ header, body }) {
   const [height, width] = [header.rows.place.length, header.columns.place.length];
-  const cells = height * width;
-  return { ...header, height, width, blockers: body.subarray(0, cells), openers: body.subarray(cells) };
+  return { ...header, height, width, cells: new Uint16Array(body.slice().buffer) };
 }
 
 // The same cell on the head's picture: a cross over it, wherever the reader has zoomed to.
@@ -97,7 +96,7 @@ function studio(canvas, root) {
     else {
       const name = ({ first, labels }, place) => `${place + first}: ${labels[place]}`;
       const { rows, columns, width, words } = self.mask;
-      const reason = verdict(self.mask, self.drawing, at.q * width + at.k);
+      const reason = verdict(self.mask, self.drawing, at.q * width + at.k).words;
       why.textContent = fill(words.cell, { query: name(rows, at.q), key: name(columns, at.k), why: reason });
     }
     for (const button of root.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", button.dataset.tool === self.tool);

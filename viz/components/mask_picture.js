@@ -4,8 +4,7 @@ const READABLE = 11; // css pixels that a token's name needs
 const TITLE = 22; // from the tokens' names to the middle of what rows or columns are
 const CROSS = 0.45; // how strong the lines through the cell pointed at are
 const FAINT = 0.75; // of the hatching, so that what may be seen stands out
-const ERASE = 0, BLOCK = 1, OPEN = 2;
-const KINDS = { erase: ERASE, block: BLOCK, open: OPEN };
+const KINDS = { erase: 0, block: 1, open: 2 }; // of strokes, as a cell's verdicts count them
 
 // The drawing as one kind for each cell on screen; of the strokes on a cell the last one counts.
 function painted(mask, strokes) {
@@ -34,16 +33,10 @@ function layout(canvas, mask) {
   return { width, height: t + side + b, side, left: l, top: t, cell: side / Math.max(mask.height, mask.width) };
 }
 
-// What is hatched on a cell: every mask that blocks it.
-function hatches(mask, drawing, cell) {
-  if (drawing[cell] === OPEN) return [];
-  const bits = mask.openers[cell] ? 0 : mask.blockers[cell];
-  const shut = mask.masks.filter((_, bit) => bits & (1 << bit));
-  return drawing[cell] === BLOCK ? [...shut, mask.drawn] : shut;
-}
+// What is so with a cell, the stroke on it included: {words, hatch, opened} of viz/mask_lab/canvas.py.
+const verdict = (mask, drawing, cell) => mask.verdicts[mask.cells[cell]][drawing[cell]];
 
-const alike = (mask, drawing, one, other) =>
-  mask.blockers[one] === mask.blockers[other] && mask.openers[one] === mask.openers[other] && drawing[one] === drawing[other];
+const alike = (mask, drawing, one, other) => mask.cells[one] === mask.cells[other] && drawing[one] === drawing[other];
 
 // The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
 function picture(canvas, mask, drawing) {
@@ -62,23 +55,22 @@ function picture(canvas, mask, drawing) {
       let cells = 1; // small cells that are alike are painted as one
       while (!gap && k + cells < mask.width && alike(mask, drawing, at, at + cells)) cells += 1;
       const [x, y] = [left + k * cell, top + q * cell];
-      const shut = hatches(mask, drawing, at);
+      const { hatch, opened } = verdict(mask, drawing, at);
       const span = cells * cell - gap;
       k += cells - 1;
-      pen.fillStyle = shut.length ? ground : mask.allowed;
+      pen.fillStyle = hatch.length ? ground : mask.allowed;
       pen.fillRect(x, y, span, cell - gap);
-      if (shut.length) {
-        const name = shut.map((one) => one.name).join();
-        if (!patterns.has(name)) patterns.set(name, hatching(pen, shut, ratio));
+      if (hatch.length) {
+        const name = hatch.join();
+        if (!patterns.has(name)) patterns.set(name, hatching(pen, hatch.map((one) => mask.masks[one]), ratio));
         pen.fillStyle = patterns.get(name);
         pen.globalAlpha = FAINT;
         pen.fillRect(x, y, span, cell - gap);
         pen.globalAlpha = 1;
-      } else if (drawing[at] === OPEN || (mask.blockers[at] && mask.openers[at])) {
-        const first = mask.openings.find((_, bit) => mask.openers[at] & (1 << bit));
+      } else if (opened) {
         pen.fillStyle = style.getPropertyValue("--st-background-color") || "#fff";
         pen.fillRect(x + cell * 0.15, y + cell * 0.15, span - cell * 0.35, cell * 0.65);
-        pen.fillStyle = (drawing[at] === OPEN ? mask.drawn : first).colour;
+        pen.fillStyle = opened;
         pen.fillRect(x + cell * 0.25, y + cell * 0.25, span - cell * 0.55, cell * 0.45);
       }
     }

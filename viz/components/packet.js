@@ -30,10 +30,6 @@ async function unpack(data) {
 // A sentence of a packet's words with its {places} filled (viz/components/words.py).
 const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => places[name]);
 
-// Several things as one phrase: "a, b and c".
-const listed = (items, words) =>
-  items.length < 2 ? items.join("") : fill(words.and, { head: items.slice(0, -1).join(words.comma), tail: items.at(-1) });
-
 // Give the elements of a view's fixed part their words: data-say names an element's text, data-label its label.
 function speak(root, words) {
   for (const one of root.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];

@@ -1,9 +1,8 @@
 """What the browser parts say: a view's packet brings it in the reader's language, packet.js fills the places."""
 
 from model.language import N_, say
-from viz.masks import NAMES
 
-_SHARED = {"comma": N_(", "), "and": N_("{head} and {tail}")}
+_SHARED = {"comma": N_(", ")}
 _CELLS = _SHARED | {
     "weight": N_("weight {weight}"),
     "cell": N_("{query} looks at {key} · {cell}"),
@@ -77,8 +76,7 @@ WORDS = {
             "chooses a head."
         ),
     },
-    "mask": _SHARED
-    | {
+    "mask": {
         "name": N_("The composed mask"),
         "tools": N_("What a stroke does"),
         "draw": N_("Draw"),
@@ -91,12 +89,6 @@ WORDS = {
         "undo": N_("Undo"),
         "clear": N_("Clear"),
         "cell": N_("{query} looks at {key}: {why}"),
-        "allowed": N_("allowed"),
-        "blocked": N_("blocked by {masks}"),
-        "drawn_open": N_("drawn open"),
-        "drawn_open_over": N_("drawn open, {masks} would block it"),
-        "opened": N_("allowed: {masks} would block it, {openers} open it again"),
-        "padding": N_("{why}; padding cannot be drawn on"),
     },
     "pixels": {
         "name": N_("A picture of 8 by 8 pixels"),
@@ -111,9 +103,5 @@ WORDS = {
 
 
 def words(*views: str) -> dict[str, str]:
-    """Of views out of WORDS, in the reader's language, by their names there; and of every mask, by "mask_" and its
-    own, where one of the views names masks by themselves."""
-    found = {name: sentence for view in views for name, sentence in WORDS[view].items()}
-    if "mask" in views:
-        found |= {f"mask_{name}": title for name, title in NAMES.items()}
-    return {name: say(sentence) for name, sentence in found.items()}
+    """Of views out of WORDS, in the reader's language, by their names there."""
+    return {name: say(sentence) for view in views for name, sentence in WORDS[view].items()}

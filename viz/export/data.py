@@ -22,7 +22,7 @@ from safetensors import numpy as safetensors
 from model import uploads
 from model.errors import first_line
 from model.language import say, say_all
-from viz.palette import MASK_COLOURS
+from viz.hatch import LINES
 from viz.reasons import blocking
 from viz.view import HeadView
 
@@ -191,9 +191,9 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
                 keys=len(about.keys), found=list(shape))
         )  # fmt: skip
     masks = {name.removeprefix(MASK): array for name, array in arrays.items() if name.startswith(MASK)}
-    unknown = set(masks) - set(MASK_COLOURS)
+    unknown = set(masks) - set(LINES)
     if unknown:
-        raise ValueError(say("expected masks of {known}, got {found}", known=", ".join(MASK_COLOURS),
+        raise ValueError(say("expected masks of {known}, got {found}", known=", ".join(LINES),
                              found=", ".join(sorted(unknown))[:80]))  # fmt: skip
     expected = {"weights": np.float32, "scores": np.float32} | dict.fromkeys((MASK + name for name in masks), np.bool_)
     for name, kind in expected.items():

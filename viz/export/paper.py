@@ -23,23 +23,13 @@ from matplotlib.text import Text
 from model.language import say
 from viz.fonts import drawable, families, wrapped
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
-from viz.masks import mask_name
-from viz.palette import MASK_COLOURS, diverging, stops
+from viz.mask_styles import STYLES, mask_name
+from viz.palette import diverging, stops
 
 KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 MOST_PIXELS = 12_000  # a side, of a PNG
 MOST_AREA = 24_000_000  # pixels, of a PNG: seconds to draw and compress, and four bytes of memory each
 DOTS = 96  # to the inch, of a PNG at 1×
-HATCHES = {
-    "causal": "////",
-    "padding": "\\\\\\\\",
-    "window": "||||",
-    "chunk": "++++",
-    "sliding": "----",
-    "stride": "xxxx",
-    "documents": "....",
-    "drawn": "oooo",
-}
 ANY = "any"  # mask: where there is no room for each one's hatching
 GROUND = (0.93, 0.93, 0.94)
 INK = "#24272f"
@@ -118,11 +108,11 @@ def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
 def hatched(name: str) -> Patch:
     """A mask's hatching with its name."""
     label = say("blocked") if name == ANY else blocked_by(name)
-    return Patch(facecolor=GROUND, edgecolor=_colour(name), hatch=HATCHES.get(name, "////"), linewidth=0, label=label)
+    return Patch(facecolor=GROUND, **_ink(name), linewidth=0, label=label)
 
 
 def blocked_by(name: str) -> str:
-    """What a cell is that a mask, a key of HATCHES, blocks."""
+    """What a cell is that a mask blocks."""
     return say("blocked: {mask}", mask=mask_name(name))
 
 
@@ -132,8 +122,7 @@ def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:
         boxes = [_box(*run) for run in _runs(mask)]
         if boxes:
             whole = Path.make_compound_path(*boxes)
-            ink = {"facecolor": (*GROUND, 0.6), "edgecolor": _colour(name), "hatch": HATCHES.get(name, "////")}
-            panel.add_patch(PathPatch(whole, linewidth=0, **ink))
+            panel.add_patch(PathPatch(whole, linewidth=0, facecolor=(*GROUND, 0.6), **_ink(name)))
 
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
@@ -148,8 +137,9 @@ def changes() -> Colormap:
     return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
 
 
-def _colour(name: str) -> str:
-    return MASK_COLOURS.get(name, "#8c929e")
+def _ink(name: str) -> dict[str, Any]:
+    style = STYLES.get(name)  # none of ANY
+    return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
 
 
 def _box(row: int, begin: int, end: int) -> Path:

@@ -10,7 +10,7 @@ from viz.formats import signed
 from viz.head_atlas.scatter import even_at
 from viz.heads.colours import Colours
 from viz.heads.score_split import largest_dimensions, other_pairs, reaches
-from viz.masks import mask_name
+from viz.mask_styles import mask_name
 from viz.view import HeadView
 
 HATCHED = N_("Hatched cells are blocked.")

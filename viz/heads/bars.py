@@ -7,10 +7,10 @@ import numpy as np
 from markupsafe import Markup
 
 from model.language import say
-from viz.hatch import PERIOD
 from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, Picture, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, tag
+from viz.mask_styles import PERIOD
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 from viz.reasons import blocked_groups

@@ -47,7 +47,7 @@ def around(view: HeadView, part: tuple[int, int], query: int, most: int) -> Head
 
 def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: bool = False) -> bytes:
     """Heads over the same queries and keys. The planes: weights float32 [n,Q,K], for each cell which of the header's
-    reasons blocks it, uint8 [n,Q,K], 0 for none, and if scored the scaled scores, float32 [n,Q,K].
+    reasons blocks it, uint16 [n,Q,K], 0 for none, and if scored the scaled scores, float32 [n,Q,K].
 
     header: what else the component is told.
     """
@@ -60,10 +60,10 @@ def cells_packet(views: Sequence[HeadView], header: dict[str, Any], *, scored: b
 
 def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
     """Of heads over the same queries and keys what a component is told of their cells; and the plane of what blocks
-    them, uint8 [n,Q,K]."""
+    them, uint16 [n,Q,K]."""
     one = views[0]
     reasons: dict[str, list[dict[str, Any]]] = {}  # the words of each, and its masks' hatching
-    planes = np.zeros((len(views), *one.weights.shape), np.uint8)
+    planes = np.zeros((len(views), *one.weights.shape), "<u2")
     for plane, view in zip(planes, views, strict=True):
         for words, cells in blocked_groups(view):
             reasons.setdefault(words, [ink(name) for name, mask in view.blocked.items() if mask[cells].any()])

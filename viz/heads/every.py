@@ -38,7 +38,7 @@ def every_packet(
     of a head that is not held, "{}" standing for its name. across: the keys are another text.
 
     The planes: of all numbers in ten-thousandths, SHIFT added, the high bytes, then the low ones, uint8 [n,Q,K] each;
-    then what blocks the cells, uint8 [m,Q,K], of which each head has one.
+    then what blocks the cells, uint16 [m,Q,K], of which each head has one.
     """
     about, planes = described(list(heads.values()))
     masks: dict[bytes, int] = {}  # a plane -> its number: most heads have the same

@@ -7,7 +7,7 @@ import pandas as pd
 
 from model.language import say
 from viz.heads.cells import around, weight_text
-from viz.masks import mask_names
+from viz.mask_styles import mask_names
 from viz.reasons import blocking
 from viz.view import HeadView
 

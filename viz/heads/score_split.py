@@ -11,7 +11,7 @@ from model.language import N_, say, say_count, together
 from viz.formats import signed
 from viz.heatmap import Picture, figure
 from viz.html import bar, filled, join, table, tag
-from viz.masks import mask_names
+from viz.mask_styles import mask_names
 from viz.palette import NOW, STANDARD, diverging
 
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows

@@ -1,6 +1,6 @@
 """The composed mask as one packet of bytes for the component that it is drawn on (components/mask.js).
 
-A cell has two bytes: a bit for each mask that blocks it, and a bit for each opening that covers it.
+What is so with a cell is decided here: the packet has the verdicts that there are, and for each cell which it is.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,9 @@ from model.language import N_, say, together
 from viz.components.words import words
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
+from viz.mask_styles import mask_names
 from viz.packet import packed
-from viz.palette import ALLOWED, MARK, OPENER_COLOURS
+from viz.palette import ALLOWED, MARK, MASK_COLOURS
 from viz.room import APART
 
 HINT = N_(
@@ -33,8 +34,8 @@ ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in c
 class MaskView:
     """The masks of one attention over T positions, without what is drawn, and the drawing.
 
-    blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again; at most 8.
-    openers: likewise the cells that prefix or sinks open. place: int [T], a position's number among the row's real
+    blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again.
+    openers: likewise the cells that a mask opens. place: int [T], a position's number among the row's real
     tokens, -1 at padding. strokes: (kind, query, key, last query, last key), in those numbers.
     labels: a token for each position. first: the position of the first row and column.
     """
@@ -63,19 +64,19 @@ def canvas_packet(
     0: it is there to look at. query: the position whose row is framed; None where none is chosen on it. below: the
     strokes of a drawing that is switched off.
 
-    The packet has two planes of bytes [Q,K].
+    The packet has a plane, uint16 [Q,K]: which of the header's verdicts each cell has.
     """
     part = slice(*rows), slice(*columns)
     alt = [say(ALT if most else ALT_TO_READ, queries=rows[1] - rows[0], keys=columns[1] - columns[0])]
+    verdicts, cells = verdicts_of(view, part)
     header = {
         "rows": _side(view, part[0]),
         "columns": _side(view, part[1]),
         "tokens": int(view.place.max()) + 1,
         "strokes": [list(stroke) for stroke in view.strokes],
         "below": [list(stroke) for stroke in below],
-        "masks": [ink(name) for name in view.blockers],
-        "openings": [{"name": name, "colour": OPENER_COLOURS[name]} for name in view.openers],
-        "drawn": ink("drawn"),
+        "masks": [ink(name) for name in (*view.blockers, "drawn")],
+        "verdicts": verdicts,
         "allowed": ALLOWED,
         "room": canvas_margin(view, rows, columns),
         "titles": [say(QUERY_TITLE), say(KEY_TITLE)],
@@ -88,8 +89,43 @@ def canvas_packet(
         "query": query,
         "mark": MARK,
     }
-    planes = [_bits(some, view.place.size)[part] for some in (view.blockers, view.openers)]
-    return packed(header, *(plane.tobytes() for plane in planes))
+    return packed(header, cells.tobytes())
+
+
+def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[dict[str, Any]]], np.ndarray]:
+    """What is so with the cells of a part, for each combination of masks that there is: a verdict where no stroke, one
+    that blocks, or one that opens lies on top. And which combination each cell has, uint16 [Q,K]."""
+    blockers, openers = ({name: mask[part] for name, mask in some.items()} for some in (view.blockers, view.openers))
+    padding = (view.place < 0)[part[0], None] | (view.place < 0)[None, part[1]]
+    masks = [*blockers.values(), *openers.values(), padding]
+    bits = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(masks))
+    _, first, cells = np.unique(bits, return_index=True, return_inverse=True)
+    verdicts = []
+    for cell in first.tolist():
+        shut, opened = ([name for name, mask in some.items() if mask.flat[cell]] for some in (blockers, openers))
+        words = N_("{why}; padding cannot be drawn on") if padding.flat[cell] else "{why}"
+        strokes = ("", "", "") if padding.flat[cell] else ("", "block", "open")
+        verdicts.append([_verdict(shut, opened, stroke, words, list(blockers)) for stroke in strokes])
+    return verdicts, cells.reshape(padding.shape).astype("<u2")
+
+
+def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, masks: list[str]) -> dict[str, Any]:
+    """words: what is said of the cell. hatch: which of the masks, or after them the drawing, block it. opened: the
+    colour of what opens it, None where nothing has to. stroke: "block", "open", or "" where none lies on it.
+    """
+    names, opener = mask_names(blockers), "drawn" if stroke == "open" else next(iter(openers), "")
+    shut = [*([] if opener else blockers), *(["drawn"] if stroke == "block" else [])]
+    if shut:
+        why = say("blocked by {masks}", masks=mask_names(shut))
+    elif stroke:
+        why = say("drawn open, {masks} would block it", masks=names) if names else say("drawn open")
+    elif names:
+        opening = mask_names(openers)
+        why = say("allowed: {masks} would block it, {openers} open it again", masks=names, openers=opening)
+    else:
+        why = say("allowed")
+    opened = MASK_COLOURS[opener] if not shut and (names or stroke) else None
+    return {"words": say(words, why=why), "hatch": [[*masks, "drawn"].index(name) for name in shut], "opened": opened}
 
 
 def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> dict[str, int]:
@@ -105,11 +141,3 @@ def _side(view: MaskView, part: slice) -> dict[str, Any]:
         "place": view.place[part].tolist(),
         "labels": list(view.labels[part]),
     }
-
-
-def _bits(masks: dict[str, np.ndarray], size: int) -> np.ndarray:
-    """uint8 [T,T]: bit n is the n-th mask."""
-    plane = np.zeros((size, size), np.uint8)
-    for bit, mask in enumerate(masks.values()):
-        plane |= mask.astype(np.uint8) << bit
-    return plane

@@ -9,9 +9,8 @@ from markupsafe import Markup, escape
 from model.heads.row_steps import RowSteps
 from model.language import say, together
 from viz.formats import fixed, power_of_ten
-from viz.html import escaped, swatch, tag
-from viz.masks import mask_name
-from viz.palette import MASK_COLOURS, NOW, STANDARD
+from viz.html import escaped, named, tag
+from viz.palette import NOW, STANDARD
 from viz.signs import shortened
 
 MOST_KEYS = 48  # rows of the table
@@ -160,7 +159,7 @@ def _wrote(row: RowSteps, place: int) -> str:
     names = [name for name, mask in row.blocked.items() if mask[place]]
     if not names:
         return say("unchanged")
-    return "−∞ " + " ".join(f"{swatch(MASK_COLOURS[name])}{mask_name(name)}" for name in names)
+    return "−∞ " + " ".join(map(named, names))
 
 
 def _sum_row(words: str, span: int, exp: float, weight: float) -> str:

@@ -3,21 +3,21 @@
 import numpy as np
 
 from model.language import say, say_all, together
-from viz.html import swatch
+from viz.html import named, swatch
 from viz.mask_lab.canvas import MaskView
-from viz.masks import mask_name
-from viz.palette import MASK_COLOURS, OPENER_COLOURS
+from viz.mask_styles import mask_name
+from viz.palette import MASK_COLOURS
 
 
 def formula(view: MaskView) -> str:
     """How the masks that are on combine."""
-    masks = " ∧ ".join(_name(name, MASK_COLOURS) for name in view.blockers)
-    opened = [_name(name, OPENER_COLOURS) for name in view.openers]
+    masks = " ∧ ".join(named(name) for name in view.blockers)
+    opened = [named(name) for name in view.openers]
     whole = " ∨ ".join([f"({masks})" if len(view.blockers) > 1 and opened else masks or say("everything"), *opened])
     kinds = {stroke[0] for stroke in view.strokes}
     if "block" in kinds:
         whole = f"({whole})" if opened else whole
-        whole += f" ∧ ¬{_name('drawn', MASK_COLOURS)}"
+        whole += f" ∧ ¬{named('drawn')}"
     if "open" in kinds:
         drawn_open = say("drawn open")
         whole = f"({whole}) ∨ {swatch(MASK_COLOURS['drawn'])}{drawn_open}"
@@ -28,7 +28,7 @@ def formula(view: MaskView) -> str:
         else say("A cell is blocked if any mask blocks it.")
     ]
     if view.strokes:
-        words.append(say("{drawn} has the last word.", drawn=_name("drawn", MASK_COLOURS)))
+        words.append(say("{drawn} has the last word.", drawn=named("drawn")))
     allowed = say("allowed")
     return f'<p class="formula"><b>{allowed} = {whole}</b> {together(words)}</p>'
 
@@ -47,18 +47,18 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
     first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
     counted = {"count": int(taken.sum()), "total": taken.size}
     parts = [
-        say("<b>{count:,} of {total:,} cells blocked</b>: {masks}.", **counted, masks=_list(first, MASK_COLOURS))
+        say("<b>{count:,} of {total:,} cells blocked</b>: {masks}.", **counted, masks=_list(first))
         if taken.any()
         else say("<b>{count:,} of {total:,} cells blocked</b>.", **counted)
     ]
     if first != whole:
-        alone = _list(whole, MASK_COLOURS)
+        alone = _list(whole)
         parts.append(
             say("A cell that several masks block counts for the first; each counted alone: {masks}.", masks=alone)
         )
     opened = {name: count for name, count in _opened(view, taken).items() if count}
     if opened:
-        parts.append(say("Opened again: {openings}.", openings=_list(opened, OPENER_COLOURS)))
+        parts.append(say("Opened again: {openings}.", openings=_list(opened)))
     return f'<p class="counts">{together(parts)}</p>'
 
 
@@ -73,10 +73,6 @@ def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
     return found | {"drawn": int(left.sum())}
 
 
-def _list(numbers: dict[str, int], colours: dict[str, str]) -> str:
-    parts = [say("{count:,} {mask}", count=count, mask=_name(name, colours)) for name, count in numbers.items()]
+def _list(numbers: dict[str, int]) -> str:
+    parts = [say("{count:,} {mask}", count=count, mask=named(name)) for name, count in numbers.items()]
     return say(", ").join(parts)
-
-
-def _name(name: str, colours: dict[str, str]) -> str:
-    return f"{swatch(colours[name])}{mask_name(name)}"

@@ -95,7 +95,7 @@ def test_padding_neither_looks_nor_is_looked_at() -> None:
     """Two rows of different lengths: the short one's measures are those that it has alone."""
     short, long = (3, 5, 3), (7, 5, 11, 7, 5)
     keep = torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
-    allowed = CAUSAL & masks.padding(keep)
+    allowed = CAUSAL & keep[:, None, None]
     scores = torch.randn(1, 1, 5, 5, generator=torch.Generator().manual_seed(3)).expand(2, 1, 5, 5)
     together = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
     alone = scores[:1, :, :3, :3].masked_fill(~CAUSAL[..., :3, :3], -torch.inf).softmax(-1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.heads.reach import Look, counts, known_answers, layer_mask, layer_masks, looks_ahead, path, reach, reach_of
-from model.masks import MaskSpec, Stroke, causal, window
+from model.masks import MaskSpec, Stroke, causal
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
 
@@ -60,7 +60,7 @@ def test_the_order_of_the_layers_matters() -> None:
 @pytest.mark.parametrize("layers", [1, 2, 5])
 def test_a_window_reaches_layers_times_its_size_less_one_and_itself(size: int, layers: int) -> None:
     tokens = 53
-    mask = causal(tokens, tokens) & window(tokens, tokens, size)
+    mask = causal(tokens, tokens).triu(1 - size)
     first = reach([mask] * layers)
     seen = counts(first, layers)
     for n in range(1, layers + 1):

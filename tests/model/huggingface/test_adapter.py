@@ -152,7 +152,7 @@ WINDOWS = {  # the native window of each layer, in positions
 def test_a_sliding_window_is_a_mask_of_the_layers_that_have_it(decoder: Family) -> None:
     windows = WINDOWS.get(decoder.name, (None, None, None))
     trace = decoder.run()
-    assert tuple(layer.context.window for layer in trace.layers) == windows
+    assert tuple(layer.context.sizes.get("window") for layer in trace.layers) == windows
     positions = torch.arange(trace.batch.ids.shape[1])
     for layer, size in enumerate(windows):
         blocked = trace.blocked_by(layer)
@@ -212,13 +212,13 @@ def test_what_a_model_says_of_itself(loaded: dict[str, Family]) -> None:
     gemma = loaded["gemma2"].ours.describe()
     assert (gemma.architecture, gemma.kind) == ("Gemma2ForCausalLM", "decoder")
     assert (gemma.layers, gemma.heads, gemma.key_value_heads, gemma.context) == ({"self": 3}, 4, 2, 47)
-    assert (gemma.masks, gemma.window, gemma.windowed) == (("causal", "padding", "window"), 3, 2)
+    assert (gemma.masks, gemma.sizes) == (("causal", "padding", "window"), {"window": (3, 2)})
     bart = loaded["bart"].ours.describe()
     assert (bart.kind, bart.layers) == ("encoder-decoder", {"encoder": 3, "decoder": 2, "cross": 2})
     assert (bart.masks, bart.heads) == (("causal", "padding"), 4)
     assert bart.heads_by_part == {"encoder": (3, 3), "decoder": (4, 4), "cross": (4, 4)}
     roberta = loaded["roberta"].ours.describe()
-    assert (roberta.kind, roberta.masks, roberta.window) == ("encoder", ("padding",), None)
+    assert (roberta.kind, roberta.masks, roberta.sizes) == ("encoder", ("padding",), {})
     assert roberta.context == 47 - families.PAD - 1  # it counts positions from behind its padding's
 
 
@@ -291,7 +291,7 @@ def test_logits_are_those_of_eager_attention_that_is_given_the_same_mask(
 ) -> None:
     """transformers adds a mask [B,H,Q,K] of zeros and large negative numbers as it is given, to every layer."""
     spec = KINDS[kind]
-    if spec.heads and decoder.ours.describe().windowed:
+    if spec.heads and decoder.ours.describe().sizes:
         spec = replace(spec, heads=())  # its other heads have windows, which not all its layers do
     trace = decoder.run("left", spec)
     batch = trace.batch

@@ -91,7 +91,7 @@ def test_packed_documents_are_as_if_each_were_alone(
 ) -> None:
     spec = MaskSpec(documents="mat", positions="documents")
     packed = decoder.run(padding, spec)
-    numbers = packed.batch.documents("mat")[0]
+    numbers = packed.batch.split("mat")[0]
     assert int(numbers.max()) == 1
     for number in (0, 1):
         where = ((numbers == number) & packed.batch.keep[0]).nonzero()[:, 0]

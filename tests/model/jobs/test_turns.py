@@ -227,7 +227,7 @@ def test_texts_of_the_same_tokens_are_runs_of_their_own() -> None:
     )
     separate = MaskSpec(documents=".")
     jobs = [Job(shown_head, (Run(ModelRef("m", "k"), batch, MaskSpec()), 0, separate, 0, 0)) for batch in (one, other)]
-    assert not torch.equal(one.documents("."), other.documents("."))
+    assert not torch.equal(one.split("."), other.split("."))
     assert jobs[0].key != jobs[1].key
     assert jobs[0].arguments[0].trace_key != jobs[1].arguments[0].trace_key
 

@@ -19,7 +19,7 @@ from model import masks
 from model.mask_lab import mask_files
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_BYTES, MOST_STROKES, OFF
-from tests.model.random_specs import random_spec
+from tests.model.random_specs import built, random_spec
 
 BLOCK, OPEN, ERASE = Stroke("block", 1, 0, 4, 3), Stroke("open", 2, 2, 5, 1_000_000), Stroke("erase", 3, 0, 3, 6)
 SEPARATORS = ("", ".", "a", "sat on", "\n", "'\"\\", '"""', "\r", "\u2028", "#", "日本", "{}%s", "\x00\x1b")
@@ -33,7 +33,7 @@ def from_npy(data: bytes, keep: torch.Tensor) -> MaskSpec:
 
 def allowed_by(spec: MaskSpec, keep: Tensor) -> np.ndarray:
     """bool [T,T] of a row with these real tokens."""
-    on = masks.combine(masks.build(spec, keep[None], len(keep)))
+    on = masks.combine(built(spec, keep[None], len(keep)))
     size = (1, 1, len(keep), len(keep))
     return (torch.ones(size) > 0 if on is None else on.expand(size))[0, 0].numpy()
 

@@ -23,12 +23,12 @@ from viz.view import cropped
 
 
 def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """The header, weights float32 [n,Q,K] and reasons uint8 [n,Q,K]."""
+    """The header, weights float32 [n,Q,K] and reasons uint16 [n,Q,K]."""
     header, body = unpacked(packet)
     shape = (heads, len(header["queries"]), len(header["keys"]))
     cells = int(np.prod(shape))
-    assert len(body) == 5 * cells
-    return header, body[: 4 * cells].view("<f4").reshape(shape), body[4 * cells :].reshape(shape)
+    assert len(body) == 6 * cells
+    return header, body[: 4 * cells].view("<f4").reshape(shape), body[4 * cells :].view("<u2").reshape(shape)
 
 
 def packet_of(view: Any, **given: Any) -> bytes:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tests.viz.packet import unpacked
+from viz.hatch import LINES
 from viz.mask_lab.canvas import MaskView, canvas_packet
 from viz.mask_lab.words import counts, formula
+from viz.palette import MASK_COLOURS
 
 SIZE = 7
 CAUSAL = np.triu(np.ones((SIZE, SIZE), bool), 1)
@@ -30,32 +32,55 @@ def view(**changes: Any) -> MaskView:
     return MaskView(**(plain | changes))
 
 
-def planes_of(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
-    """The header, and the planes uint8 [2,Q,K]: blockers, openers."""
+def cells_of(packet: bytes) -> tuple[dict[str, Any], np.ndarray]:
+    """The header, and the verdicts [Q,K] of its cells, three each: under no stroke, one that blocks, one that opens."""
     header, body = unpacked(packet)
-    return header, body.reshape(2, len(header["rows"]["place"]), len(header["columns"]["place"]))
+    which = body.view("<u2").reshape(len(header["rows"]["place"]), len(header["columns"]["place"]))
+    assert set(which.flat) == set(range(len(header["verdicts"])))
+    return header, np.array(header["verdicts"], object)[which]
+
+
+def hatched(header: dict[str, Any], verdict: dict[str, Any]) -> list[str]:
+    return [header["masks"][one]["name"] for one in verdict["hatch"]]
 
 
 class TestPacket:
-    def test_a_bit_for_each_mask_and_each_opening(self) -> None:
-        header, (blockers, openers) = planes_of(
-            canvas_packet(view(), rows=(0, SIZE), columns=(0, SIZE), epoch=2, number=5, most=11)
-        )
-        assert [one["name"] for one in header["masks"]] == ["causal", "padding"]
-        np.testing.assert_array_equal(blockers & 1 != 0, CAUSAL)
-        np.testing.assert_array_equal(blockers & 2 != 0, PADDING)
-        np.testing.assert_array_equal(openers != 0, SINKS)
+    def test_each_cell_has_its_verdict(self) -> None:
+        header, cells = cells_of(canvas_packet(view(), rows=(0, SIZE), columns=(0, SIZE), epoch=2, number=5, most=11))
+        for q, k in np.ndindex(SIZE, SIZE):
+            blocking = [name for name, mask in (("causal", CAUSAL), ("padding", PADDING)) if mask[q, k]]
+            plain, block, opened = cells[q, k]
+            assert hatched(header, plain) == ([] if SINKS[q, k] else blocking)
+            if min(q, k) < 2:
+                assert plain == block == opened
+                assert plain["words"].endswith("; padding cannot be drawn on")
+            else:
+                assert hatched(header, block) == [*hatched(header, plain), "drawn"]
+                assert (hatched(header, opened), opened["opened"]) == ([], MASK_COLOURS["drawn"])
+        assert cells[3, 4][0]["words"] == "blocked by causal"
+        assert cells[3, 4][1]["words"] == "blocked by causal and drawn"
+        assert cells[3, 4][2]["words"] == "drawn open, causal would block it"
+        assert cells[2, 3][0]["words"] == "allowed: causal would block it, sinks open it again"
+        assert cells[2, 3][0]["opened"] == MASK_COLOURS["sinks"]
+        assert (cells[4, 3][0]["words"], cells[4, 3][0]["opened"]) == ("allowed", None)
         assert (header["epoch"], header["number"], header["most"]) == (2, 5, 11)
         assert (header["strokes"], header["below"]) == ([["block", 0, 0, 4, 0]], [])
         assert header["tokens"] == 5
 
     def test_a_part_of_the_text_keeps_its_positions(self) -> None:
-        header, (blockers, _) = planes_of(canvas_packet(view(), rows=(4, 6), columns=(1, 4), epoch=0, number=0, most=1))
+        header, cells = cells_of(canvas_packet(view(), rows=(4, 6), columns=(1, 4), epoch=0, number=0, most=1))
         assert header["rows"] == {"first": 4, "place": [2, 3], "labels": list("cd")}
         assert header["columns"] == {"first": 1, "place": [-1, 0, 1], "labels": ["<pad>", *"ab"]}
         assert header["tokens"] == 5
         assert "2 queries in rows, 3 keys in columns" in header["alt"]
-        np.testing.assert_array_equal(blockers & 2 != 0, PADDING[4:6, 1:4])
+        assert [hatched(header, one[0]) for one in cells[0]] == [["padding"], [], []]
+
+    def test_any_number_of_masks_may_block_a_cell(self) -> None:
+        blockers = {name: np.tri(SIZE, k=-at, dtype=bool) for at, name in enumerate(LINES)}
+        many = view(blockers=blockers, openers={}, place=np.arange(SIZE))
+        header, cells = cells_of(canvas_packet(many, rows=(0, SIZE), columns=(0, SIZE), epoch=0, number=0, most=1))
+        for q, k in np.ndindex(SIZE, SIZE):
+            assert hatched(header, cells[q, k][0]) == [name for name, mask in blockers.items() if mask[q, k]]
 
 
 def words(html: str) -> str:

@@ -1,0 +1,169 @@
+"""The kinds of masks, one entry each: MaskSpec's fields, the masks of a run and the code to take away come from it.
+
+A new kind is one entry here and one in viz/mask_styles.py; nothing else names the kinds. Their order is that of
+MaskSpec's fields and of every list of masks. Imports no torch: a page's style is made from it before torch is there.
+Sizes: B batch rows, Q queries, K keys.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from model.language import N_
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of one attention, as tensors that broadcast to [B,1,Q,K].
+
+    query, key: positions, padding counted: int64 [1,1,Q,1] and [1,1,1,K]. query_token, key_token: which of the row's
+    real tokens stands there, from 0, -1 at padding: [B,1,Q,1] and [B,1,1,K]. span: positions from 0 to the last.
+    split: from a separator to the part of the text that each position is in, int64 [B,K]; None where there is no text.
+    """
+
+    query: "Tensor"
+    key: "Tensor"
+    query_token: "Tensor"
+    key_token: "Tensor"
+    span: int
+    split: Callable[[str], "Tensor"] | None = None
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a program calls the parts of a cell. tokens: how many there are. padded: whether some of them are padding.
+    query, key: which of the real tokens it is, `tokens` at padding. apart: how many positions are between them."""
+
+    tokens: int
+    padded: bool
+    query: str
+    key: str
+    apart: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of mask. Its parameter is a whole number from `least` (less is off), a text ("" is off), or None for none.
+
+    cells: which cells it leaves allowed, or, where it opens, which it opens: from the cells and the parameter, bool,
+    broadcastable to [B,1,Q,K]; None where it changes nothing. code: the same as a condition in PyTorch on q_idx and
+    k_idx, for whole tensors of indices (SDPA) and for single ones (FlexAttention); "" where it changes nothing.
+    comment: what stands beside that. phrase: it as an answer to a question, with a place for {size}; marked.
+    first: the parameter to begin with. opens: it opens cells that other masks block, instead of blocking any.
+    own: models are trained with it; sized: with a size of the model's own in positions, which is then the parameter.
+    joins: the kind that it is part of: it holds where that one does, and its cells count as that one's.
+    """
+
+    cells: Callable[[Cells, Any], "Tensor | None"]
+    code: Callable[[Names, Any], str]
+    comment: str
+    phrase: str
+    first: int | str | None = None
+    least: int = 1
+    opens: bool = False
+    own: bool = False
+    sized: bool = False
+    joins: str = ""
+
+    @property
+    def off(self) -> bool | int | str:
+        """The value of MaskSpec's field that switches it off."""
+        return False if self.first is None else type(self.first)()
+
+    @property
+    def splits(self) -> bool:
+        """Whether its parameter is a separator that splits the text: positions may then begin anew in each part."""
+        return isinstance(self.first, str)
+
+    def is_on(self, value: bool | int | str) -> bool:
+        """Under this value of MaskSpec's field."""
+        return bool(value) and (type(value) is not int or value >= self.least)
+
+
+def _near(cells: Cells, size: int) -> "Tensor | None":
+    return (cells.query - cells.key).abs() < size if size < cells.span else None
+
+
+def _chunks(cells: Cells, size: int) -> "Tensor | None":
+    """Counted over real tokens."""
+    return cells.query_token // size == cells.key_token // size if size < cells.span else None
+
+
+def _chunks_code(names: Names, size: int) -> str:
+    same = f"{names.query} // {size} == {names.key} // {size}"
+    return f"({same}) & (keep[q_idx] == keep[k_idx])" if names.padded else same
+
+
+def _same_part(cells: Cells, separator: str) -> "Tensor | None":
+    if cells.split is None:
+        return None
+    part = cells.split(separator).to(cells.key.device)
+    return part[:, None, -cells.query.shape[2] :, None] == part[:, None, None, :]
+
+
+def _first(token: "Tensor", size: int) -> "Tensor":
+    return (token >= 0) & (token < size)
+
+
+def _prefix_code(names: Names, size: int) -> str:
+    last = min(size, names.tokens)  # padding's place is the number of tokens
+    return f"({names.query} < {last}) & ({names.key} < {last})"
+
+
+def _sinks_code(names: Names, size: int) -> str:
+    first = f"{names.key} < {min(size, names.tokens)}"
+    return f"keep[q_idx] & ({first})" if names.padded else first
+
+
+KINDS: dict[str, Kind] = {
+    "causal": Kind(
+        lambda cells, _: cells.key <= cells.query,
+        lambda names, _: "k_idx <= q_idx", "causal: no token sees a later one",
+        N_("causal mask"), own=True,
+    ),
+    "padding": Kind(
+        lambda cells, _: None if bool((cells.key_token >= 0).all()) else cells.key_token >= 0,
+        lambda names, _: "keep[k_idx]" if names.padded else "", "padding: nobody looks at it",
+        N_("padding mask"), own=True,
+    ),
+    "window": Kind(  # Mistral's sliding window, arXiv:2310.06825
+        _near, lambda names, size: f"{names.apart} < {size}", "window: the model's own sliding window",
+        N_("the model's own window of {size}"), own=True, sized=True,
+    ),
+    "chunk": Kind(  # Llama 4
+        _chunks, _chunks_code, "chunk: the model attends within chunks of its own",
+        N_("the model's own chunks of {size}"), own=True, sized=True,
+    ),
+    "padding_queries": Kind(
+        lambda cells, _: cells.query_token >= 0,
+        lambda names, _: "keep[q_idx]" if names.padded else "", "and it looks at nobody",
+        N_("padding looks at nobody"), joins="padding",
+    ),
+    "sliding": Kind(  # a window of the reader's
+        _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",
+        N_("window of {size}"), first=4,
+    ),
+    "stride": Kind(  # Child et al. 2019, arXiv:1904.10509; with a window, dilated
+        lambda cells, step: (cells.query - cells.key) % step == 0,
+        lambda names, step: f"(q_idx - k_idx) % {step} == 0", "stride: only so many positions apart",
+        N_("every {size} back"), first=2, least=2,
+    ),
+    "documents": Kind(  # of a packed row
+        _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",
+        N_("documents split at “{size}”"), first=".",
+    ),
+    "prefix": Kind(  # T5's prefix language model, arXiv:1910.10683
+        lambda cells, size: _first(cells.query_token, size) & _first(cells.key_token, size),
+        _prefix_code, "prefix: the first tokens see each other",
+        N_("prefix of {size}"), first=4, opens=True,
+    ),
+    "sinks": Kind(  # StreamingLLM, arXiv:2309.17453
+        lambda cells, size: (cells.query_token >= 0) & _first(cells.key_token, size),
+        _sinks_code, "sinks: every token sees the first",
+        N_("{size} sinks"), first=1, opens=True,
+    ),
+}  # fmt: skip
+NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near

@@ -1,0 +1,74 @@
+"""A kind of mask is two entries: one of model/mask_kinds.py, one of viz/mask_styles.py. Nothing else names the kinds.
+
+python -m pytest tests/test_mask_kinds.py
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from model.language import say, spoken
+from model.mask_kinds import KINDS
+from viz.mask_styles import STYLES
+
+ROOT = Path(__file__).parents[1]
+TABLES = {"model/mask_kinds", "viz/mask_styles"}
+OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds that more is known of: the order of tokens, and pads
+OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern of paths
+    "window": r"viz/components/.*|.*/reach|unmask/mask|viz/heads/cells|viz/obey",  # a browser's, a reach, a part shown
+    "chunk": r"model/gpt2",  # of tensors
+    "sinks": r"model/(attention|trace|heads/.*|bug_clinic/.*|.*attention_hook|.*fills)",  # of a network
+}
+DECLARED = r"model/obey/.*"  # what a module declares of itself, in the words of `unmask check --mask window:W`
+
+
+@cache
+def names_of_files() -> dict[str, set[str]]:
+    """The identifiers and the strings of each source file, docstrings apart, by its path without its ending."""
+    found: dict[str, set[str]] = {}
+    for folder in ("model", "viz", "ui", "unmask", "pages"):
+        for file in (*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.js")):
+            source, path = file.read_text(encoding="utf-8"), str(file.relative_to(ROOT).with_suffix(""))
+            found[path] = set(names_in(source) if file.suffix == ".py" else re.findall(r"\w+", source))
+    return found
+
+
+def names_in(source: str) -> Iterator[str]:
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "value"):
+            if isinstance(found := getattr(node, field, None), str) and id(node) not in docstrings:
+                yield found
+
+
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - OF_ITS_OWN))
+def test_a_kind_is_named_in_the_two_tables_alone(name: str) -> None:
+    found = {path for path, names in names_of_files().items() if name in names}
+    assert found >= TABLES
+    others = re.compile(f"({OTHER_THINGS.get(name, DECLARED)}|{DECLARED})")
+    assert not {path for path in found - TABLES if not others.fullmatch(path)}
+
+
+def test_a_kind_that_is_not_in_the_source_is_two_entries() -> None:
+    """It is found in all the places that tests/new_kind.py lists."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.new_kind"]
+    ran = subprocess.run([*command, "tests/new_kind.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+
+
+def test_the_two_tables_have_the_same_kinds() -> None:
+    assert STYLES.keys() == {*KINDS, "drawn"}
+    for name, kind in KINDS.items():
+        assert (STYLES[name].colour == "") == bool(kind.joins)
+        assert (STYLES[name].lines is not None) == (not kind.opens and not kind.joins)
+        assert bool(STYLES[name].lifted) == kind.sized
+        with spoken("zh"):
+            said = [kind.phrase, STYLES[name].name, STYLES[name].label, STYLES[name].help]
+            assert not [words for words in said if say(words) == words]

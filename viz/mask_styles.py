@@ -1,0 +1,106 @@
+"""How the kinds of masks look and what readers are told of them, one entry each, in the order of their controls.
+
+model/mask_kinds.py says what they do. The first six colours are Okabe and Ito's (2008).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.language import N_, say, say_all
+
+PERIOD, STROKE = 6, 2  # pixels from line to line of a hatching, and of each line
+_DOWN, _ACROSS = np.indices((PERIOD, PERIOD))
+_UP, _BACK = (_ACROSS + _DOWN) % PERIOD, (_ACROSS - _DOWN) % PERIOD
+
+
+@dataclass(frozen=True, eq=False)
+class Style:
+    """name: in a sentence. label, help: of its control. All marked for translation.
+
+    colour: on light and dark ground alike; "" where its cells count as another kind's. lines: of what blocks, int
+    [PERIOD,PERIOD], inked where the number modulo PERIOD is less than STROKE. hatch: the same on paper, as matplotlib
+    has it. lifted: what is said of a head without this mask of its model's own, with a place for {head}.
+    """
+
+    name: str
+    label: str
+    help: str
+    colour: str = ""
+    lines: np.ndarray | None = None
+    hatch: str = "////"
+    lifted: str = ""
+
+
+STYLES: dict[str, Style] = {
+    "causal": Style(
+        N_("causal"), N_("Causal"),
+        N_("On: no token sees a later one. Off: every token sees the whole text."),
+        "#E69F00", _UP,
+    ),
+    "padding": Style(
+        N_("padding"), N_("Padding"),
+        N_("On: no token looks at the padding that evens out short lines."),
+        "#56B4E9", _BACK, "\\\\\\\\",
+    ),
+    "padding_queries": Style(
+        N_("padding"), N_("queries too"),
+        N_("Padding looks at nobody either: its rows have nothing to attend to."),
+    ),
+    "window": Style(
+        N_("window"), N_("Window"),
+        N_("On: in some layers a token sees only its neighbourhood, as this model was trained."),
+        "#009E73", _ACROSS, "||||",
+        N_("Without its window, {head} may look as far as the text goes, which it never could in training."),
+    ),
+    "chunk": Style(
+        N_("chunk"), N_("Chunk"),
+        N_("On: in some layers a token sees only the chunk of the text it stands in, as this model was trained."),
+        "#900000", _ACROSS - 2 * _DOWN, "++++",
+        N_("Without its chunks, {head} may look back past the one that a token stands in, which it never could in "
+           "training."),
+    ),
+    "documents": Style(
+        N_("documents"), N_("Documents"),
+        N_("What is typed here splits the text into documents. No token may look into another document."),
+        "#D55E00", 2 * _ACROSS + _DOWN, "....",
+    ),
+    "sliding": Style(
+        N_("sliding"), N_("Sliding window"),
+        N_("With 4, a token may look at itself and at the 3 tokens on either side of it; under the causal mask, the 3 "
+           "before it."),
+        "#0072B2", _DOWN, "----",
+    ),
+    "stride": Style(
+        N_("stride"), N_("Stride"),
+        N_("With 2, a token may look at itself and at every second token from there; with 3, at every third. Together "
+           "with a sliding window: a dilated window."),
+        "#CC79A7", _ACROSS + 2 * _DOWN, "xxxx",
+    ),
+    "prefix": Style(
+        N_("prefix"), N_("Prefix"),
+        N_("Opens cells. With 4, the first 4 tokens may all look at each other, whatever else blocks them."),
+        "#F0E442",
+    ),
+    "sinks": Style(
+        N_("sinks"), N_("Sinks"),
+        N_("Opens cells. With 1, every token may look at the first one, whatever else blocks it."),
+        "#B8A1E3",
+    ),
+    "drawn": Style(
+        N_("drawn"), N_("Drawn"),
+        N_("What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."),
+        "#912DF5", np.minimum(_UP, _BACK), "oooo",
+    ),
+}  # fmt: skip
+
+
+def mask_name(name: str) -> str:
+    """Of the mask that MaskSpec calls so."""
+    return say(STYLES[name].name)
+
+
+def mask_names(names: Iterable[str]) -> str:
+    """Of several, as one phrase: "causal and padding"."""
+    return say_all([mask_name(name) for name in names])
