@@ -9,13 +9,13 @@ page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch 
 
 from ui import link
 from ui.guard import guarded
-from ui.lessons import aside, choices, screen, shelves, window
+from ui.lessons import aside, browser_window, choices, screen, shelves
 from ui.markdown import escaped, lines
 from viz.lessons.screen import PRESENTED, STYLE
 
 choices.restore()
 state = st.session_state
-window.listen()
+browser_window.listen()
 st.html(STYLE + (PRESENTED if state.lesson_present else ""))
 problem = state.pop("lesson_wrong", None)
 if problem:

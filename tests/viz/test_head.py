@@ -15,10 +15,10 @@ from PIL import Image
 from tests.viz.views import causal, padded, view_of
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
 from viz.heads.picture import changed
-from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range, margin
+from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
 from viz.palette import MASK_COLOURS
 from viz.reasons import MOST_SPELLED, blocked_groups, empty_runs, reasons
-from viz.room import MARGIN, WIDE
+from viz.room import WIDE
 from viz.view import MOST_CELLS, HeadView, coarser, cropped
 
 TOKENS = 7
@@ -388,17 +388,3 @@ class TestCoarser:
 
 def view_union(masks: dict[str, np.ndarray]) -> np.ndarray:
     return np.any(list(masks.values()), axis=0).astype(int)
-
-
-class TestMargin:
-    def test_is_what_the_longest_label_needs_and_no_more(self) -> None:
-        narrow, wide = (margin([label] * 3, ["a"] * 3) for label in ("ab", "abcdefgh"))
-        assert narrow["l"] < wide["l"] <= MARGIN["l"]
-        assert narrow["b"] == wide["b"] < MARGIN["b"]
-        assert narrow["r"] == wide["r"] == MARGIN["r"]
-
-    def test_a_chinese_character_is_wider_than_a_letter(self) -> None:
-        assert margin(["小猫"], ["a"])["l"] > margin(["ab"], ["a"])["l"]
-
-    def test_has_an_upper_bound(self) -> None:
-        assert margin(["很" * 40], ["很" * 40]) == MARGIN

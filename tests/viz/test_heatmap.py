@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from viz.heatmap import margin
+from viz.room import MARGIN
+
 ROOT = Path(__file__).parents[2]
 SLOW_PANDAS = "import time\ntime.sleep(1)\nclass Series: pass\nclass Index: pass\nclass DataFrame: pass\n"
 CODE = """
@@ -30,3 +33,17 @@ def test_a_figure_waits_for_pandas_that_another_thread_imports(tmp_path: Path) -
     command = [sys.executable, "-c", CODE, str(tmp_path)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert found.stdout.strip() == "heatmap", found.stderr
+
+
+class TestMargin:
+    def test_is_what_the_longest_label_needs_and_no_more(self) -> None:
+        narrow, wide = (margin([label] * 3, ["a"] * 3) for label in ("ab", "abcdefgh"))
+        assert narrow["l"] < wide["l"] <= MARGIN["l"]
+        assert narrow["b"] == wide["b"] < MARGIN["b"]
+        assert narrow["r"] == wide["r"] == MARGIN["r"]
+
+    def test_a_chinese_character_is_wider_than_a_letter(self) -> None:
+        assert margin(["小猫"], ["a"])["l"] > margin(["ab"], ["a"])["l"]
+
+    def test_has_an_upper_bound(self) -> None:
+        assert margin(["很" * 40], ["很" * 40]) == MARGIN

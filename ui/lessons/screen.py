@@ -13,7 +13,7 @@ from ui import explain, overview, page, results
 from ui import head as head_picture
 from ui.drawn import drawn
 from ui.guard import guarded, problem_in
-from ui.lessons import choices, runs, window
+from ui.lessons import browser_window, choices, runs
 from ui.lessons.verdict import verdict
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -144,7 +144,7 @@ def _about_a_query(step: Step) -> bool:
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "overview":
-        (layer, head), size = step.head, window.text_size()
+        (layer, head), size = step.head, browser_window.text_size()
         if size:
             st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
         with st.container(key="lesson_heads"):
@@ -180,7 +180,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     alt = drawn(explain.head_alt, name, view, other is not None)
     if other is None:
         _draw(drawn(head_figure, view, dark=dark, query=step.query), alt)
-    elif window.is_narrow():  # one below the other
+    elif browser_window.is_narrow():  # one below the other
         figures = [drawn(head_figure, one, dark=dark, query=step.query) for one in views]
         figures.append(drawn(difference_figure, view, other, dark=dark, query=step.query))
         for number, (title, figure) in enumerate(zip(titles, figures, strict=True)):
@@ -204,7 +204,7 @@ def _unnamed(step: Step, now: RunView) -> None:
 
 def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
     """A head's picture, with larger text while the lesson is presented."""
-    size, key = window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
+    size, key = browser_window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
     above = ABOVE_PRESENTED if size else ABOVE
@@ -234,7 +234,7 @@ def _draw_losses(
     one: np.ndarray, other: np.ndarray, pieces: Sequence[str], changed: bool, names: tuple[str, str]
 ) -> None:
     figure = drawn(loss_figure, one, other, pieces, changed=changed, names=names)
-    size = window.text_size()
+    size = browser_window.text_size()
     if size:
         figure = enlarged(figure, size)
     with st.container(key="lesson_chart"):
