@@ -8,11 +8,12 @@ from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import say
-from ui import ask_first, controls, explain, glossary, link, overview, query, run_view
-from ui import head as head_picture
-from ui.drawn import drawn
+from i18n import say
+from ui import ask_first, controls, explain, glossary, link, run_view
+from ui.drawn import cached_figure
 from ui.guard import guarded
+from ui.heads import head as head_picture
+from ui.heads import overview, query
 from ui.heads import views as head_views
 from ui.lessons import start
 from ui.markdown import escaped
@@ -54,7 +55,7 @@ with sentence_place, guarded(say("Running {model} …", model=explain.title_of(m
 show_all = partial(overview.survey, overview_place, (now, standard), layer, head)
 surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
 scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
-seen = drawn(sentence, scene) if spec == chosen else say(ask_first.ASKING)
+seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
 sentence_place.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
@@ -70,17 +71,17 @@ with right:
     dark = page.is_dark()
     framed, colours = query.picked(), head_views.colours()
     figure = (
-        drawn(comparison_figure, *views, dark=dark, query=framed)
+        cached_figure(comparison_figure, *views, dark=dark, query=framed)
         if changed
-        else drawn(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
+        else cached_figure(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
     )
     with picture_place:
-        alt = drawn(explain.head_alt, name, views[0], changed)
+        alt = cached_figure(explain.head_alt, name, views[0], changed)
         moves = query.moves(now, part)
         head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True, moves=moves)
     sharing = explain.sharing(now, layer, head)
     with st.container(horizontal=True, wrap=False, gap="small"):
-        st.html(drawn(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
+        st.html(cached_figure(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
         glossary.show()
     with guarded():
         head_views.show(now, whole, layer, head, name, part)
@@ -96,12 +97,14 @@ with tokens, guarded(say("Predicting …")):
 if predictions is None or standard_predictions is None:
     tokens.info(say(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"])))
 else:
-    tokens.html(drawn(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed))
+    tokens.html(
+        cached_figure(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed)
+    )
     with losses:
         curves = (predictions.losses, standard_predictions.losses)
-        figure = drawn(loss_figure, *curves, batch.pieces[row], changed=changed)
-        st.caption(drawn(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
+        figure = cached_figure(loss_figure, *curves, batch.pieces[row], changed=changed)
+        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         place = batch.real(row).stop - 1 if asked is None else asked
         moved = explain.what_moved(batch.pieces[row], place, predictions, standard_predictions)
@@ -111,7 +114,7 @@ else:
         if explain.lifts_the_causal_mask(now):
             losses.page_link("pages/why_causal.py", label=say(explain.WHY_CAUSAL), icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
-leaks.html(drawn(leak_table, one, every, name, changed=changed))
+leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
 with st.sidebar:
     ask_first.switch()
 controls.share(link.View, model, masks=None)

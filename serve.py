@@ -1,5 +1,5 @@
 """Unmask for a class: `streamlit run serve.py`. The app of app.py, with headers for browsers, a log without texts,
-its jobs' home started before the first reader comes, and UNMASK_METRICS_PORT. Its readers are others, UNMASK_SHARED.
+its scheduler started before the first reader comes, and UNMASK_METRICS_PORT. Its readers are others, UNMASK_SHARED.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, nullcontext
 import streamlit as st
 from starlette.middleware import Middleware
 
-from model import logs, machine
-from model.settings import Settings
-from ui import health, results
-from ui.headers import Headers
+from serving import health, logs, machine
+from serving.headers import Headers
+from serving.settings import Settings
+from ui import results
 
 os.environ.setdefault("UNMASK_SHARED", "true")
 settings = Settings.from_environment()
@@ -24,12 +24,13 @@ async def started(_: st.App) -> AsyncIterator[None]:
     """From before the first reader until after the last."""
     logs.redact()
     machine.allow_many_files()
-    home = results.home()
+    scheduler, engine, answers = results.scheduler(), results.engine(), results.result_cache()
+    loop = asyncio.get_running_loop()
     try:
-        with health.told(settings, asyncio.get_running_loop()) if settings.metrics_port else nullcontext():
+        with health.told(settings, loop, scheduler, engine, answers) if settings.metrics_port else nullcontext():
             yield
     finally:
-        home.close()
+        scheduler.close()
 
 
 app = st.App("app.py", lifespan=started, middleware=[Middleware(Headers, frame_ancestors=settings.frame_ancestors)])

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from torch import Tensor, nn
 
+from i18n import say
+from model.attribution.linearized_run import LinearizedRun
 from model.errors import CheckpointError, NotSupported
-from model.frozen import FrozenRun
-from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
@@ -180,7 +180,7 @@ class Model(ABC):
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""
         raise NotSupported(say("{model}: what each of its layers leaves is not known here", model=self.name))
 
-    def frozen(self, trace: Trace, row: int) -> FrozenRun:
+    def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
         raise NotSupported(
             say("{model}: what its parts write into the residual stream is not known here", model=self.name)

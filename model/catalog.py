@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
+from i18n import N_, say
 from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
 from model.files import read_regular
 from model.gpt2 import AS_WE_DO, load_transformer
-from model.language import N_, say
-from model.settings import Settings
 from model.text import BatchTokenizer
+from serving.settings import Settings
 
 if TYPE_CHECKING:
     from model.huggingface.hub import Progress
@@ -110,7 +110,7 @@ def download_size(name: str, settings: Settings | None = None, progress: "Progre
 
 def inspect(name: str, settings: Settings) -> None:
     """Raises what load would raise of a model that is on this machine, as far as its configuration and its tokenizer
-    show it. Those may be a stranger's: see model.jobs.homes.inspector."""
+    show it. Those may be a stranger's: see serving.backends.inspector."""
     check_offered(name, settings)
     from model.huggingface import checkpoint_files, fetching, tokenizer_check
 

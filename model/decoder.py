@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from model.attribution.linearized_decoder import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
-from model.frozen_decoder import FrozenDecoder
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace

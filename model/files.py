@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from model.language import say
+from i18n import say
 
 
 def write(path: Path, data: bytes) -> None:

@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from i18n import say
 from model.errors import CheckpointError
 from model.files import write
-from model.language import say
 from model.transformer import Transformer, TransformerConfig
 
 AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models

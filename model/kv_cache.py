@@ -57,7 +57,7 @@ class CachedStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class CacheComparison:
     """Cached steps beside one full run of the whole text, T positions, of which the last N were cached steps.
 
     logits, probabilities [N]: the largest difference in those of each cached position. rows [N,L,H]: that in each
@@ -177,7 +177,7 @@ def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) ->
 
 
 @torch.inference_mode()
-def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | None = None) -> Comparison:
+def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | None = None) -> CacheComparison:
     """A full run of ids[:start], then a cached step for each id after it, beside a full run of all of them.
 
     Raises ValueError unless 0 < start < T, and what step raises.
@@ -197,7 +197,7 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
         logits.append((ours - theirs).abs().max())
         probabilities.append((ours.softmax(-1) - theirs.softmax(-1)).abs().max())
     mask = torch.ones(1, 1, 1, len(ids), dtype=torch.bool) if done.allowed[0] is None else done.allowed[0]
-    return Comparison(
+    return CacheComparison(
         logits=torch.stack(logits),
         probabilities=torch.stack(probabilities),
         rows=torch.stack(rows),
@@ -224,7 +224,7 @@ def in_float64(model: Model) -> Model:
     return DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer)
 
 
-def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> Comparison:
+def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:
     """As compare under the standard masks, with a copy of the model in float64."""
     return compare(in_float64(model), ids, start)
 

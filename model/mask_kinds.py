@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from model.language import N_
+from i18n import N_
 
 if TYPE_CHECKING:
     from torch import Tensor

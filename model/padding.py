@@ -29,7 +29,7 @@ ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
-class Choice:
+class PaddingChoice:
     """How a batch is padded and what the model is told of it.
 
     mask "off": nothing; "keys": nobody looks at padding; "both": nor does padding look at anybody.
@@ -51,7 +51,7 @@ class Choice:
 
 
 CHOICES = tuple(
-    Choice(side, mask, positions)
+    PaddingChoice(side, mask, positions)
     for side in ("right", "left")
     for positions in ("cells", "counted")
     for mask in ("off", "keys", "both")
@@ -83,7 +83,7 @@ class Alone:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class PaddingComparison:
     """One padded run of the texts, beside each of them alone.
 
     apart: [B,T], the largest |logit - logit alone| of each real token, NaN at padding. positions: int64 [B,T], those
@@ -119,7 +119,7 @@ def alone(model: Model, *runs: Trace) -> Alone:
 
 
 @torch.inference_mode()
-def compare(model: Model, texts: Sequence[str], choice: Choice, causal: bool, *runs: Trace) -> Comparison:
+def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: bool, *runs: Trace) -> PaddingComparison:
     """Run the texts as one batch padded by choice; runs: of each by itself, as `alone` takes them.
 
     Raises ValueError for position ids "cells" where the model works its positions out by itself.
@@ -132,7 +132,7 @@ def compare(model: Model, texts: Sequence[str], choice: Choice, causal: bool, *r
     apart[batch.keep] = torch.cat([_apart(_values(model, one), _values(model, other)) for one, other in pairs]).cpu()
     every = torch.arange(len(texts))
     last = torch.tensor([batch.real(row).stop - 1 for row in every.tolist()])
-    return Comparison(
+    return PaddingComparison(
         batch,
         positions_under(spec, batch),
         apart,

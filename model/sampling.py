@@ -42,7 +42,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class SampledToken:
     """A drawn token. before, after: float64 [V], each token's probability by the model, and that it is drawn with."""
 
     token: int
@@ -55,7 +55,7 @@ class Choice:
         return int((self.after > 0).sum())
 
 
-def draw(logits: Tensor, sampling: Sampling, position: int) -> Choice:
+def draw(logits: Tensor, sampling: Sampling, position: int) -> SampledToken:
     """The token that sampling puts at a position of the text, from the logits [V] of the position before.
 
     Depends on seed and position alone: the same however often the text was written up to there.
@@ -64,7 +64,7 @@ def draw(logits: Tensor, sampling: Sampling, position: int) -> Choice:
     return choose(logits, sampling, torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1))
 
 
-def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None) -> Choice:
+def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None) -> SampledToken:
     """Draw a token from logits [V]. Of tokens that are equally likely the one with the lower id comes first.
 
     generator: where the one random number comes from, whatever sampling's seed; torch's own unless given.
@@ -74,7 +74,7 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None
         raise ValueError(f"expected logits [V], got {list(logits.shape)}")
     after = distribution(logits, sampling)
     number = torch.rand((), dtype=torch.float64, generator=generator)
-    return Choice(int(pick(after, number)), _ready(logits).softmax(-1), after)
+    return SampledToken(int(pick(after, number)), _ready(logits).softmax(-1), after)
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -4,7 +4,7 @@ import json
 from dataclasses import astuple, dataclass, fields, make_dataclass, replace
 from typing import Any, Literal, get_args
 
-from model.language import N_, say
+from i18n import N_, say
 from model.mask_kinds import KINDS
 
 MOST_POSITIONS = 1_000_000  # more than any text here has

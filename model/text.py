@@ -13,8 +13,8 @@ from tokenizers.pre_tokenizers import Sequence as Both
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
+from i18n import say
 from model.errors import panics_caught
-from model.language import say
 
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token

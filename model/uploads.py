@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 
 MOST_ENTRIES = 1_000  # of an archive: its list alone takes memory
 CENTRAL_ENTRY = b"PK\x01\x02"  # what each entry of a ZIP's list begins with

@@ -2,17 +2,18 @@
 
 import streamlit as st
 
-from model.language import N_, say
+from i18n import N_, say
 from ui import page
 
 page.set_up(N_("Heads off"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.heads.ablation import HeadsOff, answer, following, outcome
-from model.jobs.job import ModelRef
-from ui import controls, explain, query, results, run_view
+from serving.job import ModelRef
+from ui import controls, explain, results, run_view
 from ui.ablation import choosing, ranking
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.guard import guarded
+from ui.heads import query
 from viz import ablation
 from viz.numbers import Candidate, loss_figure, next_token_table
 
@@ -46,26 +47,26 @@ with guarded(say("Running it with these heads off …")):
     assert predicted is not None
     without = results.ask(outcome, ModelRef.of(model), batch, spec, row, place, off, answered.target)
 pieces = batch.pieces[row]
-asked = ablation.Asked(answered.label, pieces[place], place, follows is not None)
+asked = ablation.AskedPrediction(answered.label, pieces[place], place, follows is not None)
 names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
     [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off, spec), asked,
     answered.log_probability, without.log_probability,
 )  # fmt: skip
 candidates = [Candidate(*one) for one in without.candidates]
-changed = run_view.Predictions(without.losses, candidates)
+changed = run_view.RowPredictions(without.losses, candidates)
 moved = explain.what_moved(pieces, place, changed, predicted) if chosen else ""
 sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 
 both = (say("heads off"), say("all heads"))
 tokens, losses = st.columns([1, 1.4], gap="large")
 with tokens:
-    st.html(drawn(next_token_table, candidates, predicted.candidates, changed=bool(chosen), names=both))
+    st.html(cached_figure(next_token_table, candidates, predicted.candidates, changed=bool(chosen), names=both))
 with losses:
     curves = (without.losses, predicted.losses)
     st.caption(say("Loss per token, with heads off and with all heads"), help=say(explain.NATS))
-    figure = drawn(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
-    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
+    figure = cached_figure(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
+    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
 
 st.markdown("#### " + say("Which head does most?"))
 st.caption(

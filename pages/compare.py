@@ -2,16 +2,17 @@
 
 import streamlit as st
 
-from model.language import N_, say, together
+from i18n import N_, say, together
 from ui import page
 
 page.set_up(N_("A and B"))  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, query, run_view
-from ui import head as head_picture
+from ui import controls, explain, run_view
 from ui.compare import choosing
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.guard import guarded
+from ui.heads import head as head_picture
+from ui.heads import query
 from ui.markdown import escaped
 from viz import compare
 from viz.head import difference_figure, head_range
@@ -76,18 +77,18 @@ for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", name
     with column:
         with st.container(key=f"above_{key}"):
             st.markdown(f"#### {title}")
-        figure = drawn(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
-        alt = drawn(compare.pictured, title if name in title else f"{title}, {name}", view)
+        figure = cached_figure(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
+        alt = cached_figure(compare.pictured, title if name in title else f"{title}, {name}", view)
         moves = query.moves(a, parts[0]) if key == "a" else None
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
             st.caption(coarser_words(view))
 left, right = st.columns(2, gap="small")
-sentences = [drawn(compare.weights_sentence, heads[0] if heads[0] == heads[1] else "", *views)]
+sentences = [cached_figure(compare.weights_sentence, heads[0] if heads[0] == heads[1] else "", *views)]
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")
-        figure = drawn(difference_figure, views[1], views[0], dark=page.is_dark())
+        figure = cached_figure(difference_figure, views[1], views[0], dark=page.is_dark())
         head_picture.show(
             figure, say("B minus A. {sentence}", sentence=sentences[0]), room="one", key="head_difference"
         )
@@ -97,7 +98,7 @@ with right, guarded(say("Predicting …")):
     if found[0] is not None and found[1] is not None:
         st.markdown("#### " + say("The next token"))
         lists = [one.candidates for one in found if one is not None]
-        st.html(drawn(next_token_table, *lists, changed=True, names=("A", "B")))
+        st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B")))
         if places:
             asked = [
                 f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})"

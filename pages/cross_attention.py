@@ -6,8 +6,8 @@ from ui import page
 
 page.set_up("Cross-attention")  # first, so that the browser has something to fetch while torch is imported
 
+from i18n import say
 from model.cross_attention.dates import DatesModel
-from model.language import say
 from ui import controls, explain
 from ui.cross_attention import drawing, runs
 from ui.cross_attention import lines as ours

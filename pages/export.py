@@ -6,10 +6,10 @@ from ui import page
 
 page.set_up("Export")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import say
+from i18n import say
 from ui import controls, explain, link, run_view
 from ui.export import report, sections
-from ui.export.subject import Subject
+from ui.export.subject import ExportSubject
 from ui.guard import guarded
 
 model, text = controls.open_page()
@@ -24,7 +24,7 @@ with st.sidebar:
 on, lifted = controls.held_and_lifted(model, spec)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
-    subject = Subject(
+    subject = ExportSubject(
         now=pair[0],
         standard=pair[1] if spec != model.standard else None,
         layer=layer,

@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Generation")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import N_, say
+from i18n import N_, say
 from ui import controls, explain
 from ui.generation import run, sections, steps
 from ui.generation import writing as generation

@@ -2,17 +2,17 @@
 
 import streamlit as st
 
-from model.language import N_, say, say_count, together
+from i18n import N_, say, say_count, together
 from ui import page
 
 page.set_up(N_("Head atlas"))  # first, so that the browser has something to fetch while torch is imported
 
 from dataclasses import replace
 
-from model.heads.atlas_progress import about
-from model.heads.atlas_unit import row_length
+from model.atlas.progress import about
+from model.atlas.unit import row_length
 from ui import controls, explain
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.head_atlas import choices, finder, picking, runs, sections, taken
 from viz.head_atlas import words
@@ -58,8 +58,8 @@ with right:
     figure = distances(atlas, layer, head)
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
-    keys.html(drawn(tokens_table, atlas.key_tokens(layer, head)[:6], say("looked at most")))
-    sharp = drawn(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from"), words.no_token())
+    keys.html(cached_figure(tokens_table, atlas.key_tokens(layer, head)[:6], say("looked at most")))
+    sharp = cached_figure(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from"), words.no_token())
     queries.html(sharp)
     st.caption(words.tokens())
 

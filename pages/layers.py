@@ -2,13 +2,14 @@
 
 import streamlit as st
 
-from model.language import N_, say
+from i18n import N_, say
 from ui import page
 
 page.set_up(N_("Across layers"))  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, query, run_view
+from ui import controls, explain, run_view
 from ui.guard import guarded
+from ui.heads import query
 from ui.layers import choosing, sections
 
 model, text = controls.open_page(choosing.restore)
@@ -38,7 +39,7 @@ if section == "all":
     part = controls.choose_positions(tokens.ids.shape[1], tokens.ids.shape[1])
 choosing.share(model)
 
-chosen = sections.Chosen(model, tokens, row, place)
+chosen = sections.ChosenRow(model, tokens, row, place)
 with guarded(say("Looking across all layers …")):
     if section == "lens":
         sentence = sections.show_lens(chosen, now, changed)

@@ -2,16 +2,18 @@
 
 import streamlit as st
 
-from model.language import N_, say
+from i18n import N_, say
 from ui import page
 
 page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
-from ui import ask_first, controls, explain, notes, query, run_view
-from ui import head as head_picture
-from ui.drawn import drawn
+from ui import ask_first, controls, explain, run_view
+from ui.drawn import cached_figure
 from ui.guard import guarded
+from ui.heads import head as head_picture
+from ui.heads import query
 from ui.mask_lab import canvas, compose, effect, sections
+from ui.widgets import notes
 from viz.mask_lab.words import counts, formula
 from viz.view import cropped
 
@@ -53,12 +55,12 @@ with right:
     shown = sections.choose_shown()
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
-    alt = drawn(sections.alt, now.name(layer, head), shown, now_view, standard_view)
+    alt = cached_figure(sections.alt, now.name(layer, head), shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True, moves=query.moves(now, part))
 with said, guarded(say("Following what each token can know …")):
     told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)
-st.html(drawn(formula, mask) + drawn(counts, views[0].blocked, mask))
+st.html(cached_figure(formula, mask) + cached_figure(counts, views[0].blocked, mask))
 notes.show(sections.notes(spec, now, layer))
 
 with st.sidebar:

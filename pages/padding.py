@@ -6,12 +6,13 @@ from ui import page
 
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import say, say_count
-from ui import controls, explain, notes
-from ui.drawn import drawn
+from i18n import say, say_count
+from ui import controls, explain
+from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.padding import choosing, lines, runs, ways
+from ui.widgets import notes
 from viz.formats import amount
 from viz.padding import words
 from viz.padding.grid import LOGITS, STATES, grid
@@ -39,19 +40,19 @@ size = [
     say_count("{count} cell each", "{count} cells each", cells),
 ]
 title.markdown("### " + say("Padding") + f"\u2002:small[{' · '.join(size)}]")
-sentence = drawn(words.sentence, texts, shown, what)
+sentence = cached_figure(words.sentence, texts, shown, what)
 sentence_place.html(f'<p class="sentence">{sentence}</p>')
 with noted:
     if found.ours:
         lines.offer_ours(found)
     notes.show([*map(escaped, found.notes), *choosing.notes(model)])
 
-st.html(drawn(grid, texts, choice.mask, tolerance, what))
+st.html(cached_figure(grid, texts, choice.mask, tolerance, what))
 
 left, right = st.columns([1.1, 1], gap="large")
 with left:
     st.markdown("#### " + say("Each sentence against itself alone"))
-    st.html(drawn(texts_table, texts, tolerance))
+    st.html(cached_figure(texts_table, texts, tolerance))
     if texts[0].alone is not None:
         st.caption(escaped(words.reading(texts, choice.side)))
 with right:
@@ -70,5 +71,5 @@ with right:
 sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown, cells)}</p>')
 
 st.markdown("#### " + say("Why"))
-st.html(words.listed(drawn(words.reasons, every, causal=causal, cells=cells)))
+st.html(words.listed(cached_figure(words.reasons, every, causal=causal, cells=cells)))
 choosing.share(model)

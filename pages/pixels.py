@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
-from model.language import say
+from i18n import say
 from ui.guard import guarded
 from ui.pixels import choices, look, pictures, write
 

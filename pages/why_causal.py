@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from model.language import N_, say
+from i18n import N_, say
 from ui import page
 
 page.set_up(N_("Why causal"))  # first, so that the browser has something to fetch while torch is imported

@@ -39,6 +39,6 @@ def done_once() -> Iterator[None]:
 
 
 def key_of(app: "AppTest", choice: str) -> str:
-    """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/bound.py)."""
+    """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/widgets)."""
     state = app.session_state
     return state["bound_keys"].get(choice, choice) if "bound_keys" in state else choice

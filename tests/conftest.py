@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from model.language import spoken
+from i18n import spoken
 from tests.apptest import done_once
 
 if TYPE_CHECKING:

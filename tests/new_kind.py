@@ -32,8 +32,8 @@ STYLES.setdefault(
 )
 
 import unmask  # noqa: E402
+from lessons.questions import QuestionSubject, answer  # noqa: E402
 from model import catalog  # noqa: E402
-from model.lessons.questions import Asked, answer  # noqa: E402
 from model.mask_lab import mask_code  # noqa: E402
 from model.spec import OFF, MaskSpec  # noqa: E402
 from tests.pages.test_mask_lab import Lab  # noqa: E402
@@ -149,7 +149,7 @@ def test_files_and_pictures_of_them_have_it(run: unmask.notebook.Run) -> None:
 def test_a_lesson_may_ask_for_it() -> None:
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT]), SPEC)
-    found = answer(model, trace, trace, "story", Asked("picture", 0, 4, 0, among=(MaskSpec(), SPEC)))
+    found = answer(model, trace, trace, "story", QuestionSubject("picture", 0, 4, 0, among=(MaskSpec(), SPEC)))
     assert found.right == {1}
     (masks,) = found.choices[1].values.values()
     assert masks[-1].sentence.format(**masks[-1].values) == "a gap every 3"

@@ -20,7 +20,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
 from markupsafe import Markup
 
-from model.language import (
+from i18n import (
     DOMAIN,
     ENGLISH,
     LANGUAGES,
@@ -40,18 +40,18 @@ from model.language import (
 
 ROOT = Path(__file__).parents[1]
 OTHERS = [name for name in LANGUAGES if name != ENGLISH]
-ROOMS = ("model", "viz", "ui", "pages")
+ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages")
 KEYWORDS = {"say": (1,), "say_count": (1, 2), "N_": (1,)}
 WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? [A-Za-z]{2,}")
 CODE = re.compile(r"[<>{}=_\\$]|^\s*[.#@\[]|var\(|https?:|px|\bdef\b|\bimport\b")  # HTML, CSS, JavaScript, formulas
 FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page brings it about
     "model/attention.py", "model/blocks.py", "model/decoder.py", "model/kv_cache.py", "model/masks.py",
-    "model/optimization.py", "model/positions.py", "model/sampling.py", "model/seq2seq.py", "model/trace.py",
+    "model/why_causal/optimization.py", "model/positions.py", "model/sampling.py", "model/seq2seq.py", "model/trace.py",
     "model/transformer.py",
 }  # fmt: skip
 NOT_SHOWN = (  # a command's own output; logs; metrics, health; code to take away; what dates in English are made of
-    "model/training/", "model/heads/atlas.py", "model/heads/atlas_ray.py", "model/mask_lab/mask_code.py",
-    "model/logs.py", "model/mask_kinds.py", "ui/health.py", "model/jobs/health.py", "model/jobs/observed.py",
+    "model/training/", "model/atlas/__main__.py", "model/atlas/ray_cluster.py", "model/mask_lab/mask_code.py",
+    "serving/logs.py", "model/mask_kinds.py", "serving/health.py", "serving/readiness.py", "serving/metrics.py",
     "model/cross_attention/days.py", "model/cross_attention/no_dates.py", "model/cross_attention/surroundings.py",
 )  # fmt: skip
 
@@ -165,7 +165,7 @@ def test_a_sentence_is_said_in_the_language_of_whoever_it_is_said_to() -> None:
 
 
 def test_a_page_that_knows_its_reader_is_asked_and_what_is_set_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.language._ask", None)  # put back after it: the pages'
+    monkeypatch.setattr("i18n._ask", None)  # put back after it: the pages'
     knows = ["zh"]
     known_by(lambda: knows[0] if knows else None)
     assert language() == "zh"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from model.language import say, spoken
+from i18n import say, spoken
 from model.mask_kinds import KINDS
 from viz.mask_styles import STYLES
 
@@ -21,18 +21,18 @@ ROOT = Path(__file__).parents[1]
 TABLES = {"model/mask_kinds", "viz/mask_styles"}
 OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds that more is known of: the order of tokens, and pads
 OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern of paths
-    "window": r"viz/components/.*|.*/reach|unmask/mask|viz/heads/cells|viz/obey",  # a browser's, a reach, a part shown
+    "window": r"viz/components/.*|.*/reach|unmask/mask|viz/heads/cells|viz/mask_check",
     "chunk": r"model/gpt2",  # of tensors
-    "sinks": r"model/(attention|trace|heads/.*|bug_clinic/.*|.*attention_hook|.*fills)",  # of a network
+    "sinks": r"model/(attention|trace|heads/.*|atlas/.*|bug_clinic/.*|.*attention_hook|.*fills)",  # of a network
 }
-DECLARED = r"model/obey/.*"  # what a module declares of itself, in the words of `unmask check --mask window:W`
+DECLARED = r"mask_check/.*"  # what a module declares of itself, in the words of `unmask check --mask window:W`
 
 
 @cache
 def names_of_files() -> dict[str, set[str]]:
     """The identifiers and the strings of each source file, docstrings apart, by its path without its ending."""
     found: dict[str, set[str]] = {}
-    for folder in ("model", "viz", "ui", "unmask", "pages"):
+    for folder in ("model", "lessons", "serving", "mask_check", "viz", "ui", "unmask", "pages"):
         for file in (*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.js")):
             source, path = file.read_text(encoding="utf-8"), str(file.relative_to(ROOT).with_suffix(""))
             found[path] = set(names_in(source) if file.suffix == ".py" else re.findall(r"\w+", source))

@@ -79,7 +79,7 @@ def test_the_wheel_holds_every_file_of_the_rooms(wheel: Path) -> None:
         held = set(archive.namelist())
     files = [
         file.relative_to(ROOT).as_posix()
-        for room in ("model", "viz", "ui", "pages")
+        for room in ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages")
         for file in (ROOT / room).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     ]
@@ -102,12 +102,13 @@ for page in ("pages/mask_lab.py", None):
     assert not app.error, app.error
     if page:
         app.switch_page(page).run()
+ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "i18n")
 ours = Path(unmask.__file__).parent  # its modules; the pages themselves are run as scripts
 files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
-modules = [file for file in files if any(file.startswith(str(ours / room)) for room in ("model", "viz", "ui"))]
+modules = [file for file in files if any(file.startswith(str(ours / room)) for room in ROOMS)]
 assert len(modules) > 40
 assert len(modules) == len(set(modules)), "a module under two names"
-print(sorted(name for name in sys.modules if name.split(".")[0] in ("model", "viz", "ui")))
+print(sorted(name for name in sys.modules if name.split(".")[0] in ROOMS))
 """
     found = run("-c", code)
     assert found.returncode == 0, found.stderr

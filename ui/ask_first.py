@@ -4,12 +4,12 @@ from collections.abc import Hashable
 
 import streamlit as st
 
+from i18n import N_, say
+from lessons.questions import Answer, QuestionSubject, answer
 from model.base import Model
-from model.jobs.job import ModelRef, Run, digest, shape_of
-from model.language import N_, say
-from model.lessons.questions import Answer, Asked, answer
 from model.masks import MaskSpec
 from model.text import TokenBatch
+from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
 from ui.guard import TROUBLE
 from ui.lessons.verdict import verdict
@@ -54,7 +54,7 @@ def masks_to_show(
             st.html(screen.STYLE)
             st.html(verdict)
         return spec
-    refs = [Run(ModelRef.of(model), batch, masks, attention) for masks in (spec, before)]
+    refs = [RunRef(ModelRef.of(model), batch, masks, attention) for masks in (spec, before)]
     found = _question(model, refs, row, layer, head, spec, before)
     if found is None:
         state.first_shown = about, spec
@@ -72,7 +72,7 @@ def masks_to_show(
 
 
 def _question(
-    model: Model, runs: list[Run], row: int, layer: int, head: int, spec: MaskSpec, before: MaskSpec
+    model: Model, runs: list[RunRef], row: int, layer: int, head: int, spec: MaskSpec, before: MaskSpec
 ) -> tuple[str, Answer] | None:
     """The kind of question after the last one, of those that these runs can be asked, and its answer."""
     begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
@@ -85,7 +85,7 @@ def _question(
         silent = kind in NEED_PREDICTIONS and (model.kind == "encoder" or not model.predicts)
         if silent or kind in unasked:
             continue
-        asked = Asked(kind, row, layer, head, st.session_state.get("query"))
+        asked = QuestionSubject(kind, row, layer, head, st.session_state.get("query"))
         try:
             return kind, results.ask(answer, ModelRef.of(model), *runs, model.name, asked)
         except TROUBLE:

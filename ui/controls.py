@@ -9,19 +9,21 @@ from typing import Any
 
 import streamlit as st
 
+from i18n import N_, say
 from model import catalog
 from model.base import Model, TokenizedText
-from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
-from model.settings import Settings
 from model.text import TokenBatch, rows_of
-from ui import choices, explain, link, models, notes, run_view
-from ui.bound import bound
-from ui.examples import EXAMPLES, FIRST
+from serving.settings import Settings
+from ui import explain, link, run_view
 from ui.guard import guarded
 from ui.markdown import escaped
-from ui.model_found import model_found
-from ui.one_of import one_of
+from ui.sidebar import models
+from ui.sidebar.examples import EXAMPLES, FIRST
+from ui.sidebar.model_found import model_found
+from ui.widgets import choices, notes
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 from viz.view import MOST_CELLS

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 Picture = TypeVar("Picture")
 
 
-def drawn(make: Callable[P, Picture], *arguments: P.args, **named: P.kwargs) -> Picture:
+def cached_figure(make: Callable[P, Picture], *arguments: P.args, **named: P.kwargs) -> Picture:
     """make(*arguments, **named), remembered for everybody in the process.
 
     make: a function of a module that depends on its arguments and the reader's language alone: pictures, tables and

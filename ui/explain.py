@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from i18n import N_, say, say_count, together
 from model.base import Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
-from model.language import N_, say, say_count, together
-from model.settings import Settings
 from model.text import TokenBatch, beginning
+from serving.settings import Settings
 from ui import run_view
 from ui.markdown import escaped
-from ui.run_view import Predictions, RunView
+from ui.run_view import RowPredictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.html import named
 from viz.leaks import mean_share
 from viz.loss_words import loss_words, prediction_words
 from viz.mask_styles import mask_names
-from viz.numbers import Leak, percent
-from viz.sentence import Scene
+from viz.numbers import LeakShares, percent
+from viz.sentence import HeadScene
 from viz.view import HeadView, coarser_words
 
 NO_PREDICTIONS = {
@@ -137,7 +137,7 @@ def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
     ]
 
 
-def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head: int) -> Scene:
+def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head: int) -> HeadScene:
     """What the sentence needs to know about the head on screen."""
     row, model = now.row, now.model
     queries, keys = now.run.queries, now.run.keys
@@ -151,7 +151,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         later[begin] = False  # the first token has nothing but itself to look at
         much_later[begin : begin + 2] = False  # to the second, the token before is the first
     repeats = (measures.followers(keys.ids[row]) >= 0) & later & (weights.sum(-1) > 0) if not across else real
-    return Scene(
+    return HeadScene(
         name=name,
         across=across,
         can_be_causal="causal" in now.shown(layer, head).available,
@@ -163,7 +163,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         only_attention=model.attentions == ("self",),
         has_padding=not bool(keep.all()),
         pad_side=keys.pad_side,
-        leak=Leak(float(future), float(padding)),
+        leak=LeakShares(float(future), float(padding)),
         previous=NOT_MEASURED if across else float(measures.previous_token(weights, much_later)),
         itself=NOT_MEASURED if across else float(measures.own_token(weights, later)),
         first=float(measures.key_share(weights, keys.real(row).start, later)),
@@ -174,7 +174,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     )
 
 
-def what_moved(pieces: Sequence[str], place: int, now: Predictions, standard: Predictions) -> str:
+def what_moved(pieces: Sequence[str], place: int, now: RowPredictions, standard: RowPredictions) -> str:
     """What a change did to the losses of a row, and to what is predicted after the token at `place`. HTML."""
     losses = loss_words(now.losses, standard.losses, list(pieces))
     after = prediction_words(pieces[place], place, standard.candidates[0], now.candidates[0])
@@ -186,10 +186,10 @@ def lifts_the_causal_mask(now: RunView) -> bool:
     return now.model.standard.causal and not now.masks.causal and now.model.kind == "decoder"
 
 
-def leaks(survey: Survey, layer: int, head: int) -> tuple[Leak, Leak]:
+def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares]:
     """One head's shares, and the mean of those of all heads that have one."""
-    one = Leak(float(survey.future[layer, head]), float(survey.padding[layer, head]))
-    return one, Leak(mean_share(survey.future), mean_share(survey.padding))
+    one = LeakShares(float(survey.future[layer, head]), float(survey.padding[layer, head]))
+    return one, LeakShares(mean_share(survey.future), mean_share(survey.padding))
 
 
 def sharing(look: RunView, layer: int, head: int) -> str:

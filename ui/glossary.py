@@ -3,8 +3,8 @@
 import streamlit as st
 from markupsafe import Markup
 
-from model.language import say
-from model.lessons.words import glossary
+from i18n import say
+from lessons.glossary import glossary
 from viz.html import join, tag
 from viz.lessons.prose import card
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import streamlit as st
 import torch
 
-from model.language import N_, again, say
+from i18n import N_, again, say
 from ui.markdown import lines
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had

@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, create_model
 
-from model.language import say
+from i18n import say
 from model.mask_kinds import KINDS
-from ui import choices, speech
+from ui.sidebar import speech
+from ui.widgets import choices
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another

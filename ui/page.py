@@ -9,10 +9,12 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from model import logs
-from model.language import N_, language, say
+from i18n import N_, language, say
 from model.mask_kinds import KINDS
-from ui import at_once, choices, sent, speech  # noqa: F401 - sent, for what its import does
+from serving import logs
+from ui import at_once
+from ui.sidebar import speech
+from ui.widgets import choices
 from viz.palette import MASK_COLOURS
 from viz.room import APART, MARGIN, TWO, WIDE
 
@@ -38,7 +40,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/bug_clinic.py": (N_("Bug clinic"), ":material/bug_report:"),
     },
     N_("Tools"): {
-        "pages/obey.py": (N_("Obey"), ":material/rule:"),
+        "pages/mask_check.py": (N_("Obey"), ":material/rule:"),
         "pages/export.py": (N_("Export"), ":material/download:"),
     },
 }
@@ -142,7 +144,7 @@ def _room(name: str, wide: float) -> str:
     """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
 
     A picture sets --above, what is over it as the page opens, --across and --down, its margins, and --tall, its height
-    in widths (ui/head.py). Lessons set --least, its least side.
+    in widths (ui/heads/head.py). Lessons set --least, its least side.
     """
     return ROOM.replace("ROOM", name).replace("WIDE", str(wide))
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import streamlit as st
 
-from model.jobs.job import Job
-from model.language import language, say, spoken
+from i18n import language, say, spoken
+from serving.job import Job
 from ui import results
-from ui.drawn import drawn
-from ui.later import later
+from ui.drawn import cached_figure
+from ui.widgets.deferred import later
+from viz.export.fonts import drawable, language_of, writes
 from viz.export.paper import DOTS, KINDS, Paper, Sheet, file_of
-from viz.fonts import drawable, language_of, writes
 
 SCALES = {"1×": 1, "2×": 2, "4×": 4}
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class PrintedPicture:
     """draw(paper, *of) is it. title, caption: say what it is, in the language in which they are called. labels: of its
     tokens."""
 
@@ -33,14 +33,14 @@ class Picture:
         their limits. reader: whose turn it takes."""
         with spoken(language_of(kind)):
             paper = Paper(self.title(), self.caption(), kind, scale)
-            return results.home().ask(Job(file_of, (self.draw, paper, *self.of)), reader)
+            return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), reader)
 
     def preview(self) -> tuple[str, int]:
         """As SVG, and how many pixels wide; remembered."""
-        return drawn(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
+        return cached_figure(_preview, self.draw, Paper(self.title(), self.caption()), *self.of)
 
 
-def offer(picture: Picture, name: str) -> None:
+def offer(picture: PrintedPicture, name: str) -> None:
     """A button for each of its files of this name."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _button(picture, f"{name}.svg", "SVG", say("Text stays text."))
@@ -50,7 +50,7 @@ def offer(picture: Picture, name: str) -> None:
             _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
 
 
-def say_what_has_no_font(picture: Picture) -> None:
+def say_what_has_no_font(picture: PrintedPicture) -> None:
     """Which characters, and whether the reader's language, the fonts of this server cannot write."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
@@ -65,7 +65,7 @@ def say_what_has_no_font(picture: Picture) -> None:
         )  # fmt: skip
 
 
-def _button(picture: Picture, name: str, label: str, help_text: str, scale: int = 1) -> None:
+def _button(picture: PrintedPicture, name: str, label: str, help_text: str, scale: int = 1) -> None:
     kind, reader = name.rpartition(".")[2], results.reader()
     made = later(lambda: picture.file(kind, scale, reader))
     st.download_button(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", on_click="ignore",

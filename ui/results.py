@@ -6,23 +6,23 @@ from typing import Any, TypeVar
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from model.jobs import homes
-from model.jobs.engine import Engine
-from model.jobs.home import Home
-from model.jobs.job import Job
-from model.jobs.kept import Kept
-from model.language import language
-from model.settings import Settings
+from i18n import language
+from serving import backends
+from serving.engine import Engine
+from serving.job import Job
+from serving.once import once
+from serving.result_cache import ResultCache
+from serving.scheduler import Scheduler
+from serving.settings import Settings
 from ui.guard import waiting
-from ui.once import once
 
 Made = TypeVar("Made")
 
 
 @once
-def shared() -> Kept:
+def result_cache() -> ResultCache:
     """The answers, a share of the memory that the container has."""
-    return Kept(Settings.from_environment().results_bytes, waiting)
+    return ResultCache(Settings.from_environment().results_bytes, waiting)
 
 
 @once
@@ -33,29 +33,29 @@ def engine() -> Engine:
 
 
 @once
-def home() -> Home:
+def scheduler() -> Scheduler:
     """Where this server's jobs are done."""
-    return homes.start(Settings.from_environment(), engine())
+    return backends.start(Settings.from_environment(), engine())
 
 
 def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
     """What make() gives, remembered for every reader of the same language: there may be sentences in it."""
-    return shared().get((language(), key), make, still_wanted)
+    return result_cache().get((language(), key), make, still_wanted)
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """function(*arguments, **options) of model/, remembered; see model.jobs.job for what the arguments may be.
+    """function(*arguments, **options) of model/, remembered; see serving.job for what the arguments may be.
 
     Raises what the function raises, and sentences for the reader (ValueError) of a queue that is full and of a job that
     takes too long. Where the reader has asked for something else meanwhile, Streamlit leaves the script here.
     """
     job = Job(function, arguments, options)
-    return kept(job.key, lambda: home().ask(job, reader(), still_wanted), still_wanted)
+    return kept(job.key, lambda: scheduler().ask(job, reader(), still_wanted), still_wanted)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
     """As ask, and not remembered: what is another every time, a measured time above all."""
-    return home().ask(Job(function, arguments), reader(), still_wanted)
+    return scheduler().ask(Job(function, arguments), reader(), still_wanted)
 
 
 def reader() -> str:

@@ -14,11 +14,11 @@ from model import base
 from model.base import Model, TokenizedText
 from model.heads.shown import ShownHead, shown_head
 from model.heads.survey import Survey, survey
-from model.jobs.job import ModelRef, Run, digest
 from model.masks import MaskSpec
 from model.predictions import NextTokens, next_tokens, predictions
-from model.settings import Settings
 from model.text import TokenBatch
+from serving.job import ModelRef, RunRef, digest
+from serving.settings import Settings
 from ui import results
 from viz.numbers import TOP, Candidate
 from viz.view import HeadView
@@ -27,7 +27,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
+class RowPredictions:
     """What a run predicts for one row: nats [T], NaN where there is none, and the likeliest next tokens."""
 
     losses: np.ndarray
@@ -39,7 +39,7 @@ class RunView:
     """A run, and the masks its weights are shown under: the run's own, or others on this layer only."""
 
     model: Model
-    run: Run
+    run: RunRef
     masks: MaskSpec
     row: int
 
@@ -71,7 +71,7 @@ class RunView:
         run, lifted = (replace(self, masks=masks) for masks in (self.run.spec, replace(self.masks, layers=())))
         return run.survey().with_layer(self.masks.layers[0], lifted.survey())
 
-    def predictions(self, query: int | None = None) -> Predictions | None:
+    def predictions(self, query: int | None = None) -> RowPredictions | None:
         """What the run predicts after the token at `query`, the row's last one unless given; None for a model that
         predicts no next token."""
         if self.model.kind == "encoder" or not self.model.predicts:
@@ -81,7 +81,7 @@ class RunView:
         if query not in (None, self.run.batch.real(self.row).stop - 1):  # the losses are the same at every query
             top = results.ask(next_tokens, self.run, self.row, query, TOP)
         pairs = zip(top.tokens.tolist(), top.probabilities.tolist(), strict=True)
-        return Predictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
+        return RowPredictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """What make() gives of this view's answers, remembered as its `what`."""
@@ -125,7 +125,7 @@ def run_pair(
     """
 
     def under(run: MaskSpec, masks: MaskSpec) -> RunView:
-        return RunView(model, Run(ModelRef.of(model), batch, run, attention), masks, row)
+        return RunView(model, RunRef(ModelRef.of(model), batch, run, attention), masks, row)
 
     standard = under(model.standard, model.standard)
     if only_layer is None:

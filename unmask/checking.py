@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from mask_check import formats
+from mask_check.check import SECONDS
+from mask_check.check import check as _check
+from mask_check.declared import Mask
+from mask_check.findings import CannotCheck
+from mask_check.findings import CheckReport as _Report
+from mask_check.registry import everyone
 from model.bug_clinic.bugs import BUGS
-from model.obey import formats
-from model.obey.check import SECONDS
-from model.obey.check import check as _check
-from model.obey.declared import Mask
-from model.obey.findings import CannotCheck
-from model.obey.findings import Report as _Report
-from model.obey.ward import everyone
-from model.settings import Settings
-from viz.obey import report_html, view_of
+from serving.settings import Settings
+from viz.mask_check import report_html, view_of
 
 if TYPE_CHECKING:
     from torch import Tensor

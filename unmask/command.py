@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
+from mask_check import formats
+from mask_check.check import check as measure
 from model.base import CHECKPOINTS
-from model.obey import formats
-from model.obey.check import check as measure
 from model.text import cut_words
 from unmask.checking import PATIENT, PATIENTS, network_of
 

@@ -18,7 +18,7 @@ from unmask.runs import Run, spec_of
 from unmask.shown import Live
 from viz.heads.cells import weight_text
 from viz.pixels.pictures import PixelView, head_packet, largest
-from viz.standalone import Canvas, page
+from viz.saved.standalone import Canvas, page
 
 
 @cache

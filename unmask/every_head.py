@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 from unmask.shown import Live, Printed, Shown
-from viz.explorer import CHANGES, AllHeads, explorer_page
 from viz.heads.cells import weight_text
 from viz.leaks import leak_grid, mean_share
 from viz.numbers import percent
-from viz.standalone import Canvas, page
+from viz.saved.explorer import CHANGES, AllHeads, explorer_page
+from viz.saved.standalone import Canvas, page
 
 if TYPE_CHECKING:
     from unmask.printed import Draw, How
@@ -89,7 +89,7 @@ class Difference(Live):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Leak(Shown):
+class LeakPicture(Shown):
     """Shares of every head's attention, 0 to 1, on later tokens and on padding: float32 [L,H]; NaN where there is none.
 
     names: of each layer's heads.

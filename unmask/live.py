@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from model.spec import MaskSpec, stroke_of
 from unmask.mask import Mask
-from unmask.shown import Head
+from unmask.shown import HeadPicture
 
 
 class Drawable(Protocol):
@@ -14,7 +14,7 @@ class Drawable(Protocol):
     @property
     def masks(self) -> MaskSpec: ...
     def mask(self, layer: int, head: int) -> Mask: ...
-    def head(self, layer: int, head: int) -> Head: ...
+    def head(self, layer: int, head: int) -> HeadPicture: ...
     def under(self, masks: MaskSpec) -> "Drawable": ...
 
 

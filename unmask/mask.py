@@ -11,7 +11,7 @@ from unmask.shown import Live
 from viz.heads.cells import window
 from viz.html import tag
 from viz.mask_lab.canvas import MaskView, canvas_packet
-from viz.standalone import Canvas, page
+from viz.saved.standalone import Canvas, page
 from viz.view import MOST_CELLS
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from model.errors import items
 from model.text import cut_words
-from model.version import versions
 from unmask.runs import Run
 from unmask.shown import Shown
+from viz.export.versions import versions
 from viz.heads.every import MOST_CELLS
-from viz.report import MOST_TOKENS, Numbers, ReportView, report_page
+from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> "RunReport":

@@ -20,7 +20,7 @@ from model.predictions import next_tokens
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.checking import Checkable, network_of
-from unmask.every_head import Difference, Leak
+from unmask.every_head import Difference, LeakPicture
 from unmask.live import LiveHead
 from unmask.mask import Mask, mask_of
 from unmask.shown import MOST_TOKENS, Predicted
@@ -191,11 +191,11 @@ class Run(HeadSource, Checkable):
         words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
         return Difference(f"{self.title} − {other.title}", drawn, found.largest, words)
 
-    def leak(self) -> Leak:
+    def leak(self) -> LeakPicture:
         """What every head gives to later tokens and to padding."""
         layers, heads = self.survey.future.shape
         names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
-        return Leak(self.title, self.survey.future, self.survey.padding, names)
+        return LeakPicture(self.title, self.survey.future, self.survey.padding, names)
 
     @property
     def name(self) -> str:

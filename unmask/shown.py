@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from i18n import together
 from model.files import write
-from model.language import together
-from viz.explorer import part_words
 from viz.heads import arcs
 from viz.heads.cells import around, weight_text
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.numbers import Candidate, chance, next_token_table
-from viz.standalone import Canvas, frame, page
+from viz.saved.explorer import part_words
+from viz.saved.standalone import Canvas, frame, page
 from viz.view import HeadView
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Printed(Live):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Head(Printed):
+class HeadPicture(Printed):
     """One head as a heatmap. query: the position whose row is framed."""
 
     name: str
@@ -137,9 +137,9 @@ class Head(Printed):
         """The weights."""
         return self.view.weights
 
-    def difference(self, other: "Head") -> "HeadDifference":
+    def difference(self, other: "HeadPicture") -> "HeadDifference":
         """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
-        if not isinstance(other, Head):
+        if not isinstance(other, HeadPicture):
             raise ValueError(f"expected another head, got {type(other).__name__}")
         of = self.of if self.of == other.of else f"{self.of} − {other.of}"
         return HeadDifference(f"{self.name} − {other.name}", changed(self.view, other.view), self.query, of)
@@ -173,7 +173,7 @@ class Head(Printed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tokens(Head):
+class TokensPicture(HeadPicture):
     """One head as its text: the token pointed at lights those that it looks at. across: the keys are another text."""
 
     across: bool = False

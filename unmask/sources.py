@@ -11,10 +11,10 @@ from model.errors import index, items
 from model.heads.every import given_weights, thumbnails
 from model.heads.survey import blocked_thumbnail
 from unmask.every_head import Heads
-from unmask.shown import MOST_TOKENS, Arcs, Head, Tokens
-from viz.explorer import AllHeads, all_heads
+from unmask.shown import MOST_TOKENS, Arcs, HeadPicture, TokensPicture
 from viz.heads.arcs import MOST_HEADS
 from viz.palette import MASK_COLOURS
+from viz.saved.explorer import AllHeads, all_heads
 from viz.view import HeadView
 
 HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before it is deflated
@@ -52,13 +52,13 @@ class HeadSource(ABC):
         """Shares of each head's attention by their names, [L,H], by which an overview can be dimmed and sorted."""
         return {}
 
-    def head(self, layer: int, head: int) -> Head:
+    def head(self, layer: int, head: int) -> HeadPicture:
         """One head as a heatmap."""
-        return Head(*self._shown(layer, head), self.query, self.title)
+        return HeadPicture(*self._shown(layer, head), self.query, self.title)
 
-    def tokens(self, layer: int, head: int) -> Tokens:
+    def tokens(self, layer: int, head: int) -> TokensPicture:
         """One head as its text, each token lit by how much another looks at it."""
-        return Tokens(*self._shown(layer, head), self.query, self.title, self.across)
+        return TokensPicture(*self._shown(layer, head), self.query, self.title, self.across)
 
     def heads(self) -> Heads:
         """Every head at a glance, and large the one that is picked."""

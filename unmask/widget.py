@@ -3,7 +3,7 @@
 from typing import Any
 
 from viz.components import VIEWS, source
-from viz.standalone import Canvas
+from viz.saved.standalone import Canvas
 
 PICKS = {"overview": ("pick",), "heatmap": ("query",), "tokens": ("query", "pins", "towards"), "arcs": ("query",),
          "mask": ("drawn",), "pixels": ("pick",)}  # fmt: skip

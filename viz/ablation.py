@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from model.language import N_, say, say_all, say_count, together
+from i18n import N_, say, say_all, say_count, together
 from viz.formats import signed
 from viz.heatmap import colour_bar, figure
 from viz.html import bar, table, tag
@@ -21,7 +21,7 @@ LISTED = 10
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPrediction:
     """The prediction that is asked about: the token (target) after the query, at its position. follows: whether it does
     follow in the text; else it is the likeliest with all heads on.
     """
@@ -52,7 +52,7 @@ class EffectsView:
         return [(int(layer), int(head)) for layer, head in places if not math.isnan(self.effects[layer, head])]
 
 
-def sentence(names: Sequence[str], way: str, asked: Asked, before: float, after: float) -> str:
+def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: float, after: float) -> str:
     """HTML. names: of the heads that are off. way: what that means, in words. before, after: the target's
     log-probabilities with all heads and without these."""
     if not names:
@@ -73,7 +73,7 @@ def sentence(names: Sequence[str], way: str, asked: Asked, before: float, after:
                "{before} → {after}.", **about)  # fmt: skip
 
 
-def what_is_asked(asked: Asked) -> str:
+def what_is_asked(asked: AskedPrediction) -> str:
     """Which token the numbers are of, in markdown without what the reader typed."""
     return say("the token that follows in the text") if asked.follows else say("the likeliest token with all heads on")
 

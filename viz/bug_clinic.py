@@ -6,9 +6,9 @@ from typing import Protocol
 
 from markupsafe import Markup
 
-from model.language import N_, say
+from i18n import N_, say
 from viz.head import comparison_figure
-from viz.heatmap import Picture
+from viz.heatmap import CachedFigure
 from viz.html import join, swatch, table, tag
 from viz.numbers import number, percent
 from viz.view import HeadView
@@ -44,7 +44,7 @@ class Apart(Protocol):
 
 
 @dataclass(frozen=True)
-class Finding:
+class LawFinding:
     """What a law measured: the violation (NaN: nothing could be measured), whether that breaks it, and in what.
 
     error: what PyTorch said where it computed nothing.
@@ -62,8 +62,8 @@ class LawRow:
     the reader's language."""
 
     words: str
-    wrong: Finding
-    right: Finding
+    wrong: LawFinding
+    right: LawFinding
     needs: str
 
 
@@ -82,7 +82,7 @@ def law_table(rows: list[LawRow]) -> Markup:
     return table([head, *(_cells(row) for row in rows)], "numbers laws")  # not shown
 
 
-def amount_text(finding: Finding) -> str:
+def amount_text(finding: LawFinding) -> str:
     """What a person reads of a finding: "broken: 7.97", "held: 0", "crashes: mat1 and mat2 …", "–"."""
     if math.isnan(finding.amount):
         return "–"
@@ -92,7 +92,7 @@ def amount_text(finding: Finding) -> str:
     return say("broken: {amount}", amount=amount) if finding.broken else say("held: {amount}", amount=amount)
 
 
-def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Picture:
+def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> CachedFigure:
     """With the bug, right, and the difference. nan: rows with nothing to look at hold NaN with the bug, and not 0."""
     figure = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − right")))
     for note in figure.layout.annotations if nan else ():
@@ -111,7 +111,7 @@ def _named(row: LawRow) -> Markup:
     return join([row.words, " ", tag("span", f"({row.wrong.of})", style="opacity:.75")])
 
 
-def _cell(finding: Finding, row: LawRow, element: str, text: str) -> Markup:
+def _cell(finding: LawFinding, row: LawRow, element: str, text: str) -> Markup:
     if math.isnan(finding.amount):
         why = say("nothing was computed") if finding.error else say("needs {what}", what=row.needs)
         return tag(element, text, title=why)

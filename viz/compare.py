@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import escape
 
-from model.language import say, say_count, together
+from i18n import say, say_count, together
 from viz.head import head_figure
-from viz.heatmap import Picture
+from viz.heatmap import CachedFigure
 from viz.numbers import Candidate, chance, percent
 from viz.view import HeadView
 
@@ -19,7 +19,7 @@ def comparable(one: HeadView, other: HeadView) -> bool:
     return one.weights.shape == other.weights.shape
 
 
-def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -> Picture:
+def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -> CachedFigure:
     """A or B, in colours from 0 to zmax, the same for both. query: the position whose row is framed."""
     figure = head_figure(view, dark=dark, query=query)
     figure.update_traces(zmax=zmax, selector={"name": "weights"})

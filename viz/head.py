@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from model.language import N_, say
+from i18n import N_, say
 from viz.heatmap import (
+    CachedFigure,
     Part,
-    Picture,
     axes,
     blocked_traces,
     cells,
@@ -33,7 +33,9 @@ from viz.view import HeadView, coarser, reduced, step_of
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 
 
-def head_figure(now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, query: int | None = None) -> Picture:
+def head_figure(
+    now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, query: int | None = None
+) -> CachedFigure:
     """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures.
 
     tall: the room's height in sides. query: the position whose row is framed.
@@ -45,7 +47,7 @@ def head_figure(now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, 
     return figure([*blocked_traces(view), weights], layout)
 
 
-def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> Picture:
+def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> CachedFigure:
     """head_figure in which all blocked cells look alike, and no tooltip names a mask: to be guessed."""
     plain = head_figure(replace(now, blocked={"drawn": now.any_blocked()}), dark=dark, query=query).to_dict()
     return figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
@@ -58,7 +60,7 @@ def comparison_figure(
     dark: bool,
     titles: tuple[str, str, str] | None = None,
     query: int | None = None,
-) -> Picture:
+) -> CachedFigure:
     """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together.
 
     titles: of the three, in the reader's language.
@@ -103,7 +105,7 @@ def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
 
 def difference_figure(
     now: HeadView, standard: HeadView, *, dark: bool, tall: float = 1, query: int | None = None
-) -> Picture:
+) -> CachedFigure:
     """now - standard alone, as large as it gets; tall: the room's height in widths."""
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())

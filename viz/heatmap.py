@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from model.language import N_, say
+from i18n import N_, say
 from viz import room
 from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.html import escaped
@@ -33,7 +33,7 @@ TITLE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom
 Part = dict[str, Any]
 
 
-class Picture(go.Figure):
+class CachedFigure(go.Figure):
     """A figure that is made into plain data once, however often it is shown. What is added after that is not seen."""
 
     def to_dict(self) -> Part:
@@ -48,18 +48,18 @@ class Picture(go.Figure):
         return 3 * len(self.to_json(validate=False))
 
 
-def figure(traces: list[Part], layout: Part) -> Picture:
+def figure(traces: list[Part], layout: Part) -> CachedFigure:
     """The parts as a figure; nothing in them is checked."""
     _wait_for_pandas()
-    return Picture(data=traces, layout={"hovermode": "closest"} | layout, _validate=False)
+    return CachedFigure(data=traces, layout={"hovermode": "closest"} | layout, _validate=False)
 
 
-def finished(drawn: go.Figure) -> Picture:
+def finished(drawn: go.Figure) -> CachedFigure:
     """The figure as a Picture: nothing is added to it any more."""
     return figure([trace.to_plotly_json() for trace in drawn.data], drawn.layout.to_plotly_json())
 
 
-def enlarged(drawn: Picture, size: float) -> Picture:
+def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
     """The figure with text of so many pixels, its margins and colour bars as that needs."""
     plain, font = drawn.to_dict(), {"size": size}
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from model.language import say
+from i18n import say
 from viz.html import table, tag
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, rgb

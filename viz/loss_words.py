@@ -3,7 +3,7 @@
 import numpy as np
 from markupsafe import Markup, escape
 
-from model.language import say, say_count
+from i18n import say, say_count
 from viz.numbers import Candidate, chance
 
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted

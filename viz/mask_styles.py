@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.language import N_, say, say_all
+from i18n import N_, say, say_all
 
 PERIOD, STROKE = 6, 2  # pixels from line to line of a hatching, and of each line
 _DOWN, _ACROSS = np.indices((PERIOD, PERIOD))

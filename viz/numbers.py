@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from model.language import say
+from i18n import say
 from viz.formats import SUPERSCRIPT, power_of_ten
 from viz.heatmap import figure
 from viz.html import bar, escaped, join, table, tag
@@ -52,14 +52,16 @@ def next_token_table(
 
 
 @dataclass(frozen=True)
-class Leak:
+class LeakShares:
     """Shares of attention, 0 to 1, on later tokens and on padding; NaN where no row attends to anything."""
 
     future: float
     padding: float
 
 
-def leak_table(head: tuple[Leak, Leak], model: tuple[Leak, Leak], name: str, *, changed: bool) -> str:
+def leak_table(
+    head: tuple[LeakShares, LeakShares], model: tuple[LeakShares, LeakShares], name: str, *, changed: bool
+) -> str:
     """head and model are (now, standard) each; name is the head's, "L3 H2". One column while nothing is changed."""
     rows = [
         (say("{head}: on later tokens", head=name), [leak.future for leak in head]),

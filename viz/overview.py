@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from model.language import N_, say
+from i18n import N_, say
+from viz.components.packet import packed
 from viz.components.words import words
 from viz.hatch import ink
-from viz.packet import packed
 from viz.palette import table
 
 BLOCKED = 255

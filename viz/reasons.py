@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 from viz.mask_styles import mask_name, mask_names
 from viz.view import HeadView
 

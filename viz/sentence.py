@@ -3,17 +3,17 @@
 import math
 from dataclasses import dataclass
 
-from model.heads.atlas_result import LEAST_QUERIES, NAMED
-from model.language import N_, say, say_count, together
+from i18n import N_, say, say_count, together
+from model.atlas.result import LEAST_QUERIES, NAMED
 from viz.mask_styles import STYLES
-from viz.numbers import Leak, percent
+from viz.numbers import LeakShares, percent
 
 MUCH = 0.25  # a share of attention that makes a habit
 LITTLE = 0.02  # a share of attention below which nobody would speak of a leak
 
 
 @dataclass(frozen=True)
-class Scene:
+class HeadScene:
     """What the sentence is about. Shares are 0 to 1, over the row's real tokens."""
 
     name: str  # the head's, "L3 H2"
@@ -27,7 +27,7 @@ class Scene:
     only_attention: bool  # the model has no other through which padding could come in
     has_padding: bool  # the row's keys hold some
     pad_side: str
-    leak: Leak
+    leak: LeakShares
     previous: float  # share of the head's attention on the position before
     itself: float  # on the query's own token
     first: float  # on the first real token
@@ -37,7 +37,7 @@ class Scene:
     spread: float  # over how many keys alike a row with the mean entropy would spread: 2^entropy
 
 
-def sentence(scene: Scene) -> str:
+def sentence(scene: HeadScene) -> str:
     """What is seen, and what to try next."""
     if scene.causal == scene.standard_causal and scene.padding and not scene.lifted:
         if scene.tokens == 1 and not scene.across:
@@ -58,7 +58,7 @@ def sentence(scene: Scene) -> str:
     return together(parts)
 
 
-def _causal(scene: Scene) -> str:
+def _causal(scene: HeadScene) -> str:
     if not scene.can_be_causal and scene.across:
         return say("The causal mask is not for this attention: the target always sees the whole source.")
     if not scene.can_be_causal:
@@ -81,7 +81,7 @@ def _causal(scene: Scene) -> str:
     )
 
 
-def _padding(scene: Scene) -> str:
+def _padding(scene: HeadScene) -> str:
     if not scene.has_padding:
         return say(
             "The padding mask is off, but this row has no padding: "
@@ -105,7 +105,7 @@ def _padding(scene: Scene) -> str:
     )
 
 
-def _habit(scene: Scene) -> str:
+def _habit(scene: HeadScene) -> str:
     """The first habit that is strong enough; the commonest, looking at the first token, comes last."""
     followed = (
         N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it: an "
@@ -132,7 +132,7 @@ def _habit(scene: Scene) -> str:
     )
 
 
-def _next(scene: Scene) -> str:
+def _next(scene: HeadScene) -> str:
     if scene.across:
         return say("Rows are the target's tokens, columns the source's: what each was written from.")
     if not scene.can_be_causal:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from model.language import N_, say
+from i18n import N_, say
 
 SIGNS = {
     "·": N_("· begins a token that has a space before its first letter"),

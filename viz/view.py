@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 

@@ -5,9 +5,9 @@ from typing import TypedDict
 
 import torch
 
+from i18n import say
 from model.attention import ScoreTerms, attention_stages
-from model.bug_clinic.case import Attention, Case
-from model.language import say
+from model.bug_clinic.case import Attention, AttentionCase
 
 
 class Options(TypedDict, total=False):
@@ -53,6 +53,6 @@ class Bug:
         title = say(self.title)
         return say("{title}: {variant}", title=title, variant=say(self.variant)) if self.variant else title
 
-    def case(self, right: Case) -> Case:
+    def case(self, right: AttentionCase) -> AttentionCase:
         """What a right case is with this bug outside of attention."""
         return replace(right, ahead=self.ahead)

@@ -21,7 +21,7 @@ class Crash(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class LayerContext:
     """What stands around a layer's q, k and v, for the bugs that take it in their place. None: not known.
 
     inputs [B,H,T,D]: what the layer read before its projections, cut into heads.
@@ -33,19 +33,19 @@ class Beside:
     others: tuple[Tensor, Tensor, Tensor] | None = None
     masks: Tensor | None = None
 
-    def of_numbers(self, change: Callable[[Tensor], Tensor]) -> "Beside":
+    def of_numbers(self, change: Callable[[Tensor], Tensor]) -> "LayerContext":
         """inputs and others changed, masks as they are."""
         others = (
             None if self.others is None else (change(self.others[0]), change(self.others[1]), change(self.others[2]))
         )
-        return Beside(None if self.inputs is None else change(self.inputs), others, self.masks)
+        return LayerContext(None if self.inputs is None else change(self.inputs), others, self.masks)
 
-    def with_masks(self, masks: Tensor | None) -> "Beside":
+    def with_masks(self, masks: Tensor | None) -> "LayerContext":
         return replace(self, masks=masks)
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class AttentionCase:
     """One layer of one run, every position looking at every position.
 
     q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token.
@@ -59,7 +59,7 @@ class Case:
     keep: Tensor
     scale: float | None = None
     terms: ScoreTerms = NO_TERMS
-    beside: Beside = field(default_factory=Beside)
+    beside: LayerContext = field(default_factory=LayerContext)
     ahead: int = 1
 
     def run(self, attention: Attention) -> AttentionStages:
@@ -70,13 +70,13 @@ class Case:
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
             raise Crash(str(error).strip()) from error
 
-    def to(self, dtype: torch.dtype) -> "Case":
+    def to(self, dtype: torch.dtype) -> "AttentionCase":
         """The same numbers in another precision."""
         bias, sinks = (None if term is None else term.to(dtype) for term in (self.terms.bias, self.terms.sinks))
         terms = ScoreTerms(self.terms.softcap, bias, sinks)
         return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
 
-    def text_alone(self, row: int) -> "Case":
+    def text_alone(self, row: int) -> "AttentionCase":
         """One row without its padding, in a batch of its own: nothing to mix its mask up with."""
         some, one = self.real(row), slice(row, row + 1)
         bias = self.terms.bias
@@ -91,7 +91,7 @@ class Case:
             beside=numbers.beside.with_masks(None),
         )
 
-    def copies(self, row: int, count: int) -> "Case":
+    def copies(self, row: int, count: int) -> "AttentionCase":
         """The same row several times."""
 
         def repeated(tensor: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Case:
             beside=numbers.beside.with_masks(None if masks is None else repeated(masks)),
         )
 
-    def turned(self, where: tuple) -> "Case":
+    def turned(self, where: tuple) -> "AttentionCase":
         """Other numbers at an index into [B,H,T,D]: all of them there with their signs reversed."""
 
         def negated(numbers: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Case:
         where = self.keep[row].nonzero()
         return slice(int(where[0]), int(where[-1]) + 1)
 
-    def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "Case":
+    def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "AttentionCase":
         """q, k, v and what stands beside them, changed alike."""
         q, k, v = change(self.q), change(self.k), change(self.v)
         return replace(self, q=q, k=k, v=v, beside=self.beside.of_numbers(change))

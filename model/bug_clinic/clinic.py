@@ -2,12 +2,12 @@
 
 from model.base import Model
 from model.bug_clinic.bugs import BY_KEY
-from model.bug_clinic.comparison import Comparison, compare
+from model.bug_clinic.comparison import BugComparison, compare
 from model.bug_clinic.examination import Examination, examine
 from model.trace import Trace
 
 
-def compared(model: Model, trace: Trace, row: int, bug: str, layer: int) -> Comparison:
+def compared(model: Model, trace: Trace, row: int, bug: str, layer: int) -> BugComparison:
     """The bug of this key beside its right version on one row of a run; see compare."""
     return compare(model, trace, BY_KEY[bug], layer, row)
 

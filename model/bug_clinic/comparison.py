@@ -16,7 +16,7 @@ from torch import Tensor
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
 from model.bug_clinic.bug import Bug
-from model.bug_clinic.case import Case, Crash
+from model.bug_clinic.case import AttentionCase, Crash
 from model.bug_clinic.laws import LAWS, Verdict, judge
 from model.bug_clinic.lines import masks_for
 from model.bug_clinic.rerun import case_of
@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class BugComparison:
     """One row [H,T,..] of one layer, float32, with the bug and right.
 
     wrong is None where PyTorch refused to compute it, and `error` says in what words.
@@ -71,7 +71,7 @@ class Right:
     tried: Tried
 
     @property
-    def case(self) -> Case:
+    def case(self) -> AttentionCase:
         return self.tried.case
 
     @cached_property
@@ -86,7 +86,7 @@ class Right:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class BugTrial:
     """A bug tried, and the right version. buggy: the whole run with it, where it lies in other layers too."""
 
     tried: Tried
@@ -105,32 +105,32 @@ def right_of(model: Model, trace: Trace, layer: int, row: int, dtype: torch.dtyp
                  lambda: Right(Tried(attention_stages, case_of(model, trace, layer, row).to(dtype))))  # fmt: skip
 
 
-def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Trial:
+def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugTrial:
     """Made once for all that is asked of the bug in one layer and row of a run under masks_for(model).
 
     All layers before are right, but for a bug that lies in them: then its queries and keys are those of a run with it.
     """
 
-    def make() -> Trial:
+    def make() -> BugTrial:
         right, buggy = right_of(model, trace, layer, row, bug.dtype), None
         case = bug.case(right.case)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             buggy = model.run(trace.batch, _forgetful(model, trace.num_layers)).select(trace.name)
             case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
-        return Trial(Tried(bug.function if layer >= bug.first_layer else attention_stages, case), right, buggy)
+        return BugTrial(Tried(bug.function if layer >= bug.first_layer else attention_stages, case), right, buggy)
 
     return _once(_trial_of, trace, (bug.key, layer, row), make)
 
 
 @torch.inference_mode()
-def compare(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Comparison:
+def compare(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugComparison:
     """The bug beside the right version in one layer and row of a run under masks_for(model)."""
     trial, wrong, error = trial_of(model, trace, bug, layer, row), None, ""
     try:
         wrong = _row(trial.tried.stages)
     except Crash as crash:
         error = str(crash)
-    return Comparison(wrong, trial.right.stages, error, exact=_is_exact(model, bug, layer))
+    return BugComparison(wrong, trial.right.stages, error, exact=_is_exact(model, bug, layer))
 
 
 def _once(newest: Newest, trace: Trace, key: tuple, make: Callable[[], Made]) -> Made:

@@ -47,7 +47,7 @@ FEATURES: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class HeatmapDifference:
     """Where one heatmap differs from another: a feature, or else a cell (query, key), and both heatmaps' numbers."""
 
     feature: str
@@ -56,15 +56,15 @@ class Difference:
     other: float
 
 
-def difference(one: Tensor, other: Tensor, keep: Tensor, features: tuple[str, ...]) -> Difference:
+def difference(one: Tensor, other: Tensor, keep: Tensor, features: tuple[str, ...]) -> HeatmapDifference:
     """The first of these features in which they differ plainly; where none does, the cell in which they differ most."""
     for name in features:
         first, second = (FEATURES[name](weights, keep) for weights in (one, other))
         if abs(first - second) >= PLAIN:
-            return Difference(name, (-1, -1), first, second)
+            return HeatmapDifference(name, (-1, -1), first, second)
     apart = (one - other).abs()
     query, key = divmod(int(apart.argmax()), apart.shape[1])
-    return Difference("", (query, key), float(one[query, key]), float(other[query, key]))
+    return HeatmapDifference("", (query, key), float(one[query, key]), float(other[query, key]))
 
 
 def _share(part: Tensor, whole: Tensor) -> float:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from i18n import N_
 from model.attention import attend
-from model.bug_clinic.case import Case, Crash
+from model.bug_clinic.case import AttentionCase, Crash
 from model.bug_clinic.tried import Tried
-from model.language import N_
 
 HALF_ROUNDS = 1000.0  # float16 rounds about so much coarser than what the laws allow float32
 
@@ -109,7 +109,7 @@ def scaled(tried: Tried) -> float:
     case, random = tried.case, torch.Generator().manual_seed(0)
     shapes = (tensor.shape[1::2] for tensor in (case.q, case.k, case.v))  # (H, D) of each
     q, k, v = (torch.randn(1, heads, 128, width, generator=random).to(case.q.dtype) for heads, width in shapes)
-    drawn = Case(q, k, v, torch.ones(1, 1, 128, 128, dtype=torch.bool), torch.ones(1, 128, dtype=torch.bool))
+    drawn = AttentionCase(q, k, v, torch.ones(1, 1, 128, 128, dtype=torch.bool), torch.ones(1, 128, dtype=torch.bool))
     return abs(float(drawn.run(tried.attention).scaled.float().std()) - 1)
 
 

@@ -9,12 +9,12 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from i18n import N_
 from model.attention import AttentionStages, attention_stages
 from model.bug_clinic.bug import Bug, Options
-from model.bug_clinic.case import Beside
-from model.language import N_
+from model.bug_clinic.case import LayerContext
 
-ALONE = Beside()
+ALONE = LayerContext()
 
 
 def inverted_mask(
@@ -65,7 +65,7 @@ def masks_joined_by_or(
 
 
 def masks_of_other_rows(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: Beside = ALONE, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: LayerContext = ALONE, **options: Unpack[Options]
 ) -> AttentionStages:
     """Each head under the mask that `repeat` gives it; under its own in a batch of one."""
     return attention_stages(q, k, v, allowed if beside.masks is None else beside.masks, **options)

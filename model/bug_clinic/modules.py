@@ -10,12 +10,12 @@ from typing import Any, Unpack
 import torch.nn.functional as F
 from torch import Tensor
 
+from i18n import N_
 from model.attention import AttentionStages, attention_stages
 from model.bug_clinic.bug import Bug, Options
-from model.bug_clinic.case import Beside
-from model.language import N_
+from model.bug_clinic.case import LayerContext
 
-ALONE = Beside()
+ALONE = LayerContext()
 
 
 def split_without_transpose(
@@ -37,7 +37,7 @@ def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
 
 
 def unprojected(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: Beside = ALONE, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: LayerContext = ALONE, **options: Unpack[Options]
 ) -> AttentionStages:
     """The layer's inputs are queries, keys and values at once; where they are not known, q stands in for them."""
     x = q if beside.inputs is None else beside.inputs
@@ -66,7 +66,7 @@ def output_of_one_head(
 
 
 def one_module(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: Beside = ALONE, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: LayerContext = ALONE, **options: Unpack[Options]
 ) -> AttentionStages:
     """Another attention's module does this one's work too: its own q, k and v are nowhere."""
     return attention_stages(*(beside.others or (q, k, v)), allowed, **options)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from model.attention import attention_stages
 from model.base import Model
-from model.bug_clinic.case import Attention, Beside, Case
+from model.bug_clinic.case import Attention, AttentionCase, LayerContext
 from model.bug_clinic.masks import repeated
 from model.kv_cache import network_of
 from model.trace import Trace
@@ -21,11 +21,11 @@ from model.transformer import Block, Transformer, positions_of
 
 
 @torch.inference_mode()
-def case_of(model: Model, trace: Trace, layer: int, row: int) -> Case:
+def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
     """One row of one layer of a run as a case for the laws, float32."""
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     record, one = trace.layers[layer], slice(row, row + 1)
-    beside = Beside(masks=_repeated(trace, layer, row))
+    beside = LayerContext(masks=_repeated(trace, layer, row))
     if network is not None:
         before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
         read = _blocks(network)[layer].attention_norm(before)
@@ -38,7 +38,7 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> Case:
     if bias is not None:
         bias = bias[one if len(bias) > 1 else slice(None)].float().cpu()
     sinks = None if record.terms.sinks is None else record.terms.sinks.float().cpu()
-    return Case(
+    return AttentionCase(
         record.q[one].float().cpu(),
         record.k[one].float().cpu(),
         record.v[one].float().cpu(),
@@ -75,9 +75,9 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
     for layer, block in enumerate(_blocks(network)):
         read = block.attention_norm(x)
         others = _by_another(network, other_layer(layer, trace.num_layers), read)
-        beside = Beside(_cut(read, network.config.heads), others, _repeated(trace, layer, row))
+        beside = LayerContext(_cut(read, network.config.heads), others, _repeated(trace, layer, row))
         allowed = trace.allowed(layer, row)[None, None]
-        case = Case(*block.attention.project(read, read, read), allowed, keep, beside=beside)
+        case = AttentionCase(*block.attention.project(read, read, read), allowed, keep, beside=beside)
         x = block.feed_forward(x + block.attention.merge(case.run(attention_of(layer)).output))
         yield x
 

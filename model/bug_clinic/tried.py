@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model.attention import AttentionStages
-from model.bug_clinic.case import Attention, Case
+from model.bug_clinic.case import Attention, AttentionCase
 
 TOKENS_AT_ONCE = 16
 
@@ -21,14 +21,14 @@ class Tried:
     """The pair. Whatever it computes raises Crash where PyTorch refuses."""
 
     attention: Attention
-    case: Case
+    case: AttentionCase
 
     @cached_property
     def stages(self) -> AttentionStages:
         """The attention on the case as it is."""
         return self.case.run(self.attention)
 
-    def output(self, case: Case) -> Tensor:
+    def output(self, case: AttentionCase) -> Tensor:
         """[B,H,T,D]: the attention on another case."""
         return case.run(self.attention).output
 

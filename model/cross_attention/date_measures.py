@@ -16,7 +16,7 @@ Pairs = list[tuple[str, str]]  # (as somebody wrote it, ISO 8601)
 
 
 @dataclass(frozen=True)
-class Measured:
+class DateAccuracy:
     """Shares, 0 to 1, over `count` held-out strings.
 
     exact: the model, writing by itself, wrote the whole date. characters: shown the right date up to each character,
@@ -39,11 +39,11 @@ def held_out_sample(count: int, seed: str = "page") -> tuple[tuple[str, str], ..
     return tuple(examples(held_out_days(), count, random.Random(seed)))
 
 
-def measure(model: DatesModel, spec: MaskSpec, count: int) -> Measured:
+def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
     """On a held-out sample of this size."""
     some = list(held_out_sample(count))
     exact = exact_match(model, some, spec)
-    return Measured(count, exact, *shown_the_answer(model, some, spec))
+    return DateAccuracy(count, exact, *shown_the_answer(model, some, spec))
 
 
 def exact_match(

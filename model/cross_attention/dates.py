@@ -18,12 +18,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
+from i18n import N_, say
 from model.base import CHECKPOINTS, Description, Model, once
 from model.blocks import Heads
 from model.cross_attention.written_dates import CHARACTERS
 from model.errors import CheckpointError
 from model.files import write
-from model.language import N_, say
 from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig

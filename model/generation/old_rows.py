@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from i18n import say
 from model.base import Model
 from model.kv_cache import batch_of
-from model.language import say
 from model.masks import MaskSpec
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from i18n import say
 from model.base import HeadEdit, Model
-from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
@@ -43,7 +43,7 @@ class HeadsOff:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class TargetPrediction:
     """The token asked about after one query, its label, and the log_probability that a run gives it there."""
 
     target: int
@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome(Answer):
+class AblationOutcome(TargetPrediction):
     """What a run predicts for one row. losses: [T] nats, NaN at padding and the row's first token. candidates: the
     likeliest next tokens after the query, label and probability (0 to 1).
     """
@@ -75,7 +75,7 @@ def following(batch: TokenBatch, row: int, query: int) -> int | None:
 
 
 @torch.inference_mode()
-def answer(model: Model, trace: Trace, row: int, query: int, target: int | None = None) -> Answer:
+def answer(model: Model, trace: Trace, row: int, query: int, target: int | None = None) -> TargetPrediction:
     """Of a run with all heads on. target: the token asked about, the likeliest unless given."""
     return _answer(model, _after(trace, row, query), target)
 
@@ -83,7 +83,7 @@ def answer(model: Model, trace: Trace, row: int, query: int, target: int | None 
 @torch.inference_mode()
 def outcome(
     model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, off: HeadsOff, target: int | None = None
-) -> Outcome:
+) -> AblationOutcome:
     """One row under spec, run with these heads off (none: as it is). target: the token asked about after the query, the
     likeliest of this run unless given. Raises ValueError for a head that is not there."""
     alone = batch.rows([row])
@@ -94,7 +94,7 @@ def outcome(
     pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
     candidates = tuple((model.label(token), probability) for token, probability in pairs)
     asked = _answer(model, logs, target)
-    return Outcome(asked.target, asked.label, asked.log_probability, trace.losses().numpy(), candidates)
+    return AblationOutcome(asked.target, asked.label, asked.log_probability, trace.losses().numpy(), candidates)
 
 
 def _after(trace: Trace, row: int, query: int) -> Tensor:
@@ -102,9 +102,9 @@ def _after(trace: Trace, row: int, query: int) -> Tensor:
     return trace.readout(trace.states[row, query]).float().log_softmax(-1).cpu()
 
 
-def _answer(model: Model, logs: Tensor, target: int | None) -> Answer:
+def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
     target = int(logs.argmax()) if target is None else target
-    return Answer(target, model.label(target), float(logs[target]))
+    return TargetPrediction(target, model.label(target), float(logs[target]))
 
 
 @torch.inference_mode()

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from i18n import say
 from model.errors import index
 from model.heads.survey import thumbnail_size
-from model.language import say
 from model.trace import Thumbnails, Trace
 
 

@@ -17,7 +17,7 @@ from model.trace import Trace
 
 
 @dataclass(frozen=True)
-class Look:
+class PathStep:
     """One look of a path: in `layer`, `query` looks at `key`, and takes over what that one knows by then."""
 
     layer: int
@@ -98,13 +98,13 @@ def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
     return tuple(known_answers(reach_of(trace, row, masks).first, trace.queries.real(row)))
 
 
-def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[Look, ...]]:
+def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[PathStep, ...]]:
     """For each of these tokens `path` to it from the position that predicts it."""
     layers = layer_masks(trace, row, masks)
     return {token: path(layers, token - 1, token) for token in tokens}
 
 
-def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
+def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
     """A path that brings `query` to know of `key` after as few layers as can be: its looks, the last one first.
 
     allowed: as `reach` takes it. Raises ValueError where there is no path.
@@ -113,7 +113,7 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
     holders[0][key] = True
     for mask in allowed:
         holders.append(holders[-1] | (mask & holders[-1]).any(-1))
-    looks: list[Look] = []
+    looks: list[PathStep] = []
     layers = len(allowed)
     while query != key:
         layers = next((n for n in range(1, layers + 1) if holders[n][query]), 0)
@@ -121,7 +121,7 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[Look, ...]:
             raise ValueError(f"expected a query that can know of the key, got query {query} and key {key}")  # not shown
         layers -= 1
         told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
-        looks.append(Look(layers, query, query := int(told[0])))
+        looks.append(PathStep(layers, query, query := int(told[0])))
     return tuple(looks)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from model.language import say
+from i18n import say
 from model.masks import MaskSpec
 from model.trace import Trace
 

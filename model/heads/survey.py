@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.heads.habits import HABITS, Habits
+from model.heads.patterns import HABITS, HeadPatternScores
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
@@ -67,8 +67,8 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
     A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer.
     """
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
-    shares = Shares(trace, row, masks or trace.spec)
-    habits = Habits(trace, row)
+    shares = LeakTotals(trace, row, masks or trace.spec)
+    habits = HeadPatternScores(trace, row)
     for layer, some, weights in trace.blocks(row, masks):
         looks = weights.amax(-1) > 0  # [H, queries]: rows that look at something
         thumbnails.add(layer, some, weights)
@@ -79,7 +79,7 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
     return Survey(thumbnails.result.numpy(), blocked, future.numpy(), padding.numpy(), habits.means().numpy())
 
 
-class Shares:
+class LeakTotals:
     """The shares of attention on later tokens and on padding, of every head, gathered block by block.
 
     They do not overlap: padding that comes later counts as padding.

@@ -14,11 +14,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from i18n import say
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, hub, layers, precision
-from model.huggingface.bench import Bench
-from model.huggingface.frozen_run import FrozenNetwork, Sited
+from model.huggingface.bench import LayerProbe
+from model.huggingface.linearized_run import FrozenNetwork, Sited
 from model.huggingface.loading import (
     Report,
     check_vocabulary,
@@ -31,13 +32,12 @@ from model.huggingface.refusals import check_type, refusal
 from model.huggingface.residual import NO_LIST, ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, examine
-from model.huggingface.weights import Head, head_of
-from model.language import say
+from model.huggingface.weights import OutputHead, head_of
 from model.masks import NATIVE, MaskSpec
-from model.settings import Settings
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from model.transformer import positions_under
+from serving.settings import Settings
 
 LEAST_CONTEXT = 512  # allowed whatever a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model writes itself
@@ -55,7 +55,7 @@ class HuggingFaceModel(Model):
         findings: Findings,
         tokenizers: tuple[Tokenizer, Tokenizer],
         *,
-        head: Head,
+        head: OutputHead,
         tokens: int,
     ) -> None:
         """tokenizers: of the texts, and of an encoder-decoder's targets. tokens: the most that a row may have."""
@@ -170,9 +170,11 @@ class HuggingFaceModel(Model):
             again = self.run(alone, trace.spec)
         positions = positions_under(trace.spec, alone)[0].tolist()
 
-        def bench(position: int) -> Bench:
+        def bench(position: int) -> LayerProbe:
             token = int(alone.ids[0, position])
-            return Bench(stacks, self._residuals, token, positions[position], own_code=any(s.own_code for s in sites))
+            return LayerProbe(
+                stacks, self._residuals, token, positions[position], own_code=any(s.own_code for s in sites)
+            )
 
         modules = tuple(site.module for site in sites if site.module is not None)
         sited = Sited(numbers, modules)
@@ -351,7 +353,7 @@ def _examined(
     name: str,
     network: PreTrainedModel,
     tokenizers: tuple[Tokenizer, Tokenizer],
-    head: Head,
+    head: OutputHead,
     tokens: int,
     report: Report = lambda _: None,
 ) -> HuggingFaceModel:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from i18n import say
 from model.attention import ScoreTerms
 from model.errors import NotSupported
-from model.language import say
 
 NAME = "unmask"
 UNDERSTOOD = {
@@ -64,7 +64,7 @@ class Call:
     terms: ScoreTerms
 
 
-class Run(Protocol):
+class PositionedRun(Protocol):
     """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong.
 
     own_code: whether attention by a network's own code is to come through it, too.
@@ -79,11 +79,11 @@ class Run(Protocol):
     def mask(self, arguments: dict[str, Any]) -> Tensor | None: ...
 
 
-_RUN: ContextVar[Run | None] = ContextVar("_RUN", default=None)  # that is going on in this thread
+_RUN: ContextVar[PositionedRun | None] = ContextVar("_RUN", default=None)  # that is going on in this thread
 
 
 @contextmanager
-def going_on(run: Run) -> Iterator[None]:
+def going_on(run: PositionedRun) -> Iterator[None]:
     """Within it, this thread's networks ask `run` for their attention."""
     token = _RUN.set(run)
     try:
@@ -162,7 +162,7 @@ def _mask(**arguments: Any) -> Tensor | None:
     return current().mask(arguments)
 
 
-def current() -> Run:
+def current() -> PositionedRun:
     run = _RUN.get()
     if run is None:
         raise RuntimeError(f"attention {NAME!r} works only within a run; use HuggingFaceModel.run")  # not shown

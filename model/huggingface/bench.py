@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from i18n import say
 from model.errors import NotSupported, first_line
 from model.huggingface.attention_hook import Call, blank, going_on
 from model.huggingface.frozen_norms import FrozenNorms
 from model.huggingface.own_attention import OwnAttention
 from model.huggingface.residual import ResidualHooks
 from model.huggingface.stacks import OneStack, device_of
-from model.language import say
 
 SLOTS = 32
 
 
-class _Told:
+class _ScriptedAttention:
     """A run whose attentions give what they are told, or end the run where they are told nothing."""
 
     def __init__(self, slots: int, *, own_code: bool) -> None:
@@ -52,7 +52,7 @@ class _Heard(Exception):
     """The layer's query and key are known."""
 
 
-class _Silent(nn.Module):
+class _ZeroModule(nn.Module):
     """Stands for a module with weights: gives zeros of the shapes that it gives."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -90,18 +90,18 @@ def _silenced(module: nn.Module) -> nn.Module:
     if "norm" in type(module).__name__.lower():
         return module
     if next(module.parameters(recurse=False), None) is not None:
-        return _Silent(module)
+        return _ZeroModule(module)
     shadow = copy.copy(module)
     shadow._modules = {name: child if child is None else _silenced(child) for name, child in module._modules.items()}
     return shadow
 
 
-class Bench:
+class LayerProbe:
     """At one position, the number of which the network is told where it takes positions; token: any."""
 
     def __init__(self, stack: OneStack, hooks: ResidualHooks, token: int, number: int, *, own_code: bool) -> None:
         self._slots = min(SLOTS, stack.context())
-        self._told = _Told(self._slots, own_code=own_code)
+        self._told = _ScriptedAttention(self._slots, own_code=own_code)
         ids = torch.full((1, self._slots), token, device=device_of(stack.network))
         self._told.positions = torch.full_like(ids, number)
         with hooks.reading() as read:

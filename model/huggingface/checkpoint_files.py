@@ -11,12 +11,12 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from model import machine
+from i18n import say, say_all
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
 from model.huggingface import formats, precision
-from model.language import say, say_all
-from model.settings import Settings
+from serving import machine
+from serving.settings import Settings
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

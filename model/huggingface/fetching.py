@@ -9,6 +9,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import AutoConfig, PreTrainedModel
 
+from i18n import say
 from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface import checkpoint_files, formats, hub, precision
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
@@ -17,8 +18,7 @@ from model.huggingface.stacks import stacks_of
 from model.huggingface.tokenizer_check import check_tokenizer
 from model.huggingface.verify import check_runs_on_text
 from model.huggingface.weights import class_for
-from model.language import say
-from model.settings import Settings
+from serving.settings import Settings
 
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:

@@ -26,8 +26,8 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
+from i18n import say
 from model.errors import NotAvailable, Stopped, first_line
-from model.language import say
 
 REACH_SECONDS = 1.5
 PATIENCE = 30.0  # seconds in which something must arrive of a download

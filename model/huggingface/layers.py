@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from i18n import N_, say
 from model.errors import NotSupported
-from model.language import N_, say
 
 ATTENTION = "attention"
 STATE_SPACE, RECURRENCE, LINEAR_ATTENTION = N_("state space"), N_("recurrence"), N_("linear attention")

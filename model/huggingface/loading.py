@@ -16,14 +16,14 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from i18n import say, say_all
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, lora, precision
 from model.huggingface.refusals import refusal
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
-from model.huggingface.weights import Head, check_report, class_for
-from model.language import say, say_all
+from model.huggingface.weights import OutputHead, check_report, class_for
 from model.text import BatchTokenizer, added_around
 
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -54,7 +54,7 @@ logging.set_tqdm_hook(_counted)
 
 
 @dataclass(frozen=True)
-class Tokens:
+class Tokenizers:
     """How a network reads and writes. targets: for an encoder-decoder's, else None.
 
     ends: the ids that close a written text. never_written: ids that stand for no text, padding for example.
@@ -66,7 +66,7 @@ class Tokens:
     never_written: list[int]
 
 
-def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[PreTrainedModel, Head]:
+def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[PreTrainedModel, OutputHead]:
     """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
     An adapter that lies beside it is merged into it.
@@ -152,7 +152,7 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
         )
 
 
-def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokens:
+def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:
     """The encoders of a network's texts and targets, with all that their tokenizers add around them."""
     config, (tokenizer, of_targets) = network.config, tokenizers
     start, end = added_around(tokenizer)
@@ -160,10 +160,10 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
     pad = _padding(config, tokenizer, ends, vocabulary_of(network))
     texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
-        return Tokens(texts, None, ends, [])
+        return Tokenizers(texts, None, ends, [])
     first = _first_of_target(network, pad)
     targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
-    return Tokens(texts, targets, ends, sorted({pad, first} - ends))
+    return Tokenizers(texts, targets, ends, sorted({pad, first} - ends))
 
 
 def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> tuple[Tokenizer, Tokenizer]:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from i18n import say
 from model.errors import CheckpointError
 from model.huggingface import checkpoint_files, formats
-from model.language import say
 
 BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # of each tensor's name, and after it
 # adapter_kwargs: transformers, with peft beside it, would put it in by itself

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from i18n import N_, say
 from model.errors import NotSupported
-from model.language import N_, say
 from model.mask_kinds import KINDS, Cells
 from model.masks import MaskContext
 from model.spec import MaskSpec

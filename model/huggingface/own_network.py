@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 
+from i18n import say
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
 from model.huggingface import checkpoint_files, formats, hub, lora
 from model.huggingface.loading import SAFE
 from model.huggingface.weights import class_for
-from model.language import say
-from model.settings import Settings
+from serving.settings import Settings
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:

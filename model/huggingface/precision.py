@@ -2,7 +2,7 @@
 
 import torch
 
-from model.language import say
+from i18n import say
 
 FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger a file's weights get once they are float32
 

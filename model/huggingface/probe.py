@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from i18n import say
 from model import masks
 from model.attention import attend
 from model.errors import NotSupported
@@ -16,7 +17,6 @@ from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.layers import Place, Whereabouts
 from model.huggingface.native_masks import NativeMask
-from model.language import say
 
 
 @dataclass(frozen=True, eq=False)

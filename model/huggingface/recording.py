@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from i18n import say
 from model.attention import ScoreTerms, attend
 from model.base import HeadEdit
 from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.probe import Site, is_part_of
-from model.language import say
 from model.masks import MaskContext, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord

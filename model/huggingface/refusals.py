@@ -8,9 +8,9 @@ from typing import Any
 from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
 
+from i18n import N_, say
 from model.errors import NotSupported
 from model.huggingface import formats
-from model.language import N_, say
 
 SUPPORTED = (
     "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, gptj, bloom, falcon, opt, phi3, olmo2, gpt_oss, "

@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from i18n import N_, say
 from model.base import Residuals
 from model.errors import NotSupported
-from model.language import N_, say
 
 NO_LIST = N_("its layers are no list that each token's state goes through, so what each of them leaves is not known")
 NO_END = N_("what it does after its last layer is no norm or projection that this program could find")
@@ -39,7 +39,7 @@ class LayerCall:
 
 
 @dataclass(eq=False)
-class Reading:
+class ResidualStreams:
     """streams: what entered the first layer and left each; entered: what entered each. layers: each with what it was
     called with. before, calls: of the modules beside the layers, in their order, before the first layer and, once the
     run has ended, after the last.
@@ -52,7 +52,7 @@ class Reading:
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
 
 
-_READING: ContextVar[Reading | None] = ContextVar("_READING", default=None)  # that this thread reads
+_READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=None)  # that this thread reads
 
 
 class ResidualHooks:
@@ -69,18 +69,18 @@ class ResidualHooks:
             module.register_forward_hook(_called, with_kwargs=True)
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[ResidualStreams]:
         """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without a known list."""
         if not self._known:
             raise NotSupported(say(NO_LIST))
-        token = _READING.set(Reading())
+        token = _READING.set(ResidualStreams())
         try:
             yield _READING.get()  # type: ignore[misc]
         finally:
             _READING.reset(token)
 
 
-def residuals(read: Reading, states: Tensor) -> Residuals:
+def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
     """What was read of a run that ended in states [B,T,W].
 
     Raises NotSupported unless the last layer's stream, through what the network does after it, gives those states.

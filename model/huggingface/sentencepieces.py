@@ -13,9 +13,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 
+from i18n import say
 from model.errors import CheckpointError
 from model.huggingface.checkpoint_files import MARIAN, TOKENIZER_CONFIG, read_json
-from model.language import say
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # as Marian's vocabularies write them
 LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # >>fr<< before a text: what Marian is to translate it into, one token

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
+from i18n import say
 from model.errors import NotSupported
-from model.huggingface.attention_hook import NoAttention, Run, give_positions, going_on
+from model.huggingface.attention_hook import NoAttention, PositionedRun, give_positions, going_on
 from model.huggingface.own_attention import OwnAttention
 from model.huggingface.positions import counts_by_ids
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
-from model.language import say
 from model.transformer import positions_of
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: what T5 was trained with
@@ -54,7 +54,7 @@ class _PassThrough(nn.Module):
 
 
 @contextmanager
-def through(run: Run, stack: nn.Module, rows: int) -> Iterator[None]:
+def through(run: PositionedRun, stack: nn.Module, rows: int) -> Iterator[None]:
     """The attentions of a stack on a batch of so many rows go through the run; those of code of its own too, where the
     run asks for them."""
     watched = run.whereabouts.watch(stack) if isinstance(run, Probe) else nullcontext()
@@ -87,7 +87,7 @@ class OneStack:
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
         self.first_position = 0
 
-    def states(self, run: Run, ids: Tensor, keep: Tensor) -> Tensor:
+    def states(self, run: PositionedRun, ids: Tensor, keep: Tensor) -> Tensor:
         """ids and keep [B,T] -> states [B,T,W]. Positions are the run's, or else counted over real tokens."""
         positions = positions_of(keep) if run.positions is None else run.positions
         options: dict[str, Any] = self._numbered(positions)

@@ -1,6 +1,6 @@
 """Whether a stranger's tokenizer can be used on any text: one that panics, or makes much of little, is refused.
 
-Some cannot be told by any check and never end, or take all memory: see model.jobs.homes.inspector.
+Some cannot be told by any check and never end, or take all memory: see serving.backends.inspector.
 """
 
 import json
@@ -9,8 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from i18n import say
 from model.errors import CheckpointError, first_line, panics_caught
-from model.language import say
 
 MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's own make 18
 MOST_AROUND = 100  # tokens that may be put before and after a text

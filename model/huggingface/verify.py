@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from i18n import say
 from model.errors import NotSupported, first_line
 from model.huggingface import attention_hook, layers, numbering
 from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import Probe, Site
 from model.huggingface.recording import Recording
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, vocabulary_of
-from model.language import say
 from model.masks import MaskSpec
 
 TOKENS = 6  # of each row, where nothing in the configuration asks for more; a source has SOURCE_MORE

@@ -15,9 +15,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from i18n import say
 from model.errors import CheckpointError, NotSupported
 from model.huggingface.stacks import stack_names
-from model.language import say
 
 LANGUAGE_MODELS = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM, AutoModelForImageTextToText)
 PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
@@ -34,7 +34,7 @@ NOT_NEEDED = (  # weights of a file that a network has no place for, and why not
 
 
 @dataclass(frozen=True)
-class Head:
+class OutputHead:
     """predicts: whether the files hold a language-model head; architecture: the class that they were saved from.
 
     adapted: whether an adapter that lies beside them was merged into the network. stored: the type of the weights in
@@ -76,7 +76,7 @@ def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
     return None
 
 
-def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> Head:
+def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> OutputHead:
     """What the files hold of a head. Raises CheckpointError for weights that lack, or that found no place."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
@@ -97,10 +97,10 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
             )
         )  # fmt: skip
     saved_as = next(iter(network.config.architectures or ()), None)
-    return Head(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)), saved_as)
+    return OutputHead(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)), saved_as)
 
 
-def head_of(name: str, network: PreTrainedModel) -> Head:
+def head_of(name: str, network: PreTrainedModel) -> OutputHead:
     """The head of a network that nobody has loaded from files. Raises NotSupported for one without."""
     architecture = type(network).__name__
     if not _is_language_model(architecture):
@@ -108,7 +108,7 @@ def head_of(name: str, network: PreTrainedModel) -> Head:
             say("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}",
                 model=name, architecture=architecture)
         )  # fmt: skip
-    return Head(True, architecture)
+    return OutputHead(True, architecture)
 
 
 def _is_language_model(architecture: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.language import N_, say
+from i18n import N_, say
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -69,7 +69,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FillComparison:
     """All ways of masking, on one head.
 
     rows: how many have a key to look at. blocked: how many of their cells are blocked. empty_row: the query whose row
@@ -111,7 +111,7 @@ class _Case:
 class OnAHead:
     """What the ways of masking do to a head's scores, and whether it has a sink."""
 
-    comparison: Comparison
+    comparison: FillComparison
     has_sink: bool
 
 
@@ -122,7 +122,7 @@ def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) ->
     return OnAHead(compare(stages.scaled, allowed, None if sinks is None else float(sinks[head])), sinks is not None)
 
 
-def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Comparison:
+def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillComparison:
     """scores: one head's before masking, [Q,K]; allowed: bool [Q,K], True = may attend.
 
     A score of -inf is a cell that the network itself closed, and counts as blocked; all others must be finite.
@@ -139,7 +139,7 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> Compa
         raise ValueError(say("expected finite scores, got some that are infinite or NaN"))
     case, empty_row = _case(scores.float(), allowed & ~closed, sink)
     ordinary = case.allowed[:-1]
-    return Comparison(
+    return FillComparison(
         rows=len(ordinary),
         blocked=int((~ordinary).sum()),
         empty_row=empty_row,

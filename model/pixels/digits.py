@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from i18n import say
 from model.base import CHECKPOINTS, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer
-from model.language import say
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace

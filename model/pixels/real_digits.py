@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from model.language import N_
+from i18n import N_
 from model.pixels.digits import to_levels, to_values
 
 if TYPE_CHECKING:

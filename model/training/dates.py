@@ -29,16 +29,16 @@ from model.cross_attention.days import held_out_days, training_days
 from model.cross_attention.no_dates import none_examples
 from model.cross_attention.reading import read
 from model.cross_attention.written_dates import examples
-from model.optimization import Rates, new_optimizers, rate_at, update
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.training.measure_dates import report
+from model.why_causal.optimization import Rates, new_optimizers, rate_at, update
 
 EVERY = 200  # steps between two lines of the loss curve
 POOL = 8  # batches that are drawn together
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Rates):
+class DatesRecipe(Rates):
     """Everything that made the weights, but the machine."""
 
     minutes: float = 38.0
@@ -55,7 +55,7 @@ class Recipe(Rates):
     seed: int = 11
 
 
-def train(out: Path, recipe: Recipe) -> None:
+def train(out: Path, recipe: DatesRecipe) -> None:
     """Train, and write a checkpoint, its tokenizer and its loss curve to out."""
     torch.set_num_threads(1)  # on tensors this small more threads only wait for each other
     torch.manual_seed(recipe.seed)
@@ -88,7 +88,7 @@ def train(out: Path, recipe: Recipe) -> None:
     print(f"{step} steps, {step * recipe.rows:,} rows; recipe {asdict(recipe)}")
 
 
-def new_model(recipe: Recipe, vocabulary: int) -> EncoderDecoder:
+def new_model(recipe: DatesRecipe, vocabulary: int) -> EncoderDecoder:
     """Small random weights, smaller where they write into the stream."""
     config = EncoderDecoderConfig(
         vocabulary=vocabulary,
@@ -111,7 +111,7 @@ def new_model(recipe: Recipe, vocabulary: int) -> EncoderDecoder:
     return model
 
 
-def training_rows(recipe: Recipe) -> Iterator[Pairs]:
+def training_rows(recipe: DatesRecipe) -> Iterator[Pairs]:
     """Batches of (source, target) without end, each of sources of about one length, so that little is padding."""
     draw, days = random.Random(recipe.seed), training_days()
     held_out = set(held_out_days())

@@ -21,17 +21,17 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from model.gpt2 import save_transformer
-from model.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 from model.pixels import digits
 from model.pixels.real_digits import Digits, real_digits
 from model.training.measure_digits import report
 from model.transformer import Transformer, TransformerConfig
+from model.why_causal.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 
 EVALUATE_EVERY = 50  # steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Rates):
+class DigitsRecipe(Rates):
     """Everything that made the weights, but the machine."""
 
     minutes: float = 20.0  # at the most
@@ -50,7 +50,7 @@ class Recipe(Rates):
     seed: int = 11
 
 
-def train(out: Path, recipe: Recipe) -> None:
+def train(out: Path, recipe: DigitsRecipe) -> None:
     """Train on scikit-learn's digits; write the checkpoint, its loss curve and its numbers to out."""
     torch.set_num_threads(1)  # tensors this small gain nothing from more
     torch.manual_seed(recipe.seed)
@@ -87,7 +87,7 @@ def train(out: Path, recipe: Recipe) -> None:
     print(report(out))
 
 
-def _config(recipe: Recipe) -> TransformerConfig:
+def _config(recipe: DigitsRecipe) -> TransformerConfig:
     return TransformerConfig(
         vocabulary=digits.VOCABULARY,
         context=digits.POSITIONS,
@@ -97,7 +97,7 @@ def _config(recipe: Recipe) -> TransformerConfig:
     )
 
 
-def batches(some: Digits, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(some: Digits, recipe: DigitsRecipe) -> Iterator[tuple[Tensor, Tensor]]:
     """For ever: what is read, ids [rows, 64] (class, then all pixels but the last), and the pixels to write, the same.
 
     Some digits are moved by a pixel, and of some pixels the model reads a neighbouring level: with 1,444 digits to
@@ -115,7 +115,7 @@ def batches(some: Digits, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
             yield ids, digits.to_ids(levels, some.classes[rows])[:, 1:]
 
 
-def _moved(levels: np.ndarray, recipe: Recipe, generator: np.random.Generator) -> np.ndarray:
+def _moved(levels: np.ndarray, recipe: DigitsRecipe, generator: np.random.Generator) -> np.ndarray:
     """The digit [64], or a pixel to a side where it has (nearly) no ink: nothing of it may leave the picture."""
     if generator.random() >= recipe.shifted:
         return levels

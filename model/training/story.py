@@ -18,16 +18,16 @@ from torch import Tensor
 
 from model import masks
 from model.gpt2 import save_transformer
-from model.optimization import Rates, new_optimizers, new_transformer, rate_at, update
 from model.text import FIRST_ID, START_ID
 from model.training.corpus import Books, Rows, read_books
 from model.training.evaluate import head_scores, held_out_bits
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
+from model.why_causal.optimization import Rates, new_optimizers, new_transformer, rate_at, update
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Rates):
+class StoryRecipe(Rates):
     """Everything that made the weights, but the text and the machine."""
 
     minutes: float = 85.0
@@ -48,7 +48,7 @@ class Recipe(Rates):
         )
 
 
-def train(folder: Path, out: Path, recipe: Recipe) -> None:
+def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
     """Train on the books in folder and write a checkpoint, its tokenizer, its loss curve and its numbers to out."""
     books = read_books(folder)
     tokenizer = train_tokenizer(books.train, recipe.vocabulary)
@@ -77,7 +77,7 @@ def train(folder: Path, out: Path, recipe: Recipe) -> None:
     print(f"{step} steps, {step * recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
 
 
-def training_rows(books: Books, tokenizer: Tokenizer, recipe: Recipe) -> Rows:
+def training_rows(books: Books, tokenizer: Tokenizer, recipe: StoryRecipe) -> Rows:
     """The books' tokens, and where their paragraphs begin."""
     paragraphs = [paragraph + "\n\n" for book in books.train for paragraph in book.rstrip().split("\n\n")]
     encoded = [torch.tensor(e.ids) for e in tokenizer.encode_batch(paragraphs)]

@@ -18,13 +18,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.gpt2 import save_transformer
-from model.optimization import new_optimizers, new_transformer, rate_at, token_losses, update
 from model.text import START_ID, TokenBatch
 from model.training import story
 from model.training.corpus import read_books
 from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer
 from model.why_causal import twins
+from model.why_causal.optimization import new_optimizers, new_transformer, rate_at, token_losses, update
 from model.why_causal.twins import FOLDERS
 
 EVERY = 25  # steps between two lines of loss.csv
@@ -33,7 +33,7 @@ WAYS = (True, False)  # with the causal mask, without
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(story.Recipe):
+class TwinsRecipe(story.StoryRecipe):
     """Everything that made the weights, but the text. minutes: after so many both stop, whatever the steps."""
 
     minutes: float = 90.0
@@ -71,7 +71,7 @@ class Twin:
         return total / steps, last / steps
 
 
-def train(folder: Path, out: Path, recipe: Recipe) -> None:
+def train(folder: Path, out: Path, recipe: TwinsRecipe) -> None:
     """Train both on the books in folder and write both checkpoints, their tokenizer and their losses to out."""
     torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
     books = read_books(folder)
@@ -118,7 +118,7 @@ def _line(pair: list[Twin], held_out: tuple[Tensor, Tensor], steps: int) -> list
         ]
 
 
-def new_twin(recipe: Recipe, causal: bool) -> Twin:
+def new_twin(recipe: TwinsRecipe, causal: bool) -> Twin:
     """Its initial weights are the same, whichever it is."""
     torch.manual_seed(recipe.seed)
     model = new_transformer(recipe.config)

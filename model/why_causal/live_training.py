@@ -9,9 +9,9 @@ from torch import Tensor
 
 from model import masks
 from model.attention import attention_stages
-from model.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 from model.sampling import Sampling, choose
 from model.transformer import Transformer, TransformerConfig
+from model.why_causal.optimization import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 
 CONTEXT, ROWS = 64, 16  # characters a row, and rows a step
 MOST_DIFFERENT = 120  # characters in the vocabulary; the rarest of a text that has more count as one

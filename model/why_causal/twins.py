@@ -41,7 +41,7 @@ COMBINATIONS = tuple(Combination(trained, run) for trained in (True, False) for 
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class TwinPair:
     """Both, by whether they were trained with the mask, and their one tokenizer. Read-only: threads may share it."""
 
     models: dict[bool, Model]
@@ -70,7 +70,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class TwinOutcome:
     """What one combination makes of a text.
 
     losses: float32 [T], of each token given what the model saw; NaN at the first. right: bool [T], whether the token it
@@ -136,7 +136,7 @@ class Curves:
     held_out: dict[Combination, np.ndarray]
 
 
-def load(folder: Path = FOLDER) -> Pair:
+def load(folder: Path = FOLDER) -> TwinPair:
     """Raises CheckpointError for files that make no model."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     models: dict[bool, Model] = {}
@@ -146,7 +146,7 @@ def load(folder: Path = FOLDER) -> Pair:
         title = f"twin trained {with_or_without(trained)} the mask"  # not shown
         models[trained] = DecoderModel(title, network, encoder, key=files_key(title, folder / name))
         models[trained].standard = under(trained)
-    return Pair(models, tokenizer)
+    return TwinPair(models, tokenizer)
 
 
 def curves(folder: Path = FOLDER) -> Curves:
@@ -173,12 +173,12 @@ def with_or_without(causal: bool) -> str:
     return "with" if causal else "without"
 
 
-def outcome(trace: Trace) -> Outcome:
+def outcome(trace: Trace) -> TwinOutcome:
     """What the run makes of the only row of its batch."""
     ids, best = trace.batch.ids[0], trace.logits[0].argmax(-1)[:-1]  # at each place the token after it
     right = torch.cat([torch.tensor([False]), best == ids[1:]])
     echoes = float((best == ids[:-1]).float().mean())
-    return Outcome(trace.losses().numpy(), right.numpy(), copy_scores(trace), echoes)
+    return TwinOutcome(trace.losses().numpy(), right.numpy(), copy_scores(trace), echoes)
 
 
 def repeats(batch: TokenBatch) -> float:

@@ -8,13 +8,14 @@ from multiprocessing import get_context
 
 import torch
 
-from model import catalog, machine
+from model import catalog
+from model.atlas import threads
+from model.atlas.progress import begun
+from model.atlas.texts import Unit, batch_of, rows_of_unit, units_of_sample
+from model.atlas.unit import batches
 from model.base import Model
-from model.heads import atlas_threads
-from model.heads.atlas_progress import begun
-from model.heads.atlas_texts import Unit, batch_of, rows_of_unit, units_of_sample
-from model.heads.atlas_unit import batches
 from model.text import TokenBatch
+from serving import machine
 from tests.benchmarks.forward import interleaved
 from tests.benchmarks.gpt2_small import random_model
 from tests.benchmarks.report import Ratio
@@ -60,7 +61,7 @@ def _ratio(what: str, model: Model, units: list[Unit]) -> Ratio:
 
 
 def _atlas(model: Model, units: list[Unit]) -> None:
-    for _ in atlas_threads.measured(model, units, model.standard, TOKENS, begun(model, TOKENS)):
+    for _ in threads.measured(model, units, model.standard, TOKENS, begun(model, TOKENS)):
         pass
 
 

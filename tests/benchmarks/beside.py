@@ -3,9 +3,10 @@
 import time
 from statistics import median
 
-from model.jobs.background import most_at_once
-from model.why_causal import live, twins
-from model.why_causal.live import Training
+from model.why_causal import twins
+from serving import training_job
+from serving.background import most_at_once
+from serving.training_job import Training
 from tests.benchmarks.report import Ratio
 
 RUNS, BAR = 15, 2.0
@@ -25,7 +26,7 @@ def beside_trainings() -> list[Ratio]:
         return time.perf_counter() - began
 
     alone = median(page() for _ in range(RUNS))
-    trainings = [Training(TEXT, causal=False, steps=live.MOST_STEPS) for _ in range(most_at_once())]
+    trainings = [Training(TEXT, causal=False, steps=training_job.MOST_STEPS) for _ in range(most_at_once())]
     try:
         while any(training.watch().step == 0 for training in trainings):
             time.sleep(0.1)

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from model import machine
+from serving import machine
 from tests.benchmarks.page import WORDS
 from tests.benchmarks.reader import Switch, visiting
 from tests.benchmarks.report import Ratio

@@ -12,7 +12,8 @@ from itertools import cycle
 from pathlib import Path
 from statistics import fmean, median
 
-from model import catalog, machine
+from model import catalog
+from serving import machine
 from tests.benchmarks.crowd import EXPLORE, Server, served
 from tests.benchmarks.reader import visiting
 from tests.benchmarks.readers import own_text

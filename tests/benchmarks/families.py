@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from model.huggingface import adapter, refusals
 from model.huggingface.adapter import HuggingFaceModel
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families, more_families
 from tests.model.huggingface.test_families import batch_of, eager, network_class, saved
 from tests.near import largest_difference

@@ -12,13 +12,13 @@ from model import catalog
 from model.base import Model
 from model.heads.shown import shown_head
 from model.heads.survey import survey
-from model.jobs import homes
-from model.jobs.engine import Engine
-from model.jobs.home import Home
-from model.jobs.job import Job, ModelRef, Run
 from model.masks import MaskSpec
 from model.predictions import predictions
-from model.settings import Settings
+from serving import backends
+from serving.engine import Engine
+from serving.job import Job, ModelRef, RunRef
+from serving.scheduler import Scheduler
+from serving.settings import Settings
 from tests.benchmarks.report import Ratio
 
 WORDS = [
@@ -71,18 +71,18 @@ def jobs_elsewhere() -> list[Ratio]:
 
 
 @contextmanager
-def home(**settings: object) -> Iterator[Home]:
+def home(**settings: object) -> Iterator[Scheduler]:
     """One, until it is left."""
-    found = homes.start(Settings.model_validate(settings), Engine(2, 10**8))
+    found = backends.start(Settings.model_validate(settings), Engine(2, 10**8))
     try:
         yield found
     finally:
         found.close()
 
 
-def _added(model: Model, here: Home, there: Home) -> tuple[float, str]:
+def _added(model: Model, here: Scheduler, there: Scheduler) -> tuple[float, str]:
     """Milliseconds, and what they are the difference of."""
-    took: dict[Home, list[float]] = {here: [], there: []}
+    took: dict[Scheduler, list[float]] = {here: [], there: []}
     for number in range(WARM + FLIPS):
         for one, seconds in took.items():
             seconds.append(_flip(model, one, f"{number} " + " ".join(WORDS * 2)))
@@ -92,10 +92,10 @@ def _added(model: Model, here: Home, there: Home) -> tuple[float, str]:
     return both[1] - both[0], f"{both[1]:.1f} ms − {both[0]:.1f} ms here, medians of {FLIPS}; {quickest}"
 
 
-def _flip(model: Model, one: Home, text: str) -> float:
+def _flip(model: Model, one: Scheduler, text: str) -> float:
     """The seconds of a flip to a run that nobody has made yet."""
     spec = MaskSpec(causal=False)
-    run = Run(ModelRef.of(model), model.encode([text]), spec)
+    run = RunRef(ModelRef.of(model), model.encode([text]), spec)
     began = time.perf_counter()
     for function, arguments in ((shown_head, (0, spec, 4, 0)), (survey, (0, spec)), (predictions, (0, None, 10))):
         one.ask(Job(function, (run, *arguments)), "reader")

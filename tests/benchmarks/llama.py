@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from model.base import Model
 from model.huggingface import adapter
-from model.settings import Settings
+from serving.settings import Settings
 from tests.benchmarks.forward import interleaved
 from tests.benchmarks.gpt2_small import random_batch
 from tests.benchmarks.report import Ratio

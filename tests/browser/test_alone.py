@@ -22,10 +22,10 @@ from tests.browser.conftest import Watch
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
 from viz.components import VIEWS, source
-from viz.explorer import explorer_page
 from viz.heads.cells import weight_text
-from viz.report import ABSENT
-from viz.standalone import Canvas
+from viz.saved.explorer import explorer_page
+from viz.saved.report import ABSENT
+from viz.saved.standalone import Canvas
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
 CELL = re.compile(r"(\d+): .* looks at (\d+): .* · (.+)")

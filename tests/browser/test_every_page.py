@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 import pytest
 
-from model.language import LANGUAGES
+from i18n import LANGUAGES
 from tests.browser.axe import serious
 from tests.browser.explore import Explore
 from ui.page import PAGES

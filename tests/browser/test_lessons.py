@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from model.lessons.shelf import FOLDER, shelf
+from lessons.shelf import FOLDER, shelf
 from tests.browser.explore import Explore
 
 Visit = Callable[..., Explore]

@@ -19,7 +19,7 @@ from model import catalog
 from model.masks import MaskSpec
 from ui import run_view
 from ui.export.report import report as exported
-from ui.export.subject import Subject
+from ui.export.subject import ExportSubject
 from unmask.checking import Report
 from unmask.one_file import RunReport
 from unmask.shown import Live, Shown
@@ -51,7 +51,7 @@ def in_the_app() -> str:
     model = catalog.load("story")
     batch = model.encode([TEXT])
     now, standard = run_view.run_pair(model, batch, MaskSpec(causal=False), 0, "self")
-    return exported(Subject(now, standard, 4, 0, [], ["causal"], only_layer=False, text=TEXT), "")
+    return exported(ExportSubject(now, standard, 4, 0, [], ["causal"], only_layer=False, text=TEXT), "")
 
 
 @pytest.fixture

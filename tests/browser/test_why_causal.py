@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from model.jobs.background import LEFT_SECONDS
 from model.why_causal.live_training import REPORT_EVERY
+from serving.background import LEFT_SECONDS
 from tests.browser.why_causal import WhyCausal
 
 Visit = Callable[..., WhyCausal]

@@ -28,8 +28,8 @@ from ui.head_atlas.choices import AtlasLink
 from ui.layers.choosing import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
+from ui.mask_check import ObeyLink
 from ui.mask_lab import sections as mask_lab
-from ui.obey import ObeyLink
 from ui.padding.choosing import PaddingLink
 from ui.page import PAGES
 from ui.pixels.choices import PixelsLink
@@ -50,7 +50,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/cross_attention.py": DatesLink,
     "pages/pixels.py": PixelsLink,
     "pages/bug_clinic.py": ClinicLink,
-    "pages/obey.py": ObeyLink,
+    "pages/mask_check.py": ObeyLink,
     "pages/export.py": View,
     "pages/lessons.py": LessonLink,
 }

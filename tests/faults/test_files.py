@@ -17,10 +17,11 @@ import pytest
 import torch
 
 import unmask
+from model.atlas import __main__ as atlas
+from model.atlas import progress as atlas_progress
+from model.atlas.progress import begun
 from model.cross_attention import dates
 from model.gpt2 import save_transformer
-from model.heads import atlas, atlas_progress
-from model.heads.atlas_progress import begun
 from model.transformer import Transformer
 from tests.tiny import TINY
 from unmask.__main__ import main as unmask_command

@@ -19,17 +19,17 @@ from safetensors.torch import load_file, save_file
 from streamlit.testing.v1 import AppTest
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
+from i18n import known_by
 from model import catalog, files
 from model.errors import CheckpointError, TooLarge
-from model.jobs import homes
-from model.jobs.engine import Engine
-from model.jobs.home import Home, LostTwice, TooSlow
-from model.jobs.job import Job, ModelRef, Run
-from model.language import known_by
-from model.settings import Settings
+from serving import backends
+from serving.engine import Engine
+from serving.job import Job, ModelRef, RunRef
+from serving.scheduler import LostTwice, Scheduler, TooSlow
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.jobs import questions
-from ui import models, speech
+from ui.sidebar import models, speech
 
 DEEP = 500_000
 SETTINGS = Settings()
@@ -133,7 +133,7 @@ def test_numbers_that_grow_beyond_their_type_are_a_sentence(tmp_path: Path, soun
     grows(folder)
     engine = Engine(1, 10**6)
     model = engine.models.load(str(folder), SETTINGS)
-    run = Run(ModelRef.of(model), model.encode(["the cat"]), model.standard)
+    run = RunRef(ModelRef.of(model), model.encode(["the cat"]), model.standard)
     with pytest.raises(ValueError, match="gives NaN on this text"):
         engine.trace(run)
 
@@ -202,14 +202,16 @@ def test_reading_a_file_waits_for_nobody(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def inspector() -> Iterator[Home]:
-    found = homes.inspector(SETTINGS)
+def inspector() -> Iterator[Scheduler]:
+    found = backends.inspector(SETTINGS)
     yield found
     found.close()
 
 
 class TestTheInspector:
-    def test_it_inspects_as_this_process_does(self, inspector: Home, sound: dict[str, Path], tmp_path: Path) -> None:
+    def test_it_inspects_as_this_process_does(
+        self, inspector: Scheduler, sound: dict[str, Path], tmp_path: Path
+    ) -> None:
         inspector.ask(Job(catalog.inspect, (str(sound["llama"]), SETTINGS)))
         folder = shutil.copytree(sound["llama"], tmp_path / "llama")
         tokenizer(backtracks)(folder)
@@ -217,12 +219,12 @@ class TestTheInspector:
             inspector.ask(Job(catalog.inspect, (str(folder), SETTINGS)))
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's memory")
-    def test_its_memory_is_limited(self, inspector: Home) -> None:
+    def test_its_memory_is_limited(self, inspector: Scheduler) -> None:
         with pytest.raises(MemoryError):
-            inspector.ask(Job(questions.take, (homes.MOST_INSPECTED,)))
+            inspector.ask(Job(questions.take, (backends.MOST_INSPECTED,)))
         assert inspector.ask(Job(questions.take, (10**6,))) == 10**6
 
-    def test_its_time_is_limited(self, inspector: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_its_time_is_limited(self, inspector: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(inspector, "_seconds", 0.5)
         with pytest.raises(TooSlow):
             inspector.ask(Job(questions.wait, (60,)))
@@ -231,7 +233,7 @@ class TestTheInspector:
 def page() -> None:
     import streamlit as st
 
-    from ui import models
+    from ui.sidebar import models
 
     st.write(models.get_or_keep(st.session_state.wanted).name)
 

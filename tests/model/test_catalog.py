@@ -21,8 +21,8 @@ from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
 from model.catalog import ENTRIES, FILES
 from model.errors import CheckpointError, NotAvailable, TooLarge
 from model.masks import MaskSpec
-from model.settings import Settings
 from model.training.tokenizer import train_tokenizer
+from serving.settings import Settings
 from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
 from tests.near import assert_near
 from tests.tiny import TINY, TINY_ENTRIES
@@ -84,7 +84,7 @@ class TestLoading:
     def test_a_model_from_the_hub_with_its_progress(
         self, files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        monkeypatch.setattr("model.machine.free_bytes", lambda: 2**40)  # this machine may be busy
+        monkeypatch.setattr("serving.machine.free_bytes", lambda: 2**40)  # this machine may be busy
         repo = ENTRIES[name].repo
         assert repo is not None
         reports: list[tuple[str, int, int]] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from model import machine
+from serving import machine
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 FAULTS = """
 import resource, sys
 import numpy as np
-from model import machine
+from serving import machine
 if sys.argv[1] == "kept":
     machine.keep_freed_memory()
 for turn in range(20):

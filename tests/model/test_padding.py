@@ -14,7 +14,7 @@ from model import catalog
 from model import padding as padded
 from model.base import Model
 from model.masks import MaskSpec
-from model.padding import CHOICES, Choice
+from model.padding import CHOICES, PaddingChoice
 from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
 from tests.near import assert_near, largest_difference
@@ -51,13 +51,15 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     return {name: catalog.load(str(save(name, root / name))) for name in ("llama", "bert", "roberta", "distilbert")}
 
 
-def largest(model: Model, texts: list[str], causal: bool, choices: tuple[Choice, ...] = CHOICES) -> dict[Choice, float]:
+def largest(
+    model: Model, texts: list[str], causal: bool, choices: tuple[PaddingChoice, ...] = CHOICES
+) -> dict[PaddingChoice, float]:
     """The largest difference of any text, for each choice."""
     by_themselves = runs_alone(model, texts, causal)
     return {one: max(padded.compare(model, texts, one, causal, *by_themselves).largest()) for one in choices}
 
 
-def near(found: dict[Choice, float], most: float = MOST) -> set[Choice]:
+def near(found: dict[PaddingChoice, float], most: float = MOST) -> set[PaddingChoice]:
     return {choice for choice, difference in found.items() if difference <= most}
 
 
@@ -115,12 +117,12 @@ class TestWhichWaysAreCorrect:
     ) -> None:
         by_themselves = runs_alone(tiny, TINY_LINES, causal)
         both, keys = (
-            padded.compare(tiny, TINY_LINES, Choice(side, mask, positions), causal, *by_themselves)
+            padded.compare(tiny, TINY_LINES, PaddingChoice(side, mask, positions), causal, *by_themselves)
             for mask in ("both", "keys")
         )
         assert_near(both.apart.nan_to_num(-1), keys.apart.nan_to_num(-1), 1e-6, "keys and queries against keys")
         batch = tiny.encode(TINY_LINES, side)
-        runs = [tiny.run(batch, Choice(side, mask, positions).spec(causal)).logits for mask in ("both", "keys")]
+        runs = [tiny.run(batch, PaddingChoice(side, mask, positions).spec(causal)).logits for mask in ("both", "keys")]
         assert_near(runs[0][batch.keep], runs[1][batch.keep], 1e-6, "real rows")
         padding = largest_difference(runs[0][~batch.keep], runs[1][~batch.keep])
         before_all = side == "left" and causal  # there padding has nobody but padding to look at, which keys rule out
@@ -129,7 +131,7 @@ class TestWhichWaysAreCorrect:
 
 class TestWhatIsReported:
     @pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[6], CHOICES[7], CHOICES[10]])
-    def test_the_differences_are_those_of_the_logits(self, story: Model, choice: Choice) -> None:
+    def test_the_differences_are_those_of_the_logits(self, story: Model, choice: PaddingChoice) -> None:
         by_themselves = runs_alone(story, STORY_LINES, True)
         found = padded.compare(story, STORY_LINES, choice, True, *by_themselves)
         batch = story.encode(STORY_LINES, choice.side)
@@ -160,7 +162,7 @@ class TestWhatIsReported:
     def test_positions_are_those_that_the_model_was_given(self, tiny: Model) -> None:
         by_themselves = runs_alone(tiny, TINY_LINES, True)
         naive, counted = (
-            padded.compare(tiny, TINY_LINES, Choice("left", "keys", kind), True, *by_themselves)
+            padded.compare(tiny, TINY_LINES, PaddingChoice("left", "keys", kind), True, *by_themselves)
             for kind in ("cells", "counted")
         )
         for row in range(len(TINY_LINES)):

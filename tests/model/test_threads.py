@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import threads
-from model.obey.check import check
-from model.obey.small import SmallDecoder, SmallOutput
+from mask_check.check import check
+from mask_check.sample_networks import SmallDecoder, SmallOutput
+from serving import threads
 
 MANY = 3
 

@@ -12,15 +12,16 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from model import masks, optimization
+from model import masks
 from model.base import Model
 from model.heads import measures
-from model.optimization import new_optimizers, new_transformer, rate_at, rotations, update
 from model.text import FIRST_ID, PAD_ID, START_ID
 from model.training import story
 from model.training.corpus import HELD_OUT, Books, Rows, read_books
 from model.training.evaluate import head_scores, held_out_bits
 from model.training.tokenizer import PAD, START, train_tokenizer
+from model.why_causal import optimization
+from model.why_causal.optimization import new_optimizers, new_transformer, rate_at, rotations, update
 from tests.near import assert_near
 
 LENGTH = 61
@@ -131,7 +132,7 @@ class TestBooks:
         paragraphs = ["One two.", "Three four five.", "Six.", "Seven eight"]
         books = Books(["\n\n".join(paragraphs[:2]) + "\n\n", "\n\n".join(paragraphs[2:]) + "\n\n"], [])
         tokenizer = train_tokenizer(books.train, 263)
-        rows = story.training_rows(books, tokenizer, story.Recipe(context=17, vocabulary=263))
+        rows = story.training_rows(books, tokenizer, story.StoryRecipe(context=17, vocabulary=263))
         assert tokenizer.decode(rows.tokens.tolist()) == "".join(books.train)
         ends = [*rows.paragraphs.tolist()[1:], len(rows.tokens)]
         pieces = [rows.tokens[begin:end] for begin, end in zip(rows.paragraphs.tolist(), ends, strict=True)]
@@ -204,7 +205,7 @@ class TestNumbers:
 
 
 class TestLearning:
-    RECIPE = story.Recipe(vocabulary=283, context=31, layers=2, heads=3, width=24, rows=7)
+    RECIPE = story.StoryRecipe(vocabulary=283, context=31, layers=2, heads=3, width=24, rows=7)
 
     def test_a_new_model_predicts_nothing_in_particular(self) -> None:
         torch.manual_seed(0)

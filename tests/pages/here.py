@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from model.jobs.background import Watched
+from serving.background import Watched
 
 
 class Here:

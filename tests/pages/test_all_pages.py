@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.pages.explore import Explore
 from tests.pages.here import Here
-from ui import obey, results
+from ui import mask_check, results
 from ui.page import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ OTHERS = [name for name in PAGES if name != "app.py"]
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Obey's check too."""
-    monkeypatch.setattr(obey, "Background", Here)
+    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 def visit(page: Explore, name: str) -> None:
@@ -49,9 +49,9 @@ def test_a_rerun_with_nothing_changed_computes_and_draws_nothing_anew(name: str)
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
     app.switch_page(name)
     app.run()
-    before = results.shared().nbytes()
+    before = results.result_cache().nbytes()
     app.run()
-    assert results.shared().nbytes() == before > 0
+    assert results.result_cache().nbytes() == before > 0
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -29,8 +29,8 @@ from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.test_chinese import english, texts
-from ui.examples import FIRST
-from viz.bug_clinic import Finding, amount_text
+from ui.sidebar.examples import FIRST
+from viz.bug_clinic import LawFinding, amount_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,7 +150,7 @@ class TestAllBugs:
         laws = page.laws()
         for key, law in LAWS.items():
             for text, verdict in zip(laws[law.words], found.verdicts[key], strict=True):
-                beside = Finding(verdict.amount, verdict.broken, law.of, "" if key == bug.law else verdict.error)
+                beside = LawFinding(verdict.amount, verdict.broken, law.of, "" if key == bug.law else verdict.error)
                 crashes = key == bug.law and verdict.error
                 assert text == ("crashes" if crashes else amount_text(beside))
         folded = [found.verdicts[key][0] for key in LAWS if key != bug.law and not found.broken(key)]

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from model.atlas.texts import SAMPLE as ATLAS_SAMPLE
 from model.bug_clinic.lines import ADDED
-from model.heads.atlas_texts import SAMPLE as ATLAS_SAMPLE
 from tests.pages.here import Here
 from tests.viz.packet import unpacked
-from ui import obey
+from ui import mask_check
 from ui.cross_attention import lines as dates
-from ui.examples import EXAMPLES
 from ui.padding.lines import OURS
 from ui.page import PAGES
+from ui.sidebar.examples import EXAMPLES
 from ui.why_causal.choices import FIRST_TEXT
 from ui.why_causal.live_training import fables
 
@@ -80,7 +80,7 @@ SHOWN = (
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Obey's check too."""
-    monkeypatch.setattr(obey, "Background", Here)
+    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 @pytest.mark.parametrize(("name", "link"), [*((name, {}) for name in PAGES), *STATES])

@@ -6,7 +6,7 @@ python -m pytest tests/pages/test_chinese_tools.py
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model.language import say
+from i18n import say
 from tests.pages.test_chinese import ROOT, english, texts
 from ui.export.sections import SECTIONS
 

@@ -18,8 +18,8 @@ from model.masks import MaskSpec
 from model.trace import Trace
 from tests.apptest import key_of
 from tests.pages.explore import LINES, Explore, array, same
-from ui import head, overview
-from ui.examples import EXAMPLES, FIRST
+from ui.heads import head, overview
+from ui.sidebar.examples import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.overview import BLOCKED
 

@@ -21,8 +21,7 @@ from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui import printed, results
 from ui.export import pictures, sections
-from viz import fonts
-from viz.export import data
+from viz.export import data, fonts
 from viz.export.paper import Paper
 from viz.formats import signed
 from viz.heads.cells import weight_text
@@ -71,7 +70,7 @@ def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     monkeypatch.setattr("streamlit.download_button", lambda label, data, name, *_, **__: names.append(name))
-    monkeypatch.setattr(printed.Picture, "preview", lambda _: ("<svg xmlns='http://www.w3.org/2000/svg'/>", 9))
+    monkeypatch.setattr(printed.PrintedPicture, "preview", lambda _: ("<svg xmlns='http://www.w3.org/2000/svg'/>", 9))
     page = Page(causal="false", layer="2", head="3")
     for kind in pictures.PICTURES:
         page.app.segmented_control(key="picture").set_value(kind)
@@ -82,11 +81,11 @@ def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert len({name for name in names if name.endswith(".svg")}) == len(pictures.PICTURES)
 
 
-def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.Picture]]:
+def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.PrintedPicture]]:
     """What the page's pictures say of themselves, and they, in the order in which they are shown."""
-    said: list[tuple[str, printed.Picture]] = []
+    said: list[tuple[str, printed.PrintedPicture]] = []
     blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
-    monkeypatch.setattr(printed.Picture, "preview", lambda one: said.append((one.caption(), one)) or blank)
+    monkeypatch.setattr(printed.PrintedPicture, "preview", lambda one: said.append((one.caption(), one)) or blank)
     return said
 
 
@@ -141,7 +140,7 @@ def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
     Page()
     done: list[str] = []
-    monkeypatch.setattr(results.home(), "observers", [lambda job: done.append(job.job)])
+    monkeypatch.setattr(results.scheduler(), "observers", [lambda job: done.append(job.job)])
     assert taken["PNG 4×"]().startswith(b"\x89PNG")
     assert done == ["viz.export.paper.file_of"]
 

@@ -18,8 +18,8 @@ from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.generation import PROMPT, SAMPLING, Page, written_by
 from tests.viz.spelled import number
-from ui.examples import EXAMPLES, FIRST
 from ui.generation.writing import NEXT
+from ui.sidebar.examples import EXAMPLES, FIRST
 from viz.numbers import percent
 
 

@@ -13,13 +13,14 @@ import pytest
 from model import kv_cache
 from model.base import Model
 from model.gpt2 import save_transformer
-from model.jobs.job import ModelRef
 from model.sampling import MOST_WRITTEN
 from model.transformer import Transformer, TransformerConfig
+from serving.job import ModelRef
 from tests.pages.generation import Page, written_by
-from ui import models, results
+from ui import results
 from ui.generation import run
 from ui.generation.writing import Writing
+from ui.sidebar import models
 
 
 class TestPlaying:

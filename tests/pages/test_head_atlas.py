@@ -16,19 +16,19 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from i18n import spoken
 from model import catalog
+from model.atlas import progress as atlas_progress
+from model.atlas.progress import Measure
+from model.atlas.table import measures_table
+from model.atlas.texts import Unit, units_of_sample
+from model.atlas.unit import measure_unit
 from model.base import Model
-from model.heads import atlas_progress
-from model.heads.atlas_progress import Measure
-from model.heads.atlas_table import measures_table
-from model.heads.atlas_texts import Unit, units_of_sample
-from model.heads.atlas_unit import measure_unit
-from model.language import spoken
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.test_chinese import english, texts
 from ui.head_atlas import measuring
-from ui.head_atlas.measuring import Ask, Busy, Measuring
+from ui.head_atlas.measuring import Ask, Measuring, TooManyAtlases
 
 ROOT = Path(__file__).parents[2]
 
@@ -318,7 +318,7 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     unit = units_of_sample()
     with monkeypatch.context() as patched:
         patched.setattr(measuring, "_running", [object()] * measuring.MOST_AT_ONCE)
-        with pytest.raises(Busy, match="as many as this server does at once"):
+        with pytest.raises(TooManyAtlases, match="as many as this server does at once"):
             Measuring(tiny, unit, 24, asking(tiny, 24))
     monkeypatch.setattr(measuring.atlas_progress, "measured", fails)
     failed = Measuring(tiny, unit, 24, asking(tiny, 24))

@@ -10,8 +10,8 @@ import re
 import numpy as np
 import pytest
 
+from model.attribution.value_weighted import carried
 from model.base import Model
-from model.heads.carried import carried
 from tests.model.huggingface.families import save
 from tests.pages.explore import LINES, Explore, array
 from tests.viz.packet import unpacked

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from i18n import LANGUAGES
+from lessons.shelf import FOLDER, shelf
 from model import catalog
-from model.language import LANGUAGES
-from model.lessons.shelf import FOLDER, shelf
 from ui.lessons import runs
 from ui.lessons.shelves import packed, unpacked
 

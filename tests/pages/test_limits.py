@@ -6,7 +6,7 @@ python -m pytest tests/pages/test_limits.py
 import pytest
 
 from model import catalog
-from model.settings import Settings
+from serving.settings import Settings
 from tests.pages.explore import Explore
 
 

@@ -14,7 +14,7 @@ from model.masks import Stroke
 from tests.apptest import key_of
 from tests.pages.here import Here
 from tests.viz.packet import unpacked
-from ui import obey
+from ui import mask_check
 from ui.page import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
     "pages/padding.py": [{"text": ROWS}],
     "pages/bug_clinic.py": [{"text": ROWS}, {"text": LINE, "bug": "float-width"}],
-    "pages/obey.py": [{"text": LINE}, {"what": "patient"}],
+    "pages/mask_check.py": [{"text": LINE}, {"what": "patient"}],
     "pages/export.py": [{"text": ROWS}],
     "pages/why_causal.py": [{"text": LINE, "step": step} for step in "12345"],
     "pages/generation.py": [{"text": LINE}, {"text": LINE, "generation_section": "lift"}],
@@ -86,7 +86,7 @@ def controls(app: AppTest) -> dict[str, Any]:
 
 
 def name_of(key: str) -> str:
-    """The choice that a widget shows (ui/bound.py)."""
+    """The choice that a widget shows (ui/widgets/bound.py)."""
     return re.sub(r"_\d+$", "", key)
 
 
@@ -132,7 +132,7 @@ def labels_are_values(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of a model too."""
-    monkeypatch.setattr(obey, "Background", Here)
+    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from model.jobs import background
-from model.why_causal import live
+from serving import background, training_job
 from tests.pages.explore import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
 
@@ -73,7 +72,7 @@ def test_what_is_wrong_with_a_text_is_said_no_longer_than_it_is(page: WhyCausal)
 
 
 def test_of_a_text_beyond_the_limit_it_is_said_what_is_left_out(page: WhyCausal) -> None:
-    page.app.text_area(key="live_text").set_value("x" * (live.MOST_CHARACTERS + 1234))
+    page.app.text_area(key="live_text").set_value("x" * (training_job.MOST_CHARACTERS + 1234))
     page.run()
     assert any("first 40,000 characters; the other 1,234 are left out" in one.value for one in page.app.caption)
 
@@ -95,9 +94,11 @@ class Done:
     def __init__(self, copy: float) -> None:
         self.copy = copy
 
-    def watch(self) -> live.Progress:
+    def watch(self) -> training_job.TrainingProgress:
         copy = ((0.01, self.copy), (0.02, 0.03))
-        return live.Progress("done", (100,), (1.266,), (2.0,), (), with_mask=2.67, without_mask=1.27, copy=copy)
+        return training_job.TrainingProgress(
+            "done", (100,), (1.266,), (2.0,), (), with_mask=2.67, without_mask=1.27, copy=copy
+        )
 
     def stop(self) -> None: ...
 

@@ -17,14 +17,15 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model.obey.check import check
-from model.obey.findings import Report
+from mask_check.check import check
+from mask_check.findings import CheckReport
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.here import Here
 from tests.pages.test_chinese import english, texts
-from ui import head, obey, results
-from ui.obey import ALL
+from ui import mask_check, results
+from ui.heads import head
+from ui.mask_check import ALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +36,7 @@ class Obey:
     def __init__(self, **query: str) -> None:
         self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
         self.app.query_params.update(query)
-        self.app.switch_page("pages/obey.py")
+        self.app.switch_page("pages/mask_check.py")
         self.run()
 
     def run(self) -> "Obey":
@@ -66,9 +67,9 @@ class Checked:
     def __init__(self) -> None:
         self.modules: dict[str, torch.nn.Module] = {}
         self.asked: dict[str, set[str]] = {}
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, CheckReport] = {}
 
-    def __call__(self, module: torch.nn.Module, *, name: str, **more: Any) -> Report:
+    def __call__(self, module: torch.nn.Module, *, name: str, **more: Any) -> CheckReport:
         self.modules[name], self.asked[name] = module, set(more)
         self.reports[name] = check(module, name=name, **more)
         return self.reports[name]
@@ -79,7 +80,7 @@ def checked() -> Iterator[Checked]:
     """What the page checks by itself: the patients."""
     with pytest.MonkeyPatch.context() as patch:
         kept = Checked()
-        patch.setattr(obey, "check", kept)
+        patch.setattr(mask_check, "check", kept)
         yield kept
 
 
@@ -177,14 +178,14 @@ def test_what_cannot_be_checked_is_a_sentence() -> None:
 
 
 def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obey, "MOST_MEGABYTES", 1)
+    monkeypatch.setattr(mask_check, "MOST_MEGABYTES", 1)
     page = Obey(text="a text that no other test has checked")
     assert "python -m unmask check story" in page.app.error[0].value
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obey, "Background", Here)
+    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 @pytest.mark.usefixtures("here")
@@ -209,11 +210,11 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
         made.append(more["name"])
         return check(module, **more)
 
-    monkeypatch.setattr(obey, "check", counted)
-    results.shared().forget(lambda _: True)
+    monkeypatch.setattr(mask_check, "check", counted)
+    results.result_cache().forget(lambda _: True)
     page = Obey(what="patient", patient="pads")
     assert made == ["Looks at pads"]
-    results.shared().forget(lambda _: True)
+    results.result_cache().forget(lambda _: True)
     page.app.session_state["obey_stopped"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
     page.run()
     assert made == ["Looks at pads"]
@@ -242,16 +243,16 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
         still_wanted()
 
     monkeypatch.setattr(results, "shared", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
-    monkeypatch.setattr(obey.st, "progress", lambda *_: Bar())
+    monkeypatch.setattr(mask_check.st, "progress", lambda *_: Bar())
     with pytest.raises(Left):
-        obey.of_patient(ALL["pads"], "float32")
+        mask_check.of_patient(ALL["pads"], "float32")
 
 
 def test_choices_outlive_another_page() -> None:
     page = Obey(what="patient", patient="flex").patient("cropped")
     page.app.switch_page("pages/pixels.py")
     page.run()
-    page.app.switch_page("pages/obey.py")
+    page.app.switch_page("pages/mask_check.py")
     page.run()
     assert page.app.selectbox(key="patient").value == "cropped"
     assert "one key too many" in page.words()

@@ -13,12 +13,12 @@ from streamlit.testing.v1.element_tree import Button
 
 from model import padding
 from model.base import Model
-from model.padding import CHOICES, Choice
+from model.padding import CHOICES, PaddingChoice
 from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
 from tests.pages.test_chinese import english, texts
-from ui.examples import FIRST
 from ui.padding.lines import OURS
+from ui.sidebar.examples import FIRST
 from viz.formats import amount
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ class TestEveryWay:
         page = Padding(text=LINES, pad="right", padding_mask="off", position_ids="counted")
         by_themselves = runs_alone(story, texts, True)
         alone = padding.alone(story, *by_themselves)
-        found = padding.compare(story, texts, Choice("right", "off", "counted"), True, *by_themselves)
+        found = padding.compare(story, texts, PaddingChoice("right", "off", "counted"), True, *by_themselves)
         for row, cells in enumerate(page.texts()):
             for cell, guess in zip(cells[3:5], (alone.guesses[row], found.guesses[row]), strict=True):
                 assert guess is not None

@@ -24,9 +24,9 @@ def page() -> None:
     import streamlit as st
 
     from model import catalog
-    from model.jobs.job import ModelRef, Run
     from model.mask_lab import mask_code
     from model.masks import MaskSpec
+    from serving.job import ModelRef, RunRef
     from tests.pages.test_take_away import HEAD, LAYER
     from ui.mask_lab import take_away
     from ui.run_view import RunView
@@ -39,7 +39,7 @@ def page() -> None:
     st.session_state.setdefault("code_kind", mask_code.KINDS[0])
     model = catalog.load("story")
     texts, masks, row = st.session_state.texts, st.session_state.masks, st.session_state.row
-    run = Run(ModelRef.of(model), model.encode(texts, "left"), masks)
+    run = RunRef(ModelRef.of(model), model.encode(texts, "left"), masks)
     take_away.show(RunView(model, run, masks, row), LAYER, HEAD, load)
 
 

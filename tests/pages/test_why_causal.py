@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from model.why_causal import twins
-from model.why_causal.twins import COMBINATIONS, Combination, Pair
+from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
 from tests.pages.explore import array
 from tests.pages.why_causal import TEXT, WhyCausal
 from ui import results
@@ -23,7 +23,7 @@ WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair() -> TwinPair:
     return twins.load()
 
 
@@ -37,7 +37,7 @@ def proof() -> WhyCausal:
     return WhyCausal(step="4")
 
 
-def outcome(pair: Pair, one: Combination, text: str = TEXT) -> twins.Outcome:
+def outcome(pair: TwinPair, one: Combination, text: str = TEXT) -> twins.TwinOutcome:
     return twins.outcome(pair.run(pair.encode(text), one))
 
 
@@ -89,7 +89,7 @@ def seen(page: WhyCausal) -> list[str]:
     return [html.unescape(re.sub("<.*?>", "", one)) for one in re.findall("<li>.*?</li>", found)]
 
 
-def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Pair) -> None:
+def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: TwinPair) -> None:
     page = WhyCausal(step="4").pick(why_place=6, why_token=99).step(5)
     loss, head, later = seen(page)
     for one in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
@@ -105,12 +105,12 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Pair
     assert f"is exactly 0 with the mask, and {words.amount(off)} without" in later
 
 
-def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: Pair) -> None:
+def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
     page = WhyCausal(step="4").pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
     assert "and exactly 0 without" not in seen(page)[2]
 
 
-def test_the_sentence_says_what_was_measured(pair: Pair) -> None:
+def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
     said = WhyCausal().sentences()[0]
     curves = twins.curves()
     scores = twins.copy_scores(pair.run(pair.encode(TEXT), WITHOUT_WITHOUT))
@@ -125,7 +125,7 @@ def test_the_sentence_says_what_was_measured(pair: Pair) -> None:
         assert number in said, said
 
 
-def test_the_four_cards_are_the_four_combinations(pair: Pair) -> None:
+def test_the_four_cards_are_the_four_combinations(pair: TwinPair) -> None:
     words = {True: "with", False: "without"}
     for one, (trained, run, loss, accuracy) in zip(COMBINATIONS, WhyCausal(step="3").cards(), strict=True):
         assert (trained, run) == (words[one.trained], words[one.run])
@@ -143,7 +143,7 @@ def test_the_training_curves_are_those_that_ship() -> None:
         np.testing.assert_allclose(array(trace["x"]), curves.steps)
 
 
-def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: Pair, heads: WhyCausal) -> None:
+def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: TwinPair, heads: WhyCausal) -> None:
     trace = pair.run(pair.encode(TEXT), WITHOUT_WITHOUT)
     scores = twins.copy_scores(trace)
     best = twins.best_head(scores)
@@ -160,7 +160,7 @@ def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: Pair, 
     assert heads["why_head"] == best
 
 
-def test_every_head_has_its_copy_score_under_all_four(pair: Pair) -> None:
+def test_every_head_has_its_copy_score_under_all_four(pair: TwinPair) -> None:
     batch = pair.encode(TEXT)
     shown = (WITH_WITHOUT, WITHOUT_WITHOUT, WITH_WITH, WITHOUT_WITH)
     for one, cells in zip(shown, WhyCausal(step="2").copies(), strict=True):
@@ -170,7 +170,7 @@ def test_every_head_has_its_copy_score_under_all_four(pair: Pair) -> None:
             assert set(cells) == {"0%"}
 
 
-def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: Pair, heads: WhyCausal) -> None:
+def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: TwinPair, heads: WhyCausal) -> None:
     head = heads["why_head"]
     heads.pick(why_run=True)
     assert heads["why_head"] == head
@@ -182,14 +182,14 @@ def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: Pair, head
     assert heads["why_head"] == best
 
 
-def test_the_losses_of_every_token_are_drawn(pair: Pair) -> None:
+def test_the_losses_of_every_token_are_drawn(pair: TwinPair) -> None:
     drawn = WhyCausal().figures()["loss_figure"]["data"]
     for one, trace in zip(COMBINATIONS, drawn, strict=True):
         np.testing.assert_allclose(array(trace["y"])[1:], outcome(pair, one).losses[1:], atol=1e-5)
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_the_proof_is_two_runs(pair: Pair, proof: WhyCausal, trained: bool) -> None:
+def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) -> None:
     proof.pick(why_proof=trained, why_place=6, why_token=99)
     changes = {run: twins.change(pair.models[trained], pair.encode(TEXT), 6, 99, causal=run) for run in (True, False)}
     bars = [trace for trace in proof.figures()["proof_figure"]["data"] if trace["type"] == "bar"]
@@ -201,7 +201,7 @@ def test_the_proof_is_two_runs(pair: Pair, proof: WhyCausal, trained: bool) -> N
     assert f"the largest is {words.amount(changes[False].earlier()[0])}" in said
 
 
-def test_the_same_token_again_is_said(pair: Pair, proof: WhyCausal) -> None:
+def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
     proof.pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3]))
     assert "the same as before" in proof.sentences()[0]
 
@@ -233,7 +233,7 @@ def test_any_text(text: str) -> None:
     assert len(seen(page)) == 3
 
 
-def test_a_long_text_is_cut_and_the_page_says_where(pair: Pair) -> None:
+def test_a_long_text_is_cut_and_the_page_says_where(pair: TwinPair) -> None:
     page = WhyCausal("the cat and the dog went to the sea. " * 60, step="2")
     (note,) = page.said("warning")
     assert f"at most {pair.context} tokens" in note
@@ -252,7 +252,7 @@ def test_no_text_is_an_invitation_and_hides_no_training(text: str) -> None:
     assert not page.app.button(key="live_start").disabled
 
 
-def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: Pair) -> None:
+def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -> None:
     text = "word " * 40
     own, other = outcome(pair, WITHOUT_WITH, text), outcome(pair, WITH_WITH, text)
     assert own.loss < other.loss
@@ -267,14 +267,14 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: Pair) -> No
     assert "guess" not in usual
 
 
-def outcomes_of(own: float, other: float, echoes: float) -> dict[Combination, twins.Outcome]:
+def outcomes_of(own: float, other: float, echoes: float) -> dict[Combination, twins.TwinOutcome]:
     """Made up, of three tokens each."""
     copies, right = np.full((2, 3), 0.25), np.array([False, True, False])
     some = {WITHOUT_WITH: own, WITH_WITH: other, WITHOUT_WITHOUT: 0.1, WITH_WITHOUT: 4.0}
-    return {one: twins.Outcome(np.array([np.nan, loss, loss]), right, copies, echoes) for one, loss in some.items()}
+    return {one: twins.TwinOutcome(np.array([np.nan, loss, loss]), right, copies, echoes) for one, loss in some.items()}
 
 
-def test_no_reason_is_given_that_does_not_hold(pair: Pair) -> None:
+def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
     batch, curves = pair.encode("the cat"), twins.curves()
     assert twins.repeats(batch) < 0.5
     said = {

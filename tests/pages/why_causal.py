@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from streamlit.testing.v1 import AppTest
 
-from model.why_causal import live
+from serving import training_job
 from tests.apptest import key_of
 from tests.pages.explore import ROOT, Explore
 
@@ -65,7 +65,7 @@ class WhyCausal(Explore):
         tables = [one for one in self.html() if 'class="copies"' in one]
         return [list(map(html.unescape, re.findall(r"<td[^>]*>(.*?)</td>", one))) for one in tables]
 
-    def until_over(self) -> live.Progress:
+    def until_over(self) -> training_job.TrainingProgress:
         """Watch the training as the page does, until it is over."""
         deadline = time.monotonic() + 240  # on two free cores it takes about ten
         while not (progress := self["live_training"].watch()).over:

@@ -6,6 +6,6 @@ from tests.model.jobs import questions
 from ui import results
 
 if st.query_params.get("text") == "quick":
-    st.write(f"waiting: {results.home().waiting()}")
+    st.write(f"waiting: {results.scheduler().waiting()}")
 else:
     results.ask(questions.hold, st.query_params["text"])

@@ -11,8 +11,8 @@ def page() -> None:
 
     import streamlit as st
 
-    from ui import choices
     from ui.link import Link, Whole
+    from ui.widgets import choices
 
     class Mine(Link):
         depth: Whole | None = None  # the page's own first value, known later

@@ -17,7 +17,8 @@ from string import Formatter
 import pytest
 import torch
 
-from model import catalog, language
+import i18n
+from model import catalog
 from model.base import Model, tokenize
 from model.heads.ablation import HeadsOff, answer, outcome
 from model.heads.rollout import layer_maps
@@ -27,7 +28,7 @@ from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
 from tests.ui.sentences.facts import Facts
 from ui import explain, run_view
 from ui.mask_lab.effect import effect_of
-from viz.ablation import Asked
+from viz.ablation import AskedPrediction
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
@@ -55,18 +56,18 @@ Spoken = tuple[str, Said]
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Spoken]:
     """What is said from here on: the sentence as it is in the source, and what its places were filled with."""
     found: list[Spoken] = []
-    told = language._said
+    told = i18n._said
 
     def listen(make: Callable[..., str], text: str, /, *arguments: object, **values: object) -> str:
-        if make is language.say:
+        if make is i18n.say:
             found.append((str(arguments[0]), _filled(str(arguments[0]), values)))
-        elif make is language.say_count:
+        elif make is i18n.say_count:
             one, many, count = arguments
             key = str(one if count == 1 and plain(str(one)) in CLAIMS else many)
             found.append((key, _filled(key, {"count": count} | values)))
         return told(make, text, *arguments, **values)
 
-    monkeypatch.setattr(language, "_said", listen)
+    monkeypatch.setattr(i18n, "_said", listen)
     return found
 
 
@@ -156,7 +157,7 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
     off = HeadsOff(((facts.layer, facts.head),))
     without = outcome(model, batch, now.run.spec, now.row, at, off, target)
     with_it = answer(model, facts.runs[0], now.row, at, target)
-    asked = Asked(with_it.label, facts.pieces[at], at, follows=False)
+    asked = AskedPrediction(with_it.label, facts.pieces[at], at, follows=False)
     words = ablation_sentence(["L0 H0"], "zero", asked, with_it.log_probability, without.log_probability)
     return replace(facts, runs=(model.run_edited(batch, now.run.spec, edit), facts.runs[0])), words
 

@@ -11,10 +11,10 @@ import pytest
 from model import catalog
 from model.base import tokenize
 from model.heads.survey import Survey
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 from ui import explain
-from ui.model_found import model_found
+from ui.sidebar.model_found import model_found
 from viz.view import HeadView
 
 

@@ -11,8 +11,8 @@ import streamlit as st
 import torch
 from streamlit.testing.v1 import AppTest
 
-from model.jobs.kept import Kept
-from model.language import remembered, say, spoken
+from i18n import remembered, say, spoken
+from serving.result_cache import ResultCache
 from ui.guard import NO_MEMORY, guarded, problem_in, waiting
 
 
@@ -72,7 +72,7 @@ def test_only_what_takes_time_has_a_spinner() -> None:
         entered.append("spinner")
         yield
 
-    cache = Kept(1000, spinner)
+    cache = ResultCache(1000, spinner)
     for key in ("a", "a", "b"):
         cache.get(key, lambda: "made")
     assert entered == ["spinner", "spinner"]

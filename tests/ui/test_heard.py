@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from model.heads.survey import Survey
-from ui import head, overview, query_keys
-from ui.heads import chosen
+from ui.heads import chosen, head, overview, query_keys
 from ui.heads.chosen import hearing
-from ui.heard import MOST
 from ui.mask_lab import canvas
 from ui.pixels import pictures
+from ui.widgets.listeners import MOST
 
 
 class AttributedDict(dict):

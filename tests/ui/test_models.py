@@ -12,14 +12,16 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from model import catalog, machine
+from i18n import known_by
+from model import catalog
 from model.huggingface import hub
-from model.jobs.engine import Engine
-from model.jobs.job import ModelRef, Run
-from model.language import known_by
-from model.settings import Settings
-from ui import models, results, speech
-from ui.once import once
+from serving import machine
+from serving.engine import Engine
+from serving.job import ModelRef, RunRef
+from serving.once import once
+from serving.settings import Settings
+from ui import results
+from ui.sidebar import models, speech
 
 MEGABYTES = 548
 
@@ -28,17 +30,17 @@ MEGABYTES = 548
 def new_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing loaded, nothing kept; it knows its readers' languages."""
     known_by(speech.of_reader)
-    for made in (results.engine, results.home, results.shared):
+    for made in (results.engine, results.scheduler, results.result_cache):
         monkeypatch.setattr(results, made.__name__, once(made.__wrapped__))
     st.cache_resource.clear()
     yield
-    results.home().close()
+    results.scheduler().close()
 
 
 def page() -> None:
     import streamlit as st
 
-    from ui import models
+    from ui.sidebar import models
 
     st.session_state.setdefault("wanted", "story")
     st.write(models.get_or_keep(st.session_state.wanted).name)
@@ -74,7 +76,7 @@ def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Pa
     engine, settings = Engine(1, 10**6), Settings()
     kept = engine.models
     first = kept.load(str(tiny_folder), settings)
-    engine.trace(Run(ModelRef.of(first), first.encode(["the cat"]), first.standard))
+    engine.trace(RunRef(ModelRef.of(first), first.encode(["the cat"]), first.standard))
     assert engine.traces.nbytes() > 0
     other = kept.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
     assert kept.find(str(tiny_folder)) is None
@@ -148,7 +150,7 @@ class TestDownloads:
 
     def test_nor_for_a_page_that_has_no_other_model_to_show(self, asked: list[str]) -> None:
         def another_page() -> None:
-            from ui import models
+            from ui.sidebar import models
 
             models.get("gpt2")
             raise AssertionError("it went on without a model")

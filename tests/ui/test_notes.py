@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import streamlit as st
 
-    from ui import notes
+    from ui.widgets import notes
 
     notes.show(st.session_state.sentences)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from model.language import LANGUAGES
+from i18n import LANGUAGES
 
 APP = Path(__file__).parents[2] / "app.py"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from serving.once import once
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import running
 from tests.coroutines import finished
-from ui.once import once
 
 PAGE = Path(__file__).parent / "asking_page.py"
 PATIENCE = 60
@@ -45,7 +45,7 @@ def test_who_asks_for_something_else_does_not_wait_for_what_he_asked_before(serv
 
 
 def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
-    many = 8  # more than there are hands
+    many = 8  # more than there are workers
 
     async def visit() -> None:
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as readers:

@@ -25,7 +25,7 @@ VALUES: dict[str, Any] = {
 def page() -> None:
     import streamlit as st
 
-    from ui import sent  # noqa: F401
+    from ui.widgets import widget_values  # noqa: F401
 
     st.text_area("Text", "a text", key="text").strip()
     st.slider("Part", 0, 9, (2, 5), key="part")
@@ -42,15 +42,15 @@ def test_a_value_of_another_type_counts_as_not_sent(field: str, again: bool) -> 
 
     app = opened().run()
     widgets = {key: next(one for one in app if getattr(one, "key", None) == key) for key in KEPT}
-    sent = WidgetStates()
+    widget_values = WidgetStates()
     for key, widget in widgets.items():
         if field not in OWN[key]:
-            state = sent.widgets.add(id=widget.id)
+            state = widget_values.widgets.add(id=widget.id)
             if field.endswith("array_value"):
                 getattr(state, field).data.extend(VALUES[field])
             else:
                 setattr(state, field, VALUES[field])
-    app = (app if again else opened())._run(sent)
+    app = (app if again else opened())._run(widget_values)
     assert not app.exception
     assert {key: app.session_state[key] for key in KEPT if field not in OWN[key]} == {
         key: value for key, value in KEPT.items() if field not in OWN[key]

@@ -14,14 +14,14 @@ from urllib.request import urlopen
 import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
-from model.settings import Settings
+from serving import health
+from serving.headers import headers
+from serving.settings import Settings
 from tests.benchmarks.reader import Switch, visiting
 from tests.browser.running import ROOT, free_port, running
 from tests.coroutines import finished
-from ui import health
-from ui.headers import headers
 
-FOLDERS = ("model", "viz", "ui", "pages", "lessons", ".streamlit")
+FOLDERS = ("model", "mask_check", "serving", "viz", "ui", "pages", "lessons", ".streamlit")
 TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
 COURSES = "'self' https://courses.example.org"
 READY_SECONDS = 60

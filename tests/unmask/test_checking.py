@@ -12,8 +12,8 @@ import transformers as hf
 from torch import nn
 
 import unmask
-from model.obey.patients import LeaksUnderSdpa, SeesTheFuture
-from model.obey.small import SmallConfig, SmallDecoder
+from mask_check.sample_networks import SmallConfig, SmallDecoder
+from mask_check.samples import LeaksUnderSdpa, SeesTheFuture
 from tests.model.huggingface.families import word_tokenizer
 from unmask.notebook import LoadedModel
 from unmask.runs import Run

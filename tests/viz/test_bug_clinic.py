@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from model.bug_clinic import evidence
-from viz.bug_clinic import FEATURES, Finding, LawRow, amount_text, law_table, law_told, told_apart
+from viz.bug_clinic import FEATURES, LawFinding, LawRow, amount_text, law_table, law_told, told_apart
 from viz.numbers import number
 from viz.view import HeadView
 
@@ -37,20 +37,20 @@ def test_numbers(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("finding", "text"),
     [
-        (Finding(0.31, True, "weight"), "broken: 0.31"),
-        (Finding(2e-7, False, "weight"), "held: 2\u202f×\u202f10⁻⁷"),
-        (Finding(math.nan, False, "weight"), "–"),
-        (Finding(math.inf, True, "output"), "broken: NaN"),
-        (Finding(math.inf, True, "errors", "sizes do not fit"), "crashes: sizes do not fit"),
-        (Finding(math.nan, False, "output", "sizes do not fit"), "–"),
+        (LawFinding(0.31, True, "weight"), "broken: 0.31"),
+        (LawFinding(2e-7, False, "weight"), "held: 2\u202f×\u202f10⁻⁷"),
+        (LawFinding(math.nan, False, "weight"), "–"),
+        (LawFinding(math.inf, True, "output"), "broken: NaN"),
+        (LawFinding(math.inf, True, "errors", "sizes do not fit"), "crashes: sizes do not fit"),
+        (LawFinding(math.nan, False, "output", "sizes do not fit"), "–"),
     ],
 )
-def test_findings(finding: Finding, text: str) -> None:
+def test_findings(finding: LawFinding, text: str) -> None:
     assert amount_text(finding) == text
 
 
 def test_a_table_has_a_row_for_each_law_in_order() -> None:
-    held, broken, silent = (Finding(amount, amount == 1, "weight") for amount in (0.0, 1.0, math.nan))
+    held, broken, silent = (LawFinding(amount, amount == 1, "weight") for amount in (0.0, 1.0, math.nan))
     rows = [
         LawRow("held <b>", held, held, ""),
         LawRow("broken", broken, held, ""),
@@ -63,7 +63,7 @@ def test_a_table_has_a_row_for_each_law_in_order() -> None:
 
 
 def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page() -> None:
-    crash, held = Finding(math.inf, True, "errors", "got <b>float</b>"), Finding(0.0, False, "errors")
+    crash, held = LawFinding(math.inf, True, "errors", "got <b>float</b>"), LawFinding(0.0, False, "errors")
     told = law_told(LawRow("runs <i>", crash, held, ""), title="The law that is broken")
     plain = re.sub("<[^>]*>", "|", told)
     assert re.sub(r"\|+", "|", plain) == (
@@ -72,7 +72,7 @@ def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page
 
 
 def test_what_pytorch_said_stays_in_its_cell() -> None:
-    crash, held = Finding(math.inf, True, "errors", "got <b>float</b>"), Finding(0.0, False, "errors")
+    crash, held = LawFinding(math.inf, True, "errors", "got <b>float</b>"), LawFinding(0.0, False, "errors")
     table = law_table([LawRow("runs", crash, held, "")])
     assert "crashes: got &lt;b&gt;float&lt;/b&gt;" in table
 

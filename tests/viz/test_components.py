@@ -8,7 +8,7 @@ from string import Formatter
 
 import pytest
 
-from model.language import spoken
+from i18n import spoken
 from viz.components import VIEWS, source
 from viz.components.words import WORDS, words
 

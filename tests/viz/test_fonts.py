@@ -10,10 +10,10 @@ import pytest
 from matplotlib.text import Text
 from pypdf import PdfReader
 
-from model.language import language, spoken
+from i18n import language, spoken
 from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, texts
 from tests.viz.views import causal
-from viz import fonts
+from viz.export import fonts
 from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
 from viz.view import HeadView, cropped

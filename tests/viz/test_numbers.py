@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.numbers import TOP, Candidate, Leak, chance, leak_table, loss_figure, next_token_table, percent
+from viz.numbers import TOP, Candidate, LeakShares, chance, leak_table, loss_figure, next_token_table, percent
 from viz.palette import NOW, STANDARD
 
 NOW_LIST = [Candidate(f"now{place}", 0.5 / (place + 1)) for place in range(TOP)]
@@ -99,8 +99,8 @@ class TestNextTokens:
 
 
 def test_leaks_stand_in_their_rows_and_columns() -> None:
-    head = (Leak(0.11, 0.12), Leak(0.13, 0.14))
-    model = (Leak(0.21, 0.22), Leak(0.23, math.nan))
+    head = (LeakShares(0.11, 0.12), LeakShares(0.13, 0.14))
+    model = (LeakShares(0.21, 0.22), LeakShares(0.23, math.nan))
     rows = Rows(leak_table(head, model, "L3 <b>", changed=True)).rows
     assert rows[0][1:] == ["now", "standard"]
     assert [row[1:] for row in rows[1:]] == [
@@ -112,7 +112,7 @@ def test_leaks_stand_in_their_rows_and_columns() -> None:
 
 
 def test_leaks_have_one_column_while_nothing_is_changed() -> None:
-    rows = Rows(leak_table((Leak(0.1, 0.2),) * 2, (Leak(0.3, 0.4),) * 2, "L3 H2", changed=False)).rows
+    rows = Rows(leak_table((LeakShares(0.1, 0.2),) * 2, (LeakShares(0.3, 0.4),) * 2, "L3 H2", changed=False)).rows
     assert [row[1:] for row in rows[1:]] == [["10.0%"], ["20.0%"], ["30.0%"], ["40.0%"]]
 
 

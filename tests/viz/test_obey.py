@@ -10,14 +10,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.obey import LawRow, ObeyView, laws_table, mask_figure, named_pairs, report_html, sentence
+from viz.mask_check import CheckRow, ObeyView, laws_table, mask_figure, named_pairs, report_html, sentence
 
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
 LAWS = [
-    LawRow("Training mode", "does not apply", None, None, "nothing"),
-    LawRow("Padding", "obeys", 0.0, 1.5e-6, "as it is alone."),
-    LawRow("Cache", "cannot tell", None, None, "it raised."),
-    LawRow("Reach <b>", "broken", 0.731, 1.5e-6, "output 1 moves by <i>."),
+    CheckRow("Training mode", "does not apply", None, None, "nothing"),
+    CheckRow("Padding", "obeys", 0.0, 1.5e-6, "as it is alone."),
+    CheckRow("Cache", "cannot tell", None, None, "it raised."),
+    CheckRow("Reach <b>", "broken", 0.731, 1.5e-6, "output 1 moves by <i>."),
 ]
 
 
@@ -114,6 +114,6 @@ def test_a_notebooks_page_has_both_masks(view: ObeyView) -> None:
 
 
 def test_a_law_that_silent_pairs_break_has_their_number(view: ObeyView) -> None:
-    law = LawRow("Gradients", "broken", None, None, "no gradient 4 back.", silent=57)
+    law = CheckRow("Gradients", "broken", None, None, "no gradient 4 back.", silent=57)
     table = laws_table(replace(view, laws=[law]))
     assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]

@@ -10,13 +10,14 @@ from itertools import product
 
 import pytest
 
-from model.heads.atlas_result import LEAST_QUERIES
-from viz.numbers import Leak, percent
-from viz.sentence import Scene, sentence
+from model.atlas.result import LEAST_QUERIES
+from viz.numbers import LeakShares, percent
+from viz.sentence import HeadScene, sentence
 
-STANDARD = Scene(
+STANDARD = HeadScene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(),
-    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left", leak=Leak(0.0, 0.0),
+    standard_causal=True, layer_only=False, only_attention=True, has_padding=True, pad_side="left",
+    leak=LeakShares(0.0, 0.0),
     previous=0.1, itself=0.1, first=0.1, induction=0.1, repeats=20, tokens=9, spread=5.7,
 )  # fmt: skip
 SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
@@ -92,7 +93,7 @@ class TestStandardMasks:
 class TestLiftedMasks:
     @pytest.mark.parametrize("share", SHARES)
     def test_without_the_causal_mask_the_share_is_the_leak_to_later_tokens(self, share: float) -> None:
-        found = sentence(replace(STANDARD, causal=False, leak=Leak(share, 0.77)))
+        found = sentence(replace(STANDARD, causal=False, leak=LeakShares(share, 0.77)))
         assert shares_in(found) == [percent(share)]
         assert "later" in found
 
@@ -101,7 +102,7 @@ class TestLiftedMasks:
     def test_without_the_padding_mask_the_share_is_the_leak_to_padding(
         self, share: float, side: str, causal: bool
     ) -> None:
-        found = sentence(replace(STANDARD, causal=causal, padding=False, pad_side=side, leak=Leak(0.77, share)))
+        found = sentence(replace(STANDARD, causal=causal, padding=False, pad_side=side, leak=LeakShares(0.77, share)))
         assert shares_in(found)[-1] == percent(share)
         assert len(shares_in(found)) == (1 if causal else 2)
 
@@ -113,7 +114,7 @@ class TestLiftedMasks:
     @pytest.mark.parametrize("across", [True, False])
     def test_but_not_where_there_is_no_causal_mask(self, across: bool) -> None:
         scene = replace(STANDARD, across=across, can_be_causal=False, padding=False, pad_side="right")
-        found = sentence(replace(scene, leak=Leak(0.0, 0.3)))
+        found = sentence(replace(scene, leak=LeakShares(0.0, 0.3)))
         assert "already hides" not in found
         assert shares_in(found) == ["30.0%"]
 
@@ -128,7 +129,7 @@ class TestLiftedMasks:
 
     @pytest.mark.parametrize(("across", "who"), [(True, "target"), (False, "encoder")])
     def test_where_no_causal_mask_can_be_the_switch_is_said_to_do_nothing(self, across: bool, who: str) -> None:
-        found = sentence(replace(STANDARD, causal=False, across=across, can_be_causal=False, leak=Leak(0.4, 0)))
+        found = sentence(replace(STANDARD, causal=False, across=across, can_be_causal=False, leak=LeakShares(0.4, 0)))
         assert "not for this attention" in found
         assert who in found
         assert not shares_in(found)
@@ -164,7 +165,7 @@ def test_every_scene_has_a_whole_sentence() -> None:
 
 
 def test_right_padding_reaches_real_tokens_through_another_attention() -> None:
-    scene = replace(STANDARD, padding=False, pad_side="right", leak=Leak(0.0, 0.3))
+    scene = replace(STANDARD, padding=False, pad_side="right", leak=LeakShares(0.0, 0.3))
     assert "do not notice" in sentence(scene)
     assert "do not notice" not in sentence(replace(scene, only_attention=False))
     assert "do not notice" in sentence(replace(scene, only_attention=False, layer_only=True))

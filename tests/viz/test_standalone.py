@@ -9,7 +9,7 @@ import html
 import re
 
 from viz.html import tag
-from viz.standalone import Canvas, frame, page
+from viz.saved.standalone import Canvas, frame, page
 
 
 def scripts(document: str) -> list[str]:

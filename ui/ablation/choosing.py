@@ -6,16 +6,17 @@ from typing import Annotated, Literal
 
 import streamlit as st
 
+from i18n import N_, say
 from model import catalog
 from model.base import Model
 from model.heads.ablation import Head, HeadsOff, Way
-from model.language import N_, say
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
-from ui import choices, controls, link, run_view
-from ui.bound import bound
-from ui.one_of import one_of
+from ui import controls, link, run_view
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
 IN_WORDS = {

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
+from i18n import say
 from model.heads.ablation import HeadsOff, layer_effects
-from model.jobs.job import ModelRef
-from model.language import say
 from model.text import TokenBatch
+from serving.job import ModelRef
 from ui import page, results
 from ui.ablation import choosing
 from ui.run_view import RunView

@@ -2,16 +2,16 @@
 
 import streamlit as st
 
+from i18n import say, say_count
 from model.bug_clinic.bug import Bug
-from model.bug_clinic.comparison import Comparison
+from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.laws import LAWS
-from model.language import say, say_count
 from ui.bug_clinic import words
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.markdown import escaped
 from ui.run_view import RunView
-from viz.bug_clinic import Finding, LawRow, law_table, law_told
+from viz.bug_clinic import LawFinding, LawRow, law_table, law_told
 from viz.html import tag
 
 STYLE = """
@@ -24,11 +24,11 @@ STYLE = """
 """  # so that law, mend and effect are in sight without scrolling
 
 
-def show(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int, head: int) -> None:
+def show(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
     """The law, the mend and the effect, each under its name."""
     st.html(STYLE)
     with st.container(key="told"):
-        st.html(drawn(law_told, _row(bug.law, found), title=_law_title(bug, found)))
+        st.html(cached_figure(law_told, _row(bug.law, found), title=_law_title(bug, found)))
         _title(say("What mends it"))
         st.code(words.code(bug), language="diff", wrap_lines=True)
         _title(say("What it does here"))
@@ -47,10 +47,10 @@ def show_laws(bug: Bug, found: Examination, layer: int) -> None:
     whole = [_row(key, found) for key, verdict in others if not verdict.broken]
     if broken:
         _title(say_count("{count} more law is broken", "{count} more laws are broken", len(broken)))
-        st.html(drawn(law_table, broken))
+        st.html(cached_figure(law_table, broken))
     if whole:
         with st.expander(_folded(bug, found), key="laws_that_hold"):
-            st.html(drawn(law_table, whole))
+            st.html(cached_figure(law_table, whole))
     st.caption(
         say(
             "Measured on this row, all heads of layer {layer} together: by how much each law is broken at the worst. "
@@ -66,7 +66,7 @@ def _title(title: str) -> None:
 
 def _row(key: str, found: Examination) -> LawRow:
     law = LAWS[key]
-    wrong, right = (Finding(one.amount, one.broken, say(law.of), one.error) for one in found.verdicts[key])
+    wrong, right = (LawFinding(one.amount, one.broken, say(law.of), one.error) for one in found.verdicts[key])
     return LawRow(say(law.words), wrong, right, say(law.needs))
 
 

@@ -4,19 +4,20 @@ from typing import Any, Literal
 
 import streamlit as st
 
+from i18n import N_, say, say_count
 from model import catalog
 from model.base import Model
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
-from model.bug_clinic.comparison import Comparison
+from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.evidence import PLAIN
 from model.bug_clinic.lines import ADDED, MOST_ROWS, MOST_TOKENS, Text, masks_for, prepared, targets_for
 from model.bug_clinic.modules import stretch
-from model.language import N_, say, say_count
-from ui import choices, controls, link, run_view
+from ui import controls, link, run_view
 from ui.explain import title_of
-from ui.one_of import one_of
 from ui.run_view import RunView
+from ui.widgets import choices
+from ui.widgets.one_of import one_of
 
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
@@ -140,7 +141,7 @@ def layer_of(now: RunView) -> int:
     return min(catalog.first_head(now.model)[0] if layer is None else layer, run_view.shape_of(now)[0] - 1)
 
 
-def go_where_it_shows(now: RunView, bug: Bug, pair: Comparison) -> None:
+def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     """Another bug, model or text: choose the head that shows it best, where the chosen one does not show it.
 
     Call before the head's own control is drawn; does nothing where a link names the head.
@@ -157,7 +158,7 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: Comparison) -> None:
         state.head = best
 
 
-def telling_head(now: RunView, bug: Bug, pair: Comparison) -> int | None:
+def telling_head(now: RunView, bug: Bug, pair: BugComparison) -> int | None:
     """The head that shows the bug best; None where no head shows anything."""
     if not pair.is_seen():
         return None
@@ -165,7 +166,7 @@ def telling_head(now: RunView, bug: Bug, pair: Comparison) -> int | None:
     return max(range(len(seen)), key=seen.__getitem__) if max(seen) else None
 
 
-def shows(now: RunView, bug: Bug, pair: Comparison, head: int) -> float:
+def shows(now: RunView, bug: Bug, pair: BugComparison, head: int) -> float:
     """How well a head shows the bug, 0 to 1: the largest change of a weight in a real token's row, on average.
 
     Of heads cut by view, whose cells are no pairs of tokens: the share of what it sees that is text and no padding.
@@ -178,7 +179,7 @@ def shows(now: RunView, bug: Bug, pair: Comparison, head: int) -> float:
     return float(pair.change_of_weights()[head][keep].amax(-1).mean())
 
 
-def choose_side(pair: Comparison) -> bool:
+def choose_side(pair: BugComparison) -> bool:
     """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
     if not pair.is_seen():
         return False

@@ -4,14 +4,14 @@ import numpy as np
 import streamlit as st
 import torch
 
+from i18n import say
 from model.attention import AttentionStages
 from model.bug_clinic.bug import Bug
-from model.bug_clinic.comparison import Comparison
+from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.modules import part_at
-from model.language import say
 from ui import explain, page
-from ui.drawn import drawn
-from ui.head import show as show_figure
+from ui.drawn import cached_figure
+from ui.heads.head import show as show_figure
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import bug_figure
 from viz.head import head_figure, head_range
@@ -42,7 +42,7 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
     )
 
 
-def show(now: RunView, bug: Bug, pair: Comparison, layer: int, head: int, *, on: bool) -> None:
+def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, on: bool) -> None:
     """The head with the bug where it is on, and right; and how to read them."""
     right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
     if not pair.is_seen() or pair.wrong is None:
@@ -76,12 +76,12 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
     """
     dark = page.is_dark()
     if wrong is None:
-        figure, alt = drawn(head_figure, right, dark=dark, wide=WIDE), _alt_of_right(right)
+        figure, alt = cached_figure(head_figure, right, dark=dark, wide=WIDE), _alt_of_right(right)
     elif wrong.queries != right.queries:  # rows that mean something else cannot be compared cell by cell
         draw_alone(wrong, alt_with_a_bug(wrong))
         return
     else:
-        figure = drawn(bug_figure, wrong, right, dark=dark, nan=nan)
+        figure = cached_figure(bug_figure, wrong, right, dark=dark, nan=nan)
         most = float(np.abs(wrong.weights - right.weights).max())
         alt = say(
             "Heatmaps with the bug, right, and their difference: {queries} queries by {keys} keys; a weight changes by "
@@ -93,12 +93,12 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
 
 def draw_alone(shown: HeadView, alt: str) -> None:
     """A heatmap beside which no other will stand."""
-    show_figure(drawn(head_figure, shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
+    show_figure(cached_figure(head_figure, shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
 
 
 def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None:
     """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
-    said = [drawn(explain.key, shown, head_range(*shown))]
+    said = [cached_figure(explain.key, shown, head_range(*shown))]
     if nan:
         said.append(tag("p", say("With the bug, a row with nothing to look at holds NaN."), class_="key"))
     if parts:

@@ -6,12 +6,12 @@ from typing import Any
 
 import streamlit as st
 
+from i18n import say
 from model.attention import AttentionStages
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BY_KEY
-from model.bug_clinic.evidence import Difference, difference
+from model.bug_clinic.evidence import HeatmapDifference, difference
 from model.bug_clinic.spot import Puzzle, following, puzzle, stages_of
-from model.language import say
 from ui import results
 from ui.bug_clinic import choose, drawing, words
 from ui.markdown import escaped
@@ -102,7 +102,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
     st.button(say("See it among all bugs"), key="see", on_click=_see, args=(bug, asked))
 
 
-def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> Difference:
+def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> HeatmapDifference:
     """What is shown differs from another candidate's version of this head, or from the right one's, "", how?"""
     keep = now.run.queries.keep[now.row]
     keys = [key for key in (other, asked.bug) if key]

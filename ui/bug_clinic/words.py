@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from markupsafe import Markup
 
+from i18n import say, say_all, say_count, together
 from model.bug_clinic import clinic
 from model.bug_clinic.bug import Bug
-from model.bug_clinic.comparison import Comparison
+from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.rerun import other_layer
-from model.language import say, say_all, say_count, together
 from ui import results
 from ui.explain import title_of
 from ui.markdown import escaped
@@ -31,7 +31,7 @@ def code(bug: Bug) -> str:
     return "\n".join(f"  {wrong}" if wrong == right else f"- {wrong}\n+ {right}" for wrong, right in pairs)
 
 
-def compared(now: RunView, bug: Bug, layer: int) -> Comparison:
+def compared(now: RunView, bug: Bug, layer: int) -> BugComparison:
     """The bug beside the right version on the row that is looked at; remembered."""
     return results.ask(clinic.compared, now.run.model, now.run, now.row, bug.key, layer)
 
@@ -41,12 +41,12 @@ def examined(now: RunView, bug: Bug, layer: int) -> Examination:
     return results.ask(clinic.examined, now.run.model, now.run, now.row, bug.key, layer)
 
 
-def effects(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int, head: int) -> list[str]:
+def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
     """What the bug does here, in sentences; remembered."""
     return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, pair, found, layer, head))
 
 
-def _effects(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int, head: int) -> list[str]:
+def _effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
     if pair.wrong is None:
         return []
     said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, head)]
@@ -78,7 +78,7 @@ def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
     )
 
 
-def _on_the_output(now: RunView, bug: Bug, pair: Comparison, found: Examination, layer: int) -> str:
+def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int) -> str:
     change = pair.change().amax(-1)  # [H,T]
     lost = ~change.isfinite().all(0)
     if lost.any():
@@ -122,7 +122,7 @@ def _nothing_in_the_output(bug: Bug, found: Examination, layer: int) -> str:
     return say("Here the bug leaves no trace: it takes {needs}.", needs=needs)
 
 
-def _on_this_head(now: RunView, bug: Bug, pair: Comparison, head: int) -> list[str]:
+def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> list[str]:
     heads = shape_of(now)[1]
     if bug.key == "view" and heads > 1:
         pieces = now.run.queries.pieces[now.row]

@@ -5,17 +5,20 @@ from typing import Annotated, Any, Literal
 
 import streamlit as st
 
+from i18n import N_, say
 from model import catalog
 from model.base import Model, TokenizedText
-from model.language import N_, say
 from model.masks import NATIVE, MaskSpec
 from model.text import first_line
-from ui import choices, controls, link, models, query, run_view
-from ui.bound import bound
+from ui import controls, link, run_view
 from ui.explain import title_of
+from ui.heads import query
 from ui.markdown import escaped
-from ui.one_of import one_of
 from ui.run_view import RunView
+from ui.sidebar import models
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 from viz.mask_styles import mask_name
 
 DIFFERS = {

@@ -7,27 +7,27 @@ from datetime import date
 import numpy as np
 import streamlit as st
 
+from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.cross_attention.days import HELD_OUT_DAYS
 from model.cross_attention.reading import read, why_none
 from model.cross_attention.written_dates import SHAPES
-from model.language import N_, say
 from model.masks import MaskSpec
 from ui import explain, page
-from ui import head as head_picture
 from ui.cross_attention import lines as ours
 from ui.cross_attention import runs
-from ui.cross_attention.lines import Lines
-from ui.cross_attention.runs import Part
-from ui.drawn import drawn
+from ui.cross_attention.lines import SourceTexts
+from ui.cross_attention.runs import AttentionPair
+from ui.drawn import cached_figure
+from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.cross_attention import breaks
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip
-from viz.cross_attention.breaks import Shares
-from viz.cross_attention.words import Answer, judgement, step_words
+from viz.cross_attention.breaks import BreakRow
+from viz.cross_attention.words import WrittenAnswer, judgement, step_words
 from viz.cross_attention.words import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import loss_figure, next_token_table
@@ -54,7 +54,7 @@ MASKS = {  # of the table, in its order
 }
 
 
-def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
+def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[str]:
     """A sentence for everything that the reader should know of the batch."""
     found = explain.limits(model, _of_the_reader(lines))
     source = lines.reading.batch.source
@@ -75,19 +75,19 @@ def notes(model: Model, lines: Lines, spec: MaskSpec, row: int) -> list[str]:
     return found
 
 
-def _of_the_reader(lines: Lines) -> TokenizedText:
+def _of_the_reader(lines: SourceTexts) -> TokenizedText:
     """The reading as though nothing of our lines were cut: nobody needs to know."""
     batch, count = lines.reading.batch, len(lines.readers)
     own = [replace(one, cut=one.cut[:count]) for one in (batch, batch.source) if one is not None]
     return replace(lines.reading, batch=replace(own[0], source=own[1] if own[1:] else None))
 
 
-def verdict(model: DatesModel, lines: Lines, spec: MaskSpec, now: RunView) -> str:
+def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView) -> str:
     """What is written for the row, whether it is right, and how sure the model is."""
     return verdict_html(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
 
 
-def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer:
+def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> WrittenAnswer:
     meant = _meant(model, lines, row)
     standard = runs.written(model, lines, model.standard)
     wrote = standard.texts[row]
@@ -95,7 +95,7 @@ def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer
     least = int(np.argmin(chances))
     lifted = "" if spec == model.standard else _name_of(spec)
     now = runs.written(model, lines, spec).texts[row]
-    return Answer(
+    return WrittenAnswer(
         meant=meant,
         chances=runs.chances(model, lines, row, [day.isoformat() for day in meant]),
         wrote=wrote,
@@ -114,7 +114,7 @@ def _answer(model: DatesModel, lines: Lines, spec: MaskSpec, row: int) -> Answer
     )
 
 
-def alignment(model: Model, part: Part, *, changed: bool) -> None:
+def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
     """The written tokens with their probabilities, the lines from the source, and one step's source row."""
     if not model.predicts:
         st.info(explain.NO_PREDICTIONS["decoder"])
@@ -127,13 +127,13 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
     with layer_head:
         layer, head = ours.choose_head(model, "cross")
     others = standard.probabilities if changed else None
-    strip.html(drawn(written_strip, standard.outputs, now.probabilities, others, step))
+    strip.html(cached_figure(written_strip, standard.outputs, now.probabilities, others, step))
     found = runs.alignment(part.now, layer, head, now, step)
-    st.html(drawn(step_words, found))
+    st.html(cached_figure(step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
-        figure = drawn(alignment_figure, found)
-        st.plotly_chart(figure, key="alignment", config=page.CHART, alt=drawn(alignment_alt, found))
+        figure = cached_figure(alignment_figure, found)
+        st.plotly_chart(figure, key="alignment", config=page.CHART, alt=cached_figure(alignment_alt, found))
         st.caption(
             say(
                 "Above, the chosen step's row over the source. Below, lines as opaque as the weight is large, the "
@@ -143,10 +143,10 @@ def alignment(model: Model, part: Part, *, changed: bool) -> None:
         )
     position = standard.queries.start + step
     some = (runs.candidates(part.now, position), runs.candidates(part.standard, position))
-    table.html(drawn(next_token_table, *some, changed=changed))
+    table.html(cached_figure(next_token_table, *some, changed=changed))
 
 
-def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
+def heatmaps(model: Model, parts: dict[str, AttentionPair], shown: str) -> None:
     """Cross, encoder and decoder, each with its own layer and head."""
     _heatmap(model, parts, "cross", shown)
     left, right = st.columns(2, gap="medium")
@@ -155,42 +155,42 @@ def heatmaps(model: Model, parts: dict[str, Part], shown: str) -> None:
             _heatmap(model, parts, part, shown)
 
 
-def what_breaks(model: DatesModel, lines: Lines, spec: MaskSpec, standard: RunView) -> None:
+def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
     """Every choice of masks, measured."""
     st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
-    st.html(drawn(breaks.table, rows, _name_of(spec), runs.SAMPLE) + drawn(breaks.words, *rows[:3]))
+    st.html(cached_figure(breaks.table, rows, _name_of(spec), runs.SAMPLE) + cached_figure(breaks.words, *rows[:3]))
     with st.expander(say("What the model reads, and the rules where people disagree")):
         st.markdown(say(breaks.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 
-def _breaks(model: DatesModel, lines: Lines, row: int) -> list[Shares]:
+def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
     """Of every choice of masks."""
     meant, rows = _meant(model, lines, row), []
     for name, masks in MASKS.items():
         found, wrote = runs.measured(model, masks), runs.written(model, lines, masks).texts[row]
         judged = judgement(meant, wrote, read_iso(wrote))
-        rows.append(Shares(name, wrote, judged, found.exact, found.characters, found.probability))
+        rows.append(BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
     return rows
 
 
-def losses(part: Part, *, changed: bool) -> None:
+def losses(part: AttentionPair, *, changed: bool) -> None:
     """The loss of every target token, of models that are not ours."""
     now, standard = part.now.predictions(), part.standard.predictions()
     if now is None or standard is None:
         return
     curves = (now.losses, standard.losses)
-    st.caption(drawn(explain.loss_caption, *curves, changed=changed))
-    figure = drawn(loss_figure, *curves, part.now.run.batch.pieces[part.now.row], changed=changed)
-    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
+    st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
+    figure = cached_figure(loss_figure, *curves, part.now.run.batch.pieces[part.now.row], changed=changed)
+    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
 
 
-def _meant(model: DatesModel, lines: Lines, row: int) -> tuple[date, ...]:
+def _meant(model: DatesModel, lines: SourceTexts, row: int) -> tuple[date, ...]:
     """The days that the rules find in the row."""
     return read(_line(model, lines, row))
 
 
-def _line(model: DatesModel, lines: Lines, row: int) -> str:
+def _line(model: DatesModel, lines: SourceTexts, row: int) -> str:
     """What the model reads of the row: a token is a character."""
     return lines.reading.rows[row][: model.context]
 
@@ -200,19 +200,21 @@ def _name_of(spec: MaskSpec) -> str:
     return next(name for name, masks in MASKS.items() if masks == spec)
 
 
-def _heatmap(model: Model, parts: dict[str, Part], part: str, shown: str) -> None:
+def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
     name = f"{say(PARTS[part])} L{layer} " + (say("mean of heads") if head is None else f"H{head}")
     now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape
-    alt, tall, dark = drawn(explain.head_alt, name, shown_view, False), min(rows / columns, 1), page.is_dark()
+    alt, tall, dark = cached_figure(explain.head_alt, name, shown_view, False), min(rows / columns, 1), page.is_dark()
     if shown == "change":
-        figure = drawn(difference_figure, now, standard, dark=dark, tall=tall)
+        figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
     else:
-        figure = drawn(head_figure, shown_view, dark=dark, tall=tall)
+        figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
     begin = parts[part].now.run.queries.real(parts[part].now.row).start
     on_pick = (lambda place, _: ours.go_to_step(place - begin)) if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
-    st.html(f'<p class="key">{say(READING[part])}</p>' + drawn(explain.key, [shown_view], head_range(shown_view)))
+    st.html(
+        f'<p class="key">{say(READING[part])}</p>' + cached_figure(explain.key, [shown_view], head_range(shown_view))
+    )

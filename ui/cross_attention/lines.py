@@ -7,15 +7,17 @@ from typing import Annotated, Any, ClassVar, Literal
 import streamlit as st
 from pydantic import ConfigDict
 
+from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.cross_attention.dates import DatesModel
-from model.language import N_, say
 from model.masks import MaskSpec
 from model.text import rows_of
-from ui import choices, controls, explain, models, run_view
-from ui.bound import bound
+from ui import controls, explain, run_view
 from ui.link import TextLink, Whole, at_most
-from ui.one_of import one_of
+from ui.sidebar import models
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 
 FIRST = "3 Mar 2021"
 LONGER = (  # the lines that can stand beside the reader's, each about five characters longer
@@ -118,7 +120,7 @@ def instead_of(chosen: Model) -> str:
 
 
 @dataclass(frozen=True)
-class Lines:
+class SourceTexts:
     """The rows of the batch, of which the last `ours` are the page's own, and what was left out."""
 
     reading: TokenizedText
@@ -154,16 +156,16 @@ def choose_beside(model: Model, text: str) -> str | None:
     return st.session_state.cross_beside
 
 
-def read(model: Model, text: str, targets: list[str] | None, beside: str | None) -> Lines:
+def read(model: Model, text: str, targets: list[str] | None, beside: str | None) -> SourceTexts:
     """The rows as the model reads them, the last one ours where there is one. Raises what reading raises."""
     if beside is None:
-        return Lines(run_view.tokenize(model, text, "right", targets), 0)
+        return SourceTexts(run_view.tokenize(model, text, "right", targets), 0)
     rows, _ = rows_of(text, 1)
     both = targets and [targets[0], targets[0]]
-    return Lines(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
+    return SourceTexts(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
 
 
-def choose_row(lines: Lines) -> int:
+def choose_row(lines: SourceTexts) -> int:
     """Which of the reader's rows to look at, from 0."""
     count = len(lines.readers)
     _within("cross_row", 1, count)

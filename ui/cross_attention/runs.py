@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from model.base import Model
-from model.cross_attention.date_measures import Measured, answer_chances, measure
+from model.cross_attention.date_measures import DateAccuracy, answer_chances, measure
 from model.cross_attention.dates import DatesModel, Written
-from model.jobs.job import ModelRef
 from model.masks import MaskSpec
 from model.predictions import logits_at, predictions
 from model.text import TokenBatch
+from serving.job import ModelRef
 from ui import results, run_view
-from ui.cross_attention.lines import PARTS, Lines
+from ui.cross_attention.lines import PARTS, SourceTexts
 from ui.run_view import RunView
 from viz.cross_attention.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
@@ -24,16 +24,16 @@ CANDIDATES = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class AttentionPair:
     """One of a run's attentions now and under the standard masks."""
 
     now: RunView
     standard: RunView
 
 
-def run(model: Model, lines: Lines, spec: MaskSpec, row: int) -> dict[str, Part]:
+def run(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> dict[str, AttentionPair]:
     """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: Part(*run_view.run_pair(model, lines.reading.batch, spec, row, part)) for part in PARTS}
+    return {part: AttentionPair(*run_view.run_pair(model, lines.reading.batch, spec, row, part)) for part in PARTS}
 
 
 def view(found: RunView, layer: int, head: int | None) -> HeadView:
@@ -120,21 +120,21 @@ def _alignment(found: RunView, shown: HeadView, some: Steps, step: int) -> Align
     )  # fmt: skip
 
 
-def written(model: DatesModel, lines: Lines, spec: MaskSpec) -> Written:
+def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
     """What the model writes by itself under masks, for every row; remembered."""
     source = lines.reading.batch.source
     assert source is not None
     return results.ask(DatesModel.write, ModelRef.of(model), source, spec)
 
 
-def chances(model: DatesModel, lines: Lines, row: int, answers: list[str]) -> tuple[float, ...]:
+def chances(model: DatesModel, lines: SourceTexts, row: int, answers: list[str]) -> tuple[float, ...]:
     """The probability of each of these as the whole answer to a row, under the standard masks; remembered."""
     if not answers:
         return ()
     return results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], tuple(answers))
 
 
-def measured(model: DatesModel, spec: MaskSpec) -> Measured:
+def measured(model: DatesModel, spec: MaskSpec) -> DateAccuracy:
     """On the held-out sample; remembered."""
     return results.ask(measure, ModelRef.of(model), spec, SAMPLE)
 

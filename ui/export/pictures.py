@@ -4,15 +4,17 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from model.heads.carried import carried
-from model.heads.score_split import score_split
-from model.language import N_, say
-from ui import key, query, results
-from ui.export.subject import Subject
+from i18n import N_, say
+from model.attribution.score_split import score_split
+from model.attribution.value_weighted import carried
+from ui import results
+from ui.export.subject import ExportSubject
 from ui.guard import guarded
+from ui.heads import query
 from ui.heads.arcs import choose_heads
 from ui.heads.views import colours
-from ui.printed import Picture, offer, say_what_has_no_font
+from ui.printed import PrintedPicture, offer, say_what_has_no_font
+from ui.widgets import key
 from viz.export import words
 from viz.export.bars import bars_picture
 from viz.export.carried import carried_picture
@@ -23,7 +25,7 @@ from viz.export.paper import Sheet
 from viz.export.picture import MOST_SIDE, head_picture
 from viz.export.why import why_picture
 from viz.heads import arcs, tokens
-from viz.heads.bars import Row
+from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
 from viz.heads.score_split import plain_sum_words
 from viz.heads.tokens import left_out, light_words
@@ -34,7 +36,7 @@ Part = tuple[int, int]
 How = Callable[[], list[str]]  # sentences, in the language in which it is called
 
 
-def show(subject: Subject, part: Part) -> None:
+def show(subject: ExportSubject, part: Part) -> None:
     """A picture of the reader's choice. part: the positions that are shown large, from one up to, without, another."""
     st.segmented_control(say("Picture of"), list(PICTURES), format_func=lambda kind: say(PICTURES[kind][0]),
                          key="picture", required=True, label_visibility="collapsed")  # fmt: skip
@@ -53,7 +55,7 @@ def show(subject: Subject, part: Part) -> None:
         offer(picture, subject.file_name(FILES.get(st.session_state.picture, st.session_state.picture)))
 
 
-def _head(subject: Subject, part: Part) -> Picture | None:
+def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
     whole = subject.views()
     square = whole[0].weights.shape[0] == whole[0].weights.shape[1]
     views = [cropped(view, part, part) if square else view for view in whole]
@@ -65,7 +67,7 @@ def _head(subject: Subject, part: Part) -> Picture | None:
                     lambda: words.of_head(views[0], meant, meant.top(*views)))  # fmt: skip
 
 
-def _every(subject: Subject, part: Part) -> Picture:
+def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
     found, run = subject.now.survey(), subject.now.run
     layers, heads, side = found.thumbnails.shape[:3]
     numbers = subject.now.model.describe().layer_numbers.get(run.attention, ())
@@ -76,10 +78,10 @@ def _every(subject: Subject, part: Part) -> Picture:
         return subject.caption(what, words.of_every(len(run.queries.pieces[subject.now.row]), side))
 
     of = found.thumbnails, found.blocked, numbers
-    return Picture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])
+    return PrintedPicture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])
 
 
-def _arcs(subject: Subject, part: Part) -> Picture:
+def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
     others = choose_heads(subject.now, f"L{subject.number}", subject.head)
     at = query.choose(subject.now)
     names = [subject.name, *(f"L{subject.number} H{head}" for head in others)]
@@ -92,19 +94,19 @@ def _arcs(subject: Subject, part: Part) -> Picture:
     return _picture(subject, lines_picture, (views, names), views[0], how, others)
 
 
-def _tokens(subject: Subject, part: Part) -> Picture:
+def _tokens(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     own = subject.now.run.queries is subject.now.run.keys
     return _picture(subject, lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(), light_words(row)])
 
 
-def _bars(subject: Subject, part: Part) -> Picture:
+def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
     rows, how = _rows(subject, part)
-    row = Row(rows[0], rows[1] if len(rows) > 1 else None)
+    row = BarRow(rows[0], rows[1] if len(rows) > 1 else None)
     return _picture(subject, bars_picture, (row,), rows[0], how)
 
 
-def _carried(subject: Subject, part: Part) -> Picture:
+def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     now = subject.now
     found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.place, row.first)
@@ -112,7 +114,7 @@ def _carried(subject: Subject, part: Part) -> Picture:
                     lambda: [*how(), *words.of_carried(added=found.added is not None)])  # fmt: skip
 
 
-def _why(subject: Subject, part: Part) -> Picture:
+def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
     view, now = subject.views()[0], subject.now
     with st.container(horizontal=True):
         at = query.choose(now)
@@ -128,7 +130,7 @@ def _why(subject: Subject, part: Part) -> Picture:
     return _picture(subject, why_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
 
 
-def _rows(subject: Subject, part: Part) -> tuple[list[HeadView], How]:
+def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
     """The row of the query that the reader chooses, now and as standard; and in words which it is."""
     at = query.choose(subject.now)
     whole = subject.views()
@@ -144,8 +146,8 @@ def _rows(subject: Subject, part: Part) -> tuple[list[HeadView], How]:
 
 
 def _picture(
-    subject: Subject, draw: Callable[..., Sheet], of: tuple, view: HeadView, how: How, others: Sequence[int] = ()
-) -> Picture:
+    subject: ExportSubject, draw: Callable[..., Sheet], of: tuple, view: HeadView, how: How, others: Sequence[int] = ()
+) -> PrintedPicture:
     """A picture of the chosen head, and of others of its layer. how: to read it."""
 
     def caption() -> str:
@@ -156,10 +158,10 @@ def _picture(
             what = say("Attention of layer {layer}, heads {heads} of {model}.", **about, heads=heads)
         return subject.caption(what, how())
 
-    return Picture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
+    return PrintedPicture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
 
 
-PICTURES: dict[str, tuple[str, Callable[[Subject, Part], Picture | None]]] = {
+PICTURES: dict[str, tuple[str, Callable[[ExportSubject, Part], PrintedPicture | None]]] = {
     "head": (N_("Head"), _head),
     "every": (N_("All heads"), _every),
     "arcs": (N_("Arcs"), _arcs),

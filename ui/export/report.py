@@ -1,15 +1,15 @@
 """The one-file report of what the page shows."""
 
 from model.text import cut_words
-from model.version import versions
-from ui.export.subject import Subject
+from ui.export.subject import ExportSubject
 from ui.run_view import RunView
-from viz.explorer import all_heads
+from viz.export.versions import versions
 from viz.leaks import leak_notes
-from viz.report import MOST_TOKENS, Numbers, ReportView, report_page
+from viz.saved.explorer import all_heads
+from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 
 
-def report(subject: Subject, link: str) -> str:
+def report(subject: ExportSubject, link: str) -> str:
     """HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
     now = subject.now
     found, survey = now.model.describe(), now.survey()

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from model.language import N_, say, together
+from i18n import N_, say, together
 from ui import explain, link, page
-from ui.export.subject import Subject
-from ui.later import later
+from ui.export.subject import ExportSubject
 from ui.markdown import escaped
-from ui.uploads import uploaded, uploader
+from ui.widgets.deferred import later
+from ui.widgets.uploads import uploaded, uploader
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
@@ -36,7 +36,7 @@ def choose() -> str:
     return st.session_state.section
 
 
-def numbers(subject: Subject) -> None:
+def numbers(subject: ExportSubject) -> None:
     """The chosen head as files; all heads of the text too, where they are not too many."""
     view, every = subject.views()[0], subject.every()
     kinds = KINDS if data.fits(view) else KINDS[-1:]
@@ -69,7 +69,7 @@ def most_opened() -> int:
     return min(data.MOST_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 
-def _files(subject: Subject, which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
+def _files(subject: ExportSubject, which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
     def file(write: Write) -> Callable[[], bytes | str]:
         return lambda: write(subject.export(which))
 

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from model.version import version
 from ui import explain
 from ui.run_view import RunView, shape_of
 from viz.export.data import About, Export, fits, hash_of
+from viz.export.versions import version
 from viz.export.words import caption, masks_said
 from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ExportSubject:
     """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
     them. on, lifted: masks; only_layer: whether they are lifted in this layer alone. text: the row's."""
 

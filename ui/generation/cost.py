@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from i18n import N_, say
 from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
 from model.generation.step_cost import Try
-from model.jobs.job import ModelRef, Run
-from model.language import N_, say
+from serving.job import ModelRef, RunRef
 from ui import page, results
 from viz.generation.cache import Costs, cost_figure, cost_sentence
 
@@ -26,7 +26,7 @@ STOPPED = N_(
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCost:
     """What was measured of one reader's text. stopped: by the reader, before all was."""
 
     model: str
@@ -39,7 +39,7 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
     """Measured once, and again when asked; the reader may stop it."""
     measured = st.session_state.get("measured")
     if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
-        measured = st.session_state.measured = Measured(model.key, ids)
+        measured = st.session_state.measured = MeasuredCost(model.key, ids)
     words, chart, status = st.container(), st.empty(), st.container()
     plan = step_cost.plan(len(measured.ids))
     missing = plan[len(measured.tries) :]
@@ -48,7 +48,7 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
             st.button(say("Stop measuring"), icon=":material/stop:", key="stop_measuring", on_click=_stop)
             bar = st.progress(0.0)
         ref = ModelRef.of(model)
-        run = Run(ref, kv_cache.batch_of(model, measured.ids), model.standard)
+        run = RunRef(ref, kv_cache.batch_of(model, measured.ids), model.standard)
         for length in missing:
             one = results.ask_anew(step_cost.measure, ref, run, length)
             measured = replace(measured, tries=(*measured.tries, one))
@@ -66,7 +66,7 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=_measure_anew)
 
 
-def _costs(model: Model, ids: tuple[int, ...], measured: Measured) -> Costs:
+def _costs(model: Model, ids: tuple[int, ...], measured: MeasuredCost) -> Costs:
     config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # the page has looked
     lengths = range(1, len(ids) + 1)
     found = step_cost.costs(measured.tries)

@@ -6,11 +6,11 @@ import streamlit as st
 from markupsafe import Markup
 from torch import Tensor
 
+from i18n import say
 from model.base import Model
 from model.generation.old_rows import OldRows, old_rows
-from model.jobs.job import ModelRef
-from model.kv_cache import Comparison
-from model.language import say
+from model.kv_cache import CacheComparison
+from serving.job import ModelRef
 from ui import page, results
 from ui.generation.compared import compared
 from viz.generation.cache import differences_table, old_rows_figure
@@ -58,7 +58,7 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
     )
 
 
-def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: Comparison, causal: bool) -> Markup:
+def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: CacheComparison, causal: bool) -> Markup:
     found = {
         "newest": model.label(ids[-1]),
         "changed": int((change.rows > NOTICED).sum()),

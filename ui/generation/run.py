@@ -12,9 +12,9 @@ import streamlit as st
 from model import kv_cache
 from model import sampling as generation
 from model.base import Model
-from model.jobs.job import GrownRun, ModelRef, Run
 from model.predictions import logits_at
 from model.sampling import Continuation, Sampling
+from serving.job import GrownRunRef, ModelRef, RunRef
 from ui import results
 from ui.generation.writing import SECONDS, Writing
 from ui.run_view import RunView
@@ -24,8 +24,8 @@ def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
     """The run of the text so far, by one cached step where the cache is on."""
     batch, ref = kv_cache.batch_of(model, path.ids), ModelRef.of(model)
     if not cache:
-        return RunView(model, Run(ref, batch, model.standard), model.standard, 0)
-    run = GrownRun(ref, batch, model.standard, prompt=len(path.prompt))
+        return RunView(model, RunRef(ref, batch, model.standard), model.standard, 0)
+    run = GrownRunRef(ref, batch, model.standard, prompt=len(path.prompt))
     newest, before = st.session_state.get("grown", (None, None))  # the traces of this reader's last two texts, by key
     if newest != run.trace_key:
         newest, before = run.trace_key, newest
@@ -49,7 +49,7 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     return writing
 
 
-def choice_of(now: RunView, path: Continuation, sampling: Sampling, place: int | None) -> generation.Choice:
+def choice_of(now: RunView, path: Continuation, sampling: Sampling, place: int | None) -> generation.SampledToken:
     """What the sampling makes of one place: the written token number `place`, None for the next."""
     position = len(path.prompt) + (len(path.written) if place is None else place)
     logits = results.ask(logits_at, now.run, 0, position - 1)

@@ -3,18 +3,18 @@
 import streamlit as st
 from markupsafe import Markup
 
+from i18n import N_, say, say_count, together
 from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
-from model.jobs.job import digest
-from model.kv_cache import Comparison
-from model.language import N_, say, say_count, together
+from model.kv_cache import CacheComparison
+from serving.job import digest
 from ui import page, results
 from ui.generation.compared import compared, compared_exactly
 from ui.generation.writing import Writing
 from ui.guard import guarded
 from viz.generation.cache import MOST_KEYS, CachedRow, cached_row_figure, differences_table
-from viz.heatmap import Picture
+from viz.heatmap import CachedFigure
 from viz.numbers import number
 
 NOTICED = 1e-5  # a difference that is no rounding
@@ -57,7 +57,7 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         st.markdown(say(HOW))
 
 
-def _sentence(found: Comparison, count: int) -> str:
+def _sentence(found: CacheComparison, count: int) -> str:
     largest = max(float(found.rows.max()), float(found.probabilities.max()))
     if largest < NOTICED:
         words = say(
@@ -77,7 +77,7 @@ def _sentence(found: Comparison, count: int) -> str:
     return words.format(count=count, **cells, largest=number(largest))
 
 
-def _table(model: Model, found: Comparison, exact: Comparison | None) -> Markup:
+def _table(model: Model, found: CacheComparison, exact: CacheComparison | None) -> Markup:
     """The largest differences, one a row."""
     steps = len(found.logits)
     heads = model.num_layers * model.num_heads
@@ -95,13 +95,13 @@ def _table(model: Model, found: Comparison, exact: Comparison | None) -> Markup:
     )
 
 
-def _rounding(exact: Comparison | None) -> str:
+def _rounding(exact: CacheComparison | None) -> str:
     if exact is not None and float(exact.logits.max()) < EXACT:
         return say("With numbers of twice the length it all but vanishes: it is rounding, of sums in another order.")
     return say("float32 holds about 7 digits, and the sums run in another order.")
 
 
-def _work(model: Model, found: Comparison, count: int) -> str:
+def _work(model: Model, found: CacheComparison, count: int) -> str:
     """What is kept, and what it spares."""
     config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # sections.show has looked
     full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
@@ -117,6 +117,6 @@ def _switched(cache: bool) -> str:
     return say("The switch above is on.") if cache else say("The switch above is off.")
 
 
-def _figure(model: Model, found: Comparison, ids: tuple[int, ...], layer: int, head: int) -> Picture:
+def _figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:
     rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
     return cached_row_figure(CachedRow(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids]))

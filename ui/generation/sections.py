@@ -2,14 +2,14 @@
 
 import streamlit as st
 
+from i18n import N_, say
 from model import kv_cache
 from model.base import Model
-from model.language import N_, say
 from ui import explain
 from ui.generation import cost, lifted, same_numbers
 from ui.generation.writing import Writing
 from ui.guard import guarded
-from ui.one_of import one_of
+from ui.widgets.one_of import one_of
 
 SECTIONS = {
     "cache": N_("The cache on and off: the same numbers"),

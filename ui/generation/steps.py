@@ -2,20 +2,21 @@
 
 import streamlit as st
 
+from i18n import say, say_count, together
 from model.base import Model
-from model.language import say, say_count, together
-from model.sampling import MOST_WRITTEN, Choice, Continuation, Sampling
-from ui import explain, models
-from ui.canvas import canvas
+from model.sampling import MOST_WRITTEN, Continuation, SampledToken, Sampling
+from ui import explain
 from ui.generation import writing as generation
 from ui.generation.run import advance, choice_of, look_at
 from ui.generation.writing import NEXT, SECONDS, Writing, take
 from ui.guard import guarded
+from ui.heads.canvas import canvas
 from ui.markdown import escaped
+from ui.sidebar import models
 from viz.generation.writing import (
     Chance,
-    Scene,
     Token,
+    WritingScene,
     chance_html,
     chances_head,
     sentence,
@@ -144,11 +145,11 @@ def _say(model: Model, writing: Writing) -> None:
 
 
 def _scene(
-    model: Model, writing: Writing, sampling: Sampling, choice: Choice, place: int | None, view: HeadView,
+    model: Model, writing: Writing, sampling: Sampling, choice: SampledToken, place: int | None, view: HeadView,
     row: int, name: str,
-) -> Scene:  # fmt: skip
+) -> WritingScene:  # fmt: skip
     key = int(view.weights[row].argmax())
-    return Scene(
+    return WritingScene(
         name=name,
         heads=model.num_layers * model.num_heads,
         query=(row, view.queries[row]),
@@ -165,7 +166,7 @@ def _scene(
     )
 
 
-def _candidates(model: Model, writing: Writing, choice: Choice, place: int | None) -> str:
+def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int | None) -> str:
     """The ten likeliest, each a button that takes its path; the drawn one in any case. Returns how to read them."""
     path = writing.path
     places = [NEXT, *reversed(range(len(path.written)))]
@@ -234,7 +235,7 @@ def _heatmap(view: HeadView, row: int, name: str) -> str:
     return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 
-def _chance(model: Model, choice: Choice, token: int) -> Chance:
+def _chance(model: Model, choice: SampledToken, token: int) -> Chance:
     return Chance(token, model.label(token), float(choice.before[token]), float(choice.after[token]))
 
 

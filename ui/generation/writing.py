@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 import streamlit as st
 from pydantic import AfterValidator, Field
 
+from i18n import N_, say, say_count
 from model import kv_cache
 from model.base import Model
-from model.language import N_, say, say_count
 from model.sampling import MOST_WRITTEN, Continuation, Sampling
 from model.text import rows_of
-from ui import choices, controls, explain, link
+from ui import controls, explain, link
+from ui.widgets import choices
 
 SECONDS = 0.4  # from token to token while it plays
 LEFT_ALONE = 30  # seconds without a token after which a text that played is found paused: its page was left

@@ -5,15 +5,16 @@ from typing import Annotated, Any, Literal
 import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
+from i18n import N_, say
+from model.atlas.names import MEASURES
+from model.atlas.result import Atlas
 from model.base import Model
-from model.heads.atlas_names import MEASURES
-from model.heads.atlas_result import Atlas
-from model.language import N_, say
 from model.text import first_line
-from ui import choices, controls
-from ui.bound import bound
+from ui import controls
 from ui.link import TextLink, Whole, with_masks
-from ui.one_of import one_of
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 
 SOURCES = {
     "sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random"),

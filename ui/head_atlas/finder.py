@@ -6,11 +6,11 @@ import numpy as np
 import streamlit as st
 from torch import Tensor
 
+from i18n import N_, say
+from model.atlas.finder import weight_there
+from model.atlas.result import Atlas
 from model.base import Model
 from model.heads import measures
-from model.heads.atlas_result import Atlas
-from model.heads.finder import weight_there
-from model.language import N_, say
 from model.masks import MaskSpec
 from model.text import first_line
 from ui import run_view

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Literal
 
+from i18n import language, say, spoken
+from model.atlas import progress
+from model.atlas.result import Atlas
+from model.atlas.tally import Tally
+from model.atlas.texts import Unit
 from model.base import Model
-from model.heads import atlas_progress
-from model.heads.atlas_result import Atlas
-from model.heads.atlas_tally import Tally
-from model.heads.atlas_texts import Unit
-from model.language import language, say, spoken
 from ui.guard import problem_in
 
 MOST_AT_ONCE = 4  # in this process
@@ -27,7 +27,7 @@ State = Literal["running", "done", "stopped", "failed"]
 Ask = Callable[[Unit, int, Callable[[], object]], Tally]  # as atlas_progress.Measure, and what Home.ask calls meanwhile
 
 
-class Busy(ValueError):
+class TooManyAtlases(ValueError):
     """As many atlases are being made as may be at once."""
 
 
@@ -36,7 +36,7 @@ class NotWanted(Exception):
 
 
 @dataclass(frozen=True)
-class Look:
+class AtlasStatus:
     """How far it is: units done, of all; what there is so far, None before the first unit; why it ended early."""
 
     state: State
@@ -53,7 +53,7 @@ class Measuring:
         """ask: for a unit wherever units are measured; waits for it as long as the function that it is given raises
         nothing."""
         self._model, self._units, self._ask = model, units, ask
-        self._progress = atlas_progress.begun(model, length)
+        self._progress = progress.begun(model, length)
         self._done = 0
         self._atlas: Atlas | None = None
         self._state: State = "stopped"
@@ -67,7 +67,7 @@ class Measuring:
             if self in _running:
                 return
             if len(_running) >= MOST_AT_ONCE:
-                raise Busy(
+                raise TooManyAtlases(
                     say(
                         "{most} atlases are being measured here already, as many as this server does at once. "
                         "Try again in a minute",
@@ -85,10 +85,10 @@ class Measuring:
         self._why = self._why or why or say("Stopped.")
         self._over.set()
 
-    def watch(self) -> Look:
+    def watch(self) -> AtlasStatus:
         """How far it is; also tells it that somebody is there."""
         self._seen = time.monotonic()
-        return Look(self._state, self._done, len(self._units), self._atlas, self._why)
+        return AtlasStatus(self._state, self._done, len(self._units), self._atlas, self._why)
 
     def wait(self, seconds: float) -> None:
         """Until it is over, so many seconds at most."""
@@ -117,15 +117,15 @@ class Measuring:
             return self._ask(unit, bar, still_wanted)
 
         try:
-            for _ in atlas_progress.measured(self._units, self._progress, measure):
+            for _ in progress.measured(self._units, self._progress, measure):
                 self._done += 1
                 if self._done == len(self._units) or time.monotonic() - shown > SHOW_EVERY:
-                    self._atlas, shown = atlas_progress.made_of(self._progress, self._model), time.monotonic()
+                    self._atlas, shown = progress.made_of(self._progress, self._model), time.monotonic()
                 if self._done < len(self._units):
                     still_wanted()
             self._state = "done"
         except NotWanted:
-            self._atlas = atlas_progress.made_of(self._progress, self._model) if self._done else None
+            self._atlas = progress.made_of(self._progress, self._model) if self._done else None
             self._state = "stopped"
         except Exception as error:
             problem = problem_in(error)

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from i18n import say, say_all
 from model import catalog
+from model.atlas.names import MEASURES
+from model.atlas.result import Atlas
 from model.base import Model
-from model.heads.atlas_names import MEASURES
-from model.heads.atlas_result import Atlas
-from model.language import say, say_all
 from ui import page
 from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent

@@ -5,10 +5,10 @@ from collections.abc import Callable, Hashable
 
 import streamlit as st
 
-from model.base import Model
-from model.heads.atlas_result import Atlas
-from model.heads.atlas_tally import Tally
-from model.heads.atlas_texts import (
+from i18n import say
+from model.atlas.result import Atlas
+from model.atlas.tally import Tally
+from model.atlas.texts import (
     MOST_UPLOAD,
     SUFFIXES,
     Unit,
@@ -17,15 +17,15 @@ from model.heads.atlas_texts import (
     units_of_text,
     units_of_upload,
 )
-from model.heads.atlas_unit import check, measure_unit, row_length
-from model.jobs.job import Job, ModelRef, digest
-from model.language import say
+from model.atlas.unit import check, measure_unit, row_length
+from model.base import Model
 from model.masks import MaskSpec
+from serving.job import Job, ModelRef, digest
 from ui import results
 from ui.guard import waiting
-from ui.head_atlas.measuring import Ask, Busy, Look, Measuring
+from ui.head_atlas.measuring import Ask, AtlasStatus, Measuring, TooManyAtlases
 from ui.markdown import escaped
-from ui.uploads import uploader
+from ui.widgets.uploads import uploader
 from viz.numbers import whole_percent
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
@@ -67,7 +67,7 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     check(model, masks)
     length = row_length(model)
     key = ("atlas", model.key, texts, digest(masks.to_json()), length)
-    found = results.shared().find(key)  # numbers alone: what was measured in one language is shown in every other
+    found = results.result_cache().find(key)  # numbers alone: what was measured in one language is shown in every other
     if found is not None:
         return found
     measuring = _measuring(key, lambda: Measuring(model, read(), length, _asking(model, masks, length)))
@@ -84,11 +84,11 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
 
 def _asking(model: Model, masks: MaskSpec, length: int) -> Ask:
     """Ask for a unit as a job, in turn with all other readers' jobs; this reader's own do not wait for it."""
-    home, reader = results.home(), f"atlas {results.reader()}"
+    home, reader = results.scheduler(), f"atlas {results.reader()}"
 
     def ask(unit: Unit, bar: int, still_wanted: Callable[[], object]) -> Tally:
         job = Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar))
-        return home.ask(job, reader, still_wanted, behind=True)
+        return home.ask(job, reader, still_wanted, low_priority=True)
 
     return ask
 
@@ -104,7 +104,7 @@ def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | Non
         state.atlas_measuring = None
     try:
         new = begin()
-    except Busy as error:
+    except TooManyAtlases as error:
         st.warning(say("{problem}.", problem=error))
         st.button(say("Try again"), icon=":material/refresh:")
         return None
@@ -118,10 +118,10 @@ def _keep(key: Hashable, atlas: Atlas) -> Atlas:
     st.session_state.atlas_measuring = None
     if not atlas.rows:
         raise ValueError(say("expected texts of at least two tokens, found none"))
-    return results.shared().get(key, lambda: atlas)
+    return results.result_cache().get(key, lambda: atlas)
 
 
-def _progress(measuring: Measuring, drawn: Look) -> None:
+def _progress(measuring: Measuring, drawn: AtlasStatus) -> None:
     """How far it is, and a stop; the whole page once there is more to draw."""
     now = measuring.watch()
     if now.atlas is not drawn.atlas or now.state != drawn.state:
@@ -159,7 +159,7 @@ def _shown(why: str, share: float, atlas: Atlas | None) -> str:
 def _go_on(measuring: Measuring) -> None:
     try:
         measuring.go_on()
-    except Busy as error:
+    except TooManyAtlases as error:
         st.toast(say("{problem}.", problem=error))
 
 

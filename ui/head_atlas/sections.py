@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
+from i18n import N_, say
+from model.atlas.names import MEASURES, NAMES
+from model.atlas.result import Atlas, Example
+from model.atlas.table import as_parquet, examples_table, heads_table, measures_table
 from model.base import Model
-from model.heads.atlas_names import MEASURES, NAMES
-from model.heads.atlas_result import Atlas, Example
-from model.heads.atlas_table import as_parquet, examples_table, heads_table, measures_table
-from model.language import N_, say
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.head_atlas import choices
 from viz.head_atlas.tables import deciles_html
 from viz.head_atlas.words import called
@@ -37,7 +37,7 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
             each=SHOWN_EACH,
         )
     )
-    st.html(drawn(deciles_html, deciles, by))
+    st.html(cached_figure(deciles_html, deciles, by))
     _take_to_explore([one for decile in deciles for one in decile.examples])
 
 

@@ -2,13 +2,13 @@
 
 import streamlit as st
 
+from i18n import N_, say, say_count, together
+from model.atlas.result import Atlas
 from model.base import Model
-from model.heads.atlas_result import Atlas
-from model.language import N_, say, say_count, together
 from model.masks import MaskSpec
-from model.version import version
 from ui import controls, explain
 from ui.guard import guarded
+from viz.export.versions import version
 
 TEXTS = {
     "sample": N_("the sample that ships with Unmask"), "text": N_("those in the page's text box"), "file": N_("a file"),
@@ -39,7 +39,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
         return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
 
     of = atlas, x, y, chosen
-    found = printed.Picture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
+    found = printed.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
     with place, guarded(say("Drawing …")):
         printed.say_what_has_no_font(found)
         printed.offer(found, "head_atlas")

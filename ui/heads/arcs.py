@@ -2,25 +2,25 @@
 
 import streamlit as st
 
-from model.language import say
+from i18n import say
 from ui import run_view
-from ui.bound import bound
-from ui.canvas import canvas
-from ui.drawn import drawn
-from ui.heads.chosen import Chosen, hearing
+from ui.drawn import cached_figure
+from ui.heads.canvas import canvas
+from ui.heads.chosen import ChosenHead, hearing
+from ui.widgets.bound import bound
 from viz.heads.arcs import MOST_HEADS, arcs_packet, shown
 from viz.heads.tokens import left_out
 
 _component = canvas("arcs")
 
 
-def show(chosen: Chosen, key: str = "head_arcs") -> None:
+def show(chosen: ChosenHead, key: str = "head_arcs") -> None:
     """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
     now, layer = chosen.now, chosen.name.split()[0]
     others = choose_heads(now, layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [shown(view, chosen.part, chosen.query) for view in views]
-    packet = drawn(
+    packet = cached_figure(
         arcs_packet,
         parts,
         [chosen.name, *(f"{layer} H{head}" for head in others)],

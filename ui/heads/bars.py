@@ -2,23 +2,24 @@
 
 import streamlit as st
 
-from model.language import say, together
-from ui import head as head_picture
-from ui import page, query_keys
-from ui.drawn import drawn
-from ui.heads.chosen import Chosen
-from viz.heads.bars import MOST_SORTED, Row, bars_figure, rest_words, row_of, where_it_lies
+from i18n import say, together
+from ui import page
+from ui.drawn import cached_figure
+from ui.heads import head as head_picture
+from ui.heads import query_keys
+from ui.heads.chosen import ChosenHead
+from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.cells import weight_text
 
 
-def show(chosen: Chosen) -> None:
+def show(chosen: ChosenHead) -> None:
     """A click on a bar chooses its token as the query."""
     row = row_of(chosen.view, chosen.standard if chosen.changed else None, chosen.query)
-    st.html(drawn(where_it_lies, row))
+    st.html(cached_figure(where_it_lies, row))
     st.toggle(say("Largest first"), key="sorted")
     about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
     alt = together([about, _largest(row)])
-    figure = drawn(bars_figure, row, largest_first=st.session_state.sorted)
+    figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
         st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
     head_picture.listen("head_bars", "bars_of_query")
@@ -27,7 +28,7 @@ def show(chosen: Chosen) -> None:
         st.caption(rest_words(row, MOST_SORTED))
 
 
-def _largest(row: Row) -> str:
+def _largest(row: BarRow) -> str:
     top = row.largest(1)
     if not len(top):
         return say("Every key is blocked.")

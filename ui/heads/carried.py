@@ -2,11 +2,11 @@
 
 import streamlit as st
 
+from i18n import N_, say, together
+from model.attribution.value_weighted import carried, direct_effect
 from model.errors import NotSupported
-from model.heads.carried import carried, direct_effect
-from model.language import N_, say, together
-from ui import query_keys
-from ui.heads.chosen import Chosen
+from ui.heads import query_keys
+from ui.heads.chosen import ChosenHead
 from ui.markdown import escaped
 from viz.formats import signed
 from viz.heads.carried import carried_table, effect_table, why_they_differ
@@ -23,7 +23,7 @@ EFFECT = N_(
 CAPPED = N_("The model caps its logits; this is before the cap.")
 
 
-def show(chosen: Chosen) -> None:
+def show(chosen: ChosenHead) -> None:
     """A table of keys, and where the model allows it one of next tokens."""
     keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
     name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"

@@ -7,17 +7,18 @@ from typing import Any
 
 import streamlit as st
 
-from ui import key, results
-from ui.heard import heard
+from ui import results
+from ui.heads.query_keys import Moves
+from ui.heads.query_keys import take as take_query
 from ui.link import PINS
-from ui.query_keys import Moves
-from ui.query_keys import take as take_query
 from ui.run_view import RunView
+from ui.widgets import key
+from ui.widgets.listeners import component_value
 from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ChosenHead:
     """view, standard: the whole head under the current and under the standard masks, the same where nothing is changed.
 
     name: the head's, "L3 H2"; layer, head: as the run counts them. part: the positions shown large, from one up to,
@@ -73,7 +74,7 @@ def hearing(name: str) -> Callable[[], None]:
 
     def take() -> None:
         take_query(name)
-        sent = heard(name)
+        sent = component_value(name)
         if isinstance(sent.get("pins"), str):
             st.session_state.pins = sent["pins"] if re.fullmatch(PINS, sent["pins"]) else None
         if sent.get("towards") in ("at", "by"):

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from model.language import N_, say, together
-from ui.heads.chosen import Chosen
+from i18n import N_, say, together
+from ui.heads.chosen import ChosenHead
 from viz.heads.colours import PALETTES
 from viz.heads.numbers import key_names, numbers_table, shown
 from viz.heads.tokens import left_out
@@ -13,7 +13,7 @@ RANGES = {"largest": N_("the largest weight"), "one": "1", "percentile": N_("the
 BRIGHTNESS = {"root": N_("the square root"), "linear": N_("the weight")}
 
 
-def show(chosen: Chosen) -> None:
+def show(chosen: ChosenHead) -> None:
     """The controls act on the heatmap above."""
     with st.container(horizontal=True, gap="medium"):
         st.segmented_control(
@@ -36,7 +36,7 @@ def show(chosen: Chosen) -> None:
     st.caption(together([about, choose, words]))
 
 
-def _mark_cell(chosen: Chosen, part: HeadView) -> None:
+def _mark_cell(chosen: ChosenHead, part: HeadView) -> None:
     """Mark the cell of the query and the key, or of the heaviest key that is in the table."""
     row, column, cells = chosen.query - part.first, chosen.key - part.first_key, []
     if 0 <= row < len(part.queries):

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from model.language import say, together
-from ui.canvas import canvas
-from ui.drawn import drawn
-from ui.head import ABOVE
-from ui.heads.chosen import Chosen, hearing, pins
+from i18n import say, together
+from ui.drawn import cached_figure
+from ui.heads.canvas import canvas
+from ui.heads.chosen import ChosenHead, hearing, pins
+from ui.heads.head import ABOVE
 from viz.heads.tokens import left_out, light_words, shown, tokens_packet
 from viz.heatmap import margin
 from viz.room import WIDE
@@ -24,7 +24,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
 @media (max-width: 1599.9px) { .st-key-said_beside { display: none; } }</style>"""
 
 
-def show(chosen: Chosen) -> None:
+def show(chosen: ChosenHead) -> None:
     """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
     if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
         draw(chosen)
@@ -41,10 +41,10 @@ def show(chosen: Chosen) -> None:
         draw(chosen)
 
 
-def draw(chosen: Chosen, key: str = "head_tokens") -> None:
+def draw(chosen: ChosenHead, key: str = "head_tokens") -> None:
     """Draw it; what is picked there are the choices "query", "pins", "towards" and "token_values"."""
     part = shown(chosen.view, chosen.part, chosen.query)
-    packet = drawn(
+    packet = cached_figure(
         tokens_packet,
         part,
         name=chosen.name,

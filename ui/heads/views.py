@@ -4,11 +4,11 @@ from importlib import import_module
 
 import streamlit as st
 
-from model.language import N_, say
-from ui import query
-from ui.heads.chosen import Chosen
-from ui.one_of import one_of
+from i18n import N_, say
+from ui.heads import query
+from ui.heads.chosen import ChosenHead
 from ui.run_view import RunView
+from ui.widgets.one_of import one_of
 from viz.heads.colours import Colours
 from viz.view import HeadView
 
@@ -26,7 +26,7 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
     """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
     shown = one_of(say("This head as"), VIEWS, "view", label_visibility="collapsed")
-    chosen = Chosen(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
+    chosen = ChosenHead(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
     import_module(f".{shown}", __package__).show(chosen)
 
 

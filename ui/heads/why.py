@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from model.heads.score_split import score_split
-from model.language import N_, say
-from ui import page, query_keys
-from ui.heads.chosen import Chosen
-from ui.key import choose
+from i18n import N_, say
+from model.attribution.score_split import score_split
+from ui import page
+from ui.heads import query_keys
+from ui.heads.chosen import ChosenHead
 from ui.markdown import escaped
+from ui.widgets.key import choose
 from viz.heads.cells import weight_text
 from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
 
@@ -17,7 +18,7 @@ SOURCES = N_(
 )
 
 
-def show(chosen: Chosen) -> None:
+def show(chosen: ChosenHead) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
     hint = say("A click on a cell of the heatmap chooses its query and its key.")
     key = choose(chosen.view, chosen.query, hint)
@@ -26,7 +27,7 @@ def show(chosen: Chosen) -> None:
     query_keys.hear("why_of_query", say("Why this cell"), chosen.moves)
 
 
-def _show_cell(chosen: Chosen, key: int) -> None:
+def _show_cell(chosen: ChosenHead, key: int) -> None:
     view, query = chosen.view, chosen.query
     found = chosen.ask(score_split, chosen.layer, chosen.head, query, key)
     names = f"{query}: {view.queries[query]}", f"{key}: {view.keys[key]}"

@@ -4,12 +4,13 @@ from typing import Literal
 
 import streamlit as st
 
+from i18n import N_, say
 from model import catalog
 from model.base import Model
-from model.language import N_, say
-from ui import choices, controls, link
-from ui.bound import bound
-from ui.one_of import one_of
+from ui import controls, link
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 
 Across = Literal["lens", "token", "all"]
 Over = Literal["mean", "maximum", "rollout", "flow"]

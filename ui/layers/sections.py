@@ -7,15 +7,16 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from i18n import N_, say, together
 from model.base import Model
 from model.heads.logit_lens import LogitLens, logit_lens
 from model.heads.rollout import LayerMaps, layer_maps, token_flow
-from model.jobs.job import ModelRef
-from model.language import N_, say, together
 from model.text import TokenBatch
-from ui import explain, page, query, results
-from ui import head as head_picture
-from ui.drawn import drawn
+from serving.job import ModelRef
+from ui import explain, page, results
+from ui.drawn import cached_figure
+from ui.heads import head as head_picture
+from ui.heads import query
 from ui.layers.choosing import OVER, Over
 from ui.markdown import escaped
 from ui.run_view import RunView
@@ -42,7 +43,7 @@ LENS = N_(
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRow:
     """The row that is looked at, and which of its queries; pieces: a label for each position."""
 
     model: Model
@@ -55,7 +56,7 @@ class Chosen:
         return self.batch.pieces[self.row]
 
 
-def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
+def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
     """The table, and the candidates of the query; gives the sentence."""
     if chosen.model.kind == "encoder" or not chosen.model.predicts:
         st.info(explain.NO_PREDICTIONS["encoder" if chosen.model.kind == "encoder" else "decoder"])
@@ -74,15 +75,15 @@ def show_lens(chosen: Chosen, now: RunView, standard: RunView | None) -> str:
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
-    left.html(drawn(lens_table, found, chosen.pieces, chosen.query, other) + key(compared=other is not None))
+    left.html(cached_figure(lens_table, found, chosen.pieces, chosen.query, other) + key(compared=other is not None))
     if inside:
         piece = escaped(chosen.pieces[chosen.query])
         right.markdown("#### " + say("After “{token}”, layer by layer", token=piece))
-        right.html(drawn(candidates_table, found, chosen.query - begin))
+        right.html(cached_figure(candidates_table, found, chosen.query - begin))
     st.caption(say(LENS))
     if not inside:
         return say("The query is padding: choose another.")
-    return drawn(words.lens_sentence, found, chosen.query - begin, chosen.pieces[chosen.query], other)
+    return cached_figure(words.lens_sentence, found, chosen.query - begin, chosen.pieces[chosen.query], other)
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
@@ -97,7 +98,7 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
     return first, first + MOST_LENS
 
 
-def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, standard: RunView | None) -> str:
+def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, standard: RunView | None) -> str:
     """Layers by keys; gives the sentence."""
     what = ("token", over, chosen.query)
     view, *others = [
@@ -108,7 +109,7 @@ def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, stand
     if now.masks.padding and (standard is None or standard.masks.padding):
         view = view.cropped(real.start, real.stop)
         other = None if other is None else other.cropped(real.start, real.stop)
-    figure = drawn(token_figure, view, other, dark=page.is_dark())
+    figure = cached_figure(token_figure, view, other, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
     st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
     rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) looks at.",
@@ -119,7 +120,7 @@ def show_token(chosen: Chosen, over: Over, names: list[str], now: RunView, stand
 
 
 def show_all(
-    chosen: Chosen, over: Over, layer: int, name: str, part: tuple[int, int], now: RunView, standard: RunView | None
+    chosen: ChosenRow, over: Over, layer: int, name: str, part: tuple[int, int], now: RunView, standard: RunView | None
 ) -> str:
     """Queries by keys at one layer; gives the sentence, which is about the query."""
     views = [
@@ -135,7 +136,7 @@ def show_all(
     shown = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()
     framed = query.picked()
-    figure = drawn(_map_figure, shown, say(UNITS[over]), dark=dark, query=framed)
+    figure = cached_figure(_map_figure, shown, say(UNITS[over]), dark=dark, query=framed)
     what = {"what": say(OVER[over]).capitalize(), "layer": name}
     with picture:
         alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=len(shown[0].queries),
@@ -148,7 +149,7 @@ def show_all(
     return words.token_sentence(token[0], over, chosen.query, chosen.pieces[chosen.query], *token[1:])
 
 
-def _lens(chosen: Chosen, of: RunView, begin: int, end: int) -> LogitLens:
+def _lens(chosen: ChosenRow, of: RunView, begin: int, end: int) -> LogitLens:
     return results.ask(logit_lens, ModelRef.of(chosen.model), chosen.batch, of.masks, chosen.row, begin, end)
 
 
@@ -157,7 +158,7 @@ def _maps(of: RunView, over: Over) -> LayerMaps:
     return of.ask(layer_maps, how)
 
 
-def _token(chosen: Chosen, over: Over, names: list[str], of: RunView) -> TokenView:
+def _token(chosen: ChosenRow, over: Over, names: list[str], of: RunView) -> TokenView:
     maps, place = _maps(of, over), chosen.query
     values, masks = maps.maps[:, place], set().union(*maps.blocked)
     if over == "flow":
@@ -171,12 +172,12 @@ def _row(mask: np.ndarray | None, place: int, values: np.ndarray) -> np.ndarray:
     return np.zeros(values.shape[1], bool) if mask is None else mask[place]
 
 
-def _map(chosen: Chosen, over: Over, layer: int, of: RunView) -> HeadView:
+def _map(chosen: ChosenRow, over: Over, layer: int, of: RunView) -> HeadView:
     maps, pieces = _maps(of, over), list(chosen.pieces)
     return HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), pieces, pieces)
 
 
-def _of_query(view: HeadView, chosen: Chosen, over: Over, name: str) -> TokenView:
+def _of_query(view: HeadView, chosen: ChosenRow, over: Over, name: str) -> TokenView:
     here = slice(chosen.query, chosen.query + 1)
     masks = {mask: cells[here] for mask, cells in view.blocked.items()}
     return TokenView(view.weights[here], masks, [name], chosen.pieces, say(UNITS[over]))

@@ -4,15 +4,15 @@ from contextlib import nullcontext
 
 import streamlit as st
 
-from model.language import N_, say, say_count, together
-from model.lessons.lesson import Lesson
-from model.lessons.reading import MOST_BYTES, read
-from model.lessons.shelf import Shelved
-from model.lessons.words import glossary
-from ui import speech
+from i18n import N_, say, say_count, together
+from lessons.glossary import glossary
+from lessons.lesson import Lesson
+from lessons.reading import MOST_BYTES, read
+from lessons.shelf import Shelved
 from ui.lessons import choices, shelves
 from ui.markdown import escaped
-from ui.uploads import uploaded, uploader
+from ui.sidebar import speech
+from ui.widgets.uploads import uploaded, uploader
 from viz.html import join, tag
 from viz.lessons.prose import card
 

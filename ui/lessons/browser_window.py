@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ui.heard import heard
+from ui.widgets.listeners import component_value
 from viz.components import source
 
 WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js
@@ -16,7 +16,7 @@ def listen() -> None:
     ear = "listening_lesson"  # by this name it is out of sight (ui/page.py)
 
     def take() -> None:
-        width = heard(ear).get("width")
+        width = component_value(ear).get("width")
         if isinstance(width, int):
             st.session_state.lesson_width = min(max(width, 200), 8_000)
 

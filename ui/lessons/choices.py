@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import streamlit as st
 from pydantic import Field, StringConstraints
 
-from ui import choices
 from ui.link import LONGEST_LINK, Link, Whole
+from ui.widgets import choices
 
 PACKED = r"^[A-Za-z0-9_-]*$"
 ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice

@@ -2,37 +2,38 @@
 
 from dataclasses import dataclass
 
+from i18n import say
+from lessons.lesson import Step
+from lessons.questions import Answer, QuestionSubject, answer
 from model.base import Model
-from model.jobs.job import ModelRef, Run
-from model.jobs.models import OF_PAGES
-from model.language import say
-from model.lessons.lesson import Step
-from model.lessons.questions import Answer, Asked, answer
 from model.masks import MaskSpec
-from ui import models, results, run_view
+from serving.job import ModelRef, RunRef
+from serving.loaded_models import OF_PAGES
+from ui import results, run_view
 from ui.guard import problem_in
 from ui.run_view import RunView
+from ui.sidebar import models
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class StepRuns:
     """The step's run, and the one beside it."""
 
     now: RunView
     beside: RunView
 
 
-def pair(step: Step) -> Pair:
+def pair(step: Step) -> StepRuns:
     """Raises what loading a model and reading a text raise, ValueError for a row or head that is not there."""
     other = step.beside
     now = _view(step, step.model, step.text, step.masks)
-    return Pair(now, _view(step, other.model or step.model, other.text or step.text, other.masks))
+    return StepRuns(now, _view(step, other.model or step.model, other.text or step.text, other.masks))
 
 
-def answered(step: Step, found: Pair) -> Answer:
+def answered(step: Step, found: StepRuns) -> Answer:
     """The answer to the step's question, computed from its runs. Raises ValueError where it cannot be asked of them."""
     assert step.ask is not None
-    asked = Asked(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
+    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
     ref = ModelRef.of(found.now.model)
     try:
         return results.ask(answer, ref, found.now.run, found.beside.run, found.beside.model.name, asked)
@@ -58,7 +59,7 @@ def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
         raise step.wrong("head", say("expected a head of {model} from 0 to {last}, got {head}",
                                      model=name, last=heads - 1, head=head))  # fmt: skip
     spec = model.standard if masks is None else masks
-    found = RunView(model, Run(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
+    found = RunView(model, RunRef(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
     last = len(found.run.queries.pieces[found.row]) - 1
     if step.query is not None and step.query > last:
         raise step.wrong("query", say("expected a query from 0 to {last}, got {query}", last=last, query=step.query))

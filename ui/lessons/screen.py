@@ -6,13 +6,14 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from model.language import N_, say, say_count
-from model.lessons.lesson import Lesson, Step
-from model.lessons.questions import MODELS, Answer, mean_losses
-from ui import explain, overview, page, results
-from ui import head as head_picture
-from ui.drawn import drawn
+from i18n import N_, say, say_count
+from lessons.lesson import Lesson, Step
+from lessons.questions import MODELS, Answer, mean_losses
+from ui import explain, page, results
+from ui.drawn import cached_figure
 from ui.guard import guarded, problem_in
+from ui.heads import head as head_picture
+from ui.heads import overview
 from ui.lessons import browser_window, choices, runs
 from ui.lessons.verdict import verdict
 from ui.markdown import escaped
@@ -54,14 +55,14 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     left, right = st.columns([1, 1.3], gap="large")
     with left:
         st.markdown(f"#### {escaped(step.title)}")
-        st.html(drawn(prose, step.prose, "prose"))
+        st.html(cached_figure(prose, step.prose, "prose"))
         if open_question and answer:
             _ask(step, answer, name, number)
         else:
             if answer and step.ask:
                 st.html(verdict(answer, given, say(ASKS[step.ask.kind])))
             if step.notice:
-                st.html(drawn(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
+                st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
     with right, guarded():
         _picture(step, found, hidden=open_question)
 
@@ -75,7 +76,7 @@ def show_end(lesson: Lesson, name: str) -> None:
     answers = {number: answer for number, answer in found.items() if isinstance(answer, Answer)}
     with left:
         st.markdown("#### " + say("Summary"))
-        st.html(drawn(prose, lesson.summary or lesson.aim, "summary"))
+        st.html(cached_figure(prose, lesson.summary or lesson.aim, "summary"))
     with right:
         if asked:
             st.markdown("#### " + say("Your answers"))
@@ -122,7 +123,7 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
               on_click=choices.give, args=(name, number, choices.SHOWN))  # fmt: skip
 
 
-def _picture(step: Step, found: runs.Pair, *, hidden: bool) -> None:
+def _picture(step: Step, found: runs.StepRuns, *, hidden: bool) -> None:
     """What the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
         _shown(step, found.now, found.beside if step.compares else None)
@@ -177,19 +178,21 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
         other = None
     views = [view] if other is None else [view, other]
     titles = (say("this run"), say("compared with"), say("difference"))
-    alt = drawn(explain.head_alt, name, view, other is not None)
+    alt = cached_figure(explain.head_alt, name, view, other is not None)
     if other is None:
-        _draw(drawn(head_figure, view, dark=dark, query=step.query), alt)
+        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt)
     elif browser_window.is_narrow():  # one below the other
-        figures = [drawn(head_figure, one, dark=dark, query=step.query) for one in views]
-        figures.append(drawn(difference_figure, view, other, dark=dark, query=step.query))
+        figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
+        figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
         for number, (title, figure) in enumerate(zip(titles, figures, strict=True)):
             st.caption(title)
             _draw(figure, f"{title}: {alt}", number=number)
     else:
-        _draw(drawn(comparison_figure, view, other, dark=dark, titles=titles, query=step.query), alt, room="pair")
+        _draw(
+            cached_figure(comparison_figure, view, other, dark=dark, titles=titles, query=step.query), alt, room="pair"
+        )
     named = say("{head} of {model}", head=name, model=now.model.name)
-    st.html(str(tag("p", tag("b", named), class_="key")) + drawn(explain.key, views, head_range(*views)))
+    st.html(str(tag("p", tag("b", named), class_="key")) + cached_figure(explain.key, views, head_range(*views)))
 
 
 def _unnamed(step: Step, now: RunView) -> None:
@@ -198,7 +201,7 @@ def _unnamed(step: Step, now: RunView) -> None:
     view = now.head(layer, head)
     alt = say("Attention of {head}, {queries} queries by {keys} keys.", head=now.name(layer, head),
               queries=view.weights.shape[0], keys=view.weights.shape[1])  # fmt: skip
-    _draw(drawn(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
+    _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
     st.html(f'<p class="key">{say("Hatched cells are blocked.")}</p>')
 
 
@@ -233,13 +236,13 @@ def _texts(now: RunView, beside: RunView) -> None:
 def _draw_losses(
     one: np.ndarray, other: np.ndarray, pieces: Sequence[str], changed: bool, names: tuple[str, str]
 ) -> None:
-    figure = drawn(loss_figure, one, other, pieces, changed=changed, names=names)
+    figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
     size = browser_window.text_size()
     if size:
         figure = enlarged(figure, size)
     with st.container(key="lesson_chart"):
         st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height="stretch" if size else 420,
-                        alt=drawn(explain.loss_alt, one, other))  # fmt: skip
+                        alt=cached_figure(explain.loss_alt, one, other))  # fmt: skip
 
 
 def _called(run: RunView) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from model.jobs.job import digest
-from model.language import language, say
-from model.lessons.lesson import Lesson
-from model.lessons.reading import MOST_BYTES, read
-from model.lessons.shelf import FOLDER, Shelved, shelf
-from model.settings import Settings
+from i18n import language, say
+from lessons.lesson import Lesson
+from lessons.reading import MOST_BYTES, read
+from lessons.shelf import FOLDER, Shelved, shelf
+from serving.job import digest
+from serving.settings import Settings
 from ui.link import LONGEST_LINK
 
 

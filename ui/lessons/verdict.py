@@ -2,8 +2,8 @@
 
 from markupsafe import Markup
 
-from model.language import say
-from model.lessons.questions import Answer
+from i18n import say
+from lessons.questions import Answer
 from viz.lessons import screen, words
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from model.language import ENGLISH, language, say, spoken
+from i18n import ENGLISH, language, say, spoken
 from model.mask_lab.by_hand import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand
 from ui import results
 from ui.guard import guarded
-from ui.later import later
+from ui.widgets.deferred import later
 from viz.mask_lab.by_hand import stages_html
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
@@ -43,7 +43,7 @@ def printed_in() -> str:
     """The worksheets' language: the reader's, where a font that is installed has its letters; else English."""
     if language() == ENGLISH:
         return ENGLISH
-    from viz.fonts import language_of  # matplotlib takes a second, and is asked for seldom
+    from viz.export.fonts import language_of  # matplotlib takes a second, and is asked for seldom
 
     return language_of("pdf")
 

@@ -4,16 +4,16 @@ from dataclasses import astuple, replace
 
 import streamlit as st
 
+from i18n import say
 from model.heads.shown import shown_masks
-from model.language import say
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
-from ui import head as head_picture
-from ui import query_keys
-from ui.canvas import canvas
-from ui.drawn import drawn
-from ui.heard import heard, whole
+from ui.drawn import cached_figure
+from ui.heads import head as head_picture
+from ui.heads import query_keys
+from ui.heads.canvas import canvas
 from ui.mask_lab import compose
 from ui.run_view import RunView
+from ui.widgets.listeners import component_value, whole
 from viz.mask_lab.canvas import MaskView, canvas_margin, canvas_packet
 from viz.view import MOST_CELLS
 
@@ -64,7 +64,7 @@ def show(
     elsewhere a drawing changes nothing, so none is shown and nothing can be drawn.
     """
     strokes, below = (tuple(map(astuple, some)) for some in (compose.drawing() if in_scope else ((), ())))
-    packet = drawn(
+    packet = cached_figure(
         canvas_packet,
         replace(view, strokes=strokes),
         rows=rows,
@@ -83,7 +83,7 @@ def show(
 
 def take(key: str, text: str) -> None:
     """What the component under this key sent goes to compose's drawing; anything that is no drawing changes nothing."""
-    drawing = heard(key).get("drawn")
+    drawing = component_value(key).get("drawn")
     if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
         return  # of a drawing that the page has replaced since
     try:

@@ -13,16 +13,17 @@ import streamlit as st
 from pydantic import Field
 from streamlit.delta_generator import DeltaGenerator
 
+from i18n import N_, say
 from model.base import Model
-from model.language import N_, say
 from model.mask_kinds import KINDS
 from model.mask_lab import mask_code
 from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch
-from ui import choices, controls, link
-from ui.bound import bound
-from ui.one_of import one_of
+from ui import controls, link
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 from viz.mask_styles import STYLES
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}

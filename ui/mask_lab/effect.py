@@ -5,10 +5,11 @@ from functools import partial
 
 import streamlit as st
 
-from model.heads.reach import Look, answers_known, ways_to
-from ui import explain, page, query
-from ui.drawn import drawn
-from ui.run_view import Predictions, RunView
+from model.heads.reach import PathStep, answers_known, ways_to
+from ui import explain, page
+from ui.drawn import cached_figure
+from ui.heads import query
+from ui.run_view import RowPredictions, RunView
 from viz.mask_lab.effect import (
     MOST_ANSWERS,
     Effect,
@@ -40,14 +41,14 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     changed = now.masks != standard.masks
     curves = (predictions.losses, others.losses)
     left, right = st.columns(2, gap="medium")
-    follows = drawn(next_token_table, predictions.candidates, others.candidates, changed=changed)
+    follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
     left.html(after_query(found, changed=changed) + follows)
     with right:
-        st.caption(drawn(explain.loss_caption, *curves, changed=changed))
-        figure = drawn(losses_figure, found, changed=changed)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=drawn(explain.loss_alt, *curves))
+        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
+        figure = cached_figure(losses_figure, found, changed=changed)
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
     if found.known:
-        st.html(drawn(answers_table, found))
+        st.html(cached_figure(answers_table, found))
 
 
 def effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
@@ -75,7 +76,7 @@ def _effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
     return replace(found, ways=_ways(now, found.ranked()[:MOST_ANSWERS]))
 
 
-def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[Predictions | None, Predictions | None]:
+def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[RowPredictions | None, RowPredictions | None]:
     place = query.predicting(now, chosen)
     return now.predictions(place), standard.predictions(place)
 
@@ -85,7 +86,7 @@ def _known(view: RunView) -> list[int]:
     return list(_of_the_predicted_text(view).ask(answers_known))
 
 
-def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[Look, ...]]:
+def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[PathStep, ...]]:
     """How the answers of some of them get out, layers numbered as in the network."""
     if not tokens:
         return {}

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from model.language import N_, say, together
-from model.mask_lab.fills import Comparison, OnAHead, on_a_head
+from i18n import N_, say, together
+from model.mask_lab.fills import FillComparison, OnAHead, on_a_head
 from ui.run_view import RunView
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 
@@ -51,7 +51,7 @@ def _about(measured: OnAHead, name: str) -> str:
     return together(parts)
 
 
-def _scores(found: Comparison, name: str) -> str:
+def _scores(found: FillComparison, name: str) -> str:
     if not found.rows:
         return say("The scores are those of {head} on this text; none of its rows has a key to look at.", head=name)
     if not found.blocked:

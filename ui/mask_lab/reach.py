@@ -2,10 +2,10 @@
 
 import streamlit as st
 
+from i18n import N_, say, together
 from model.heads.reach import shown_reach
-from model.language import N_, say, together
-from ui import head as head_picture
 from ui import page
+from ui.heads import head as head_picture
 from ui.run_view import RunView, layer_names
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 

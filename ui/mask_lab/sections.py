@@ -4,16 +4,16 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from model.language import N_, say
+from i18n import N_, say
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
-from ui.one_of import one_of
 from ui.run_view import RunView, layer_names
+from ui.widgets.one_of import one_of
 from viz.formats import signed
 from viz.head import difference_figure, head_figure
 from viz.view import HeadView
@@ -72,8 +72,8 @@ def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Fig
     """The head under the masks that were chosen to be shown, as tall as the mask beside it, the query's row framed."""
     dark = page.is_dark()
     if shown == "change":
-        return drawn(difference_figure, now, standard, dark=dark, query=query)
-    return drawn(head_figure, now if shown == "now" else standard, dark=dark, query=query)
+        return cached_figure(difference_figure, now, standard, dark=dark, query=query)
+    return cached_figure(head_figure, now if shown == "now" else standard, dark=dark, query=query)
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

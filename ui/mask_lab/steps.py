@@ -3,9 +3,9 @@
 import numpy as np
 import streamlit as st
 
+from i18n import say, together
 from model.heads.head_steps import head_steps
 from model.heads.row_steps import RowSteps
-from model.language import say, together
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure

@@ -7,14 +7,14 @@ import numpy as np
 import streamlit as st
 from torch import Tensor
 
-from model.language import N_, say, say_count, together
+from i18n import N_, say, say_count, together
 from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec
 from model.spec import MOST_BYTES
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
-from ui.uploads import uploaded, uploader
+from ui.widgets.uploads import uploaded, uploader
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(

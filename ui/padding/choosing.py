@@ -4,11 +4,12 @@ from typing import Literal, cast
 
 import streamlit as st
 
+from i18n import N_, say
 from model.base import Model
-from model.language import N_, say
-from model.padding import Choice, PaddingMask, PositionIds, Side
-from ui import choices, controls, explain, link
-from ui.one_of import one_of
+from model.padding import PaddingChoice, PaddingMask, PositionIds, Side
+from ui import controls, explain, link
+from ui.widgets import choices
+from ui.widgets.one_of import one_of
 
 SIDES = {"left": N_("left"), "right": N_("right")}
 MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
@@ -31,7 +32,7 @@ class PaddingLink(link.TextLink):
     position_ids: Literal["counted", "cells"] = "cells"  # to see
 
 
-def choose(model: Model, own: bool) -> tuple[Choice, bool]:
+def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
     """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
     _keep_choices()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -50,7 +51,7 @@ def choose(model: Model, own: bool) -> tuple[Choice, bool]:
     if own:
         st.caption(say("{model} works out its position ids by itself, so there are none to choose.",
                        model=explain.title_of(model)))  # fmt: skip
-    choice = Choice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
+    choice = PaddingChoice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
     return choice, st.session_state.causal
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from i18n import say, say_all, together
 from model import padding
 from model.base import Model
-from model.jobs.job import digest
-from model.language import say, say_all, together
 from model.text import rows_of
+from serving.job import digest
 from ui import explain, results
 
 # Of different lengths, so that one of them is always padded.
@@ -16,7 +16,7 @@ OURS = ("Once upon a time", "The king said to his")  # not shown in another lang
 
 
 @dataclass(frozen=True)
-class Lines:
+class PaddedTexts:
     """The texts of the batch: the reader's first, then `ours` of the page's own. notes: what is to be said of them.
 
     whole: all that the reader wrote, with ours among it.
@@ -28,23 +28,23 @@ class Lines:
     whole: str
 
 
-def lines(model: Model, text: str) -> Lines:
+def lines(model: Model, text: str) -> PaddedTexts:
     """The reader's lines, and two of the page's own where those need no padding. Raises what encode raises."""
     key = ("padding lines", model.key, digest((text, model.name)))  # not shown
     return results.kept(key, lambda: _lines(model, text))
 
 
-def _lines(model: Model, text: str) -> Lines:
+def _lines(model: Model, text: str) -> PaddedTexts:
     rows, _ = rows_of(text, len(text))
     texts = padding.fitting(model, rows)
     ours = () if _need_padding(model, texts) else OURS
     kept = texts[: padding.MOST_TEXTS - len(ours)]
     notes = [*_cuts(model, rows, kept), *_left_out(len(rows) - len(kept), len(kept))]
     whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
-    return Lines((*kept, *ours), len(ours), tuple(notes), whole)
+    return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
 
 
-def offer_ours(found: Lines) -> None:
+def offer_ours(found: PaddedTexts) -> None:
     """Say that lines are ours and why, and let the reader take them over."""
     shown = say_all([f"“{text}”" for text in OURS])
     words, button = st.columns([5, 1.2], vertical_alignment="center")

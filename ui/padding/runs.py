@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from model import padding
 from model.base import Model
-from model.jobs.job import ModelRef, Run, digest
-from model.padding import CHOICES, Alone, Choice, Comparison, Guess
+from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison
+from serving.job import ModelRef, RunRef, digest
 from ui import results
-from ui.padding.lines import Lines
+from ui.padding.lines import PaddedTexts
 from viz.numbers import Candidate
 from viz.padding.grid import PaddedText
 from viz.padding.tables import Way
@@ -38,7 +38,7 @@ def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     return not results.kept(key, lambda: ask(texts[-1]))  # of a model: another text would say the same
 
 
-def padded(model: Model, found: Lines, choice: Choice, causal: bool, own: bool) -> Padded:
+def padded(model: Model, found: PaddedTexts, choice: PaddingChoice, causal: bool, own: bool) -> Padded:
     """The texts as one batch padded by choice, beside each alone. own: the model takes no position ids but its own."""
 
     def make() -> Padded:
@@ -50,7 +50,7 @@ def padded(model: Model, found: Lines, choice: Choice, causal: bool, own: bool) 
     return _kept(("padded", choice, own), model, found, causal, make)
 
 
-def ways(model: Model, found: Lines, causal: bool, own: bool) -> list[Way]:
+def ways(model: Model, found: PaddedTexts, causal: bool, own: bool) -> list[Way]:
     """All ways to pad; those with other position ids are left out for a model that works out its own."""
 
     def make() -> list[Way]:
@@ -63,24 +63,26 @@ def ways(model: Model, found: Lines, causal: bool, own: bool) -> list[Way]:
     return _kept(("ways", own), model, found, causal, make)
 
 
-def _kept(what: Hashable, model: Model, found: Lines, causal: bool, make: Callable[[], Made]) -> Made:
+def _kept(what: Hashable, model: Model, found: PaddedTexts, causal: bool, make: Callable[[], Made]) -> Made:
     return results.kept((what, model.key, digest((found.texts, found.ours)), causal), make)
 
 
-def _runs(model: Model, texts: tuple[str, ...], causal: bool) -> list[Run]:
+def _runs(model: Model, texts: tuple[str, ...], causal: bool) -> list[RunRef]:
     """Of each text by itself."""
-    return [Run(ModelRef.of(model), model.encode([text]), padding.spec_alone(causal)) for text in texts]
+    return [RunRef(ModelRef.of(model), model.encode([text]), padding.spec_alone(causal)) for text in texts]
 
 
-def _alone(model: Model, runs: list[Run]) -> Alone:
+def _alone(model: Model, runs: list[RunRef]) -> Alone:
     return results.ask(padding.alone, ModelRef.of(model), *runs)
 
 
-def _compared(model: Model, texts: tuple[str, ...], choice: Choice, causal: bool, runs: list[Run]) -> Comparison:
+def _compared(
+    model: Model, texts: tuple[str, ...], choice: PaddingChoice, causal: bool, runs: list[RunRef]
+) -> PaddingComparison:
     return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *runs)
 
 
-def _way(model: Model, choice: Choice, alone: Alone, found: Comparison, own: bool) -> Way:
+def _way(model: Model, choice: PaddingChoice, alone: Alone, found: PaddingComparison, own: bool) -> Way:
     apart = max(found.largest())
     others = None
     if padding.predicts_next(model):
@@ -90,7 +92,9 @@ def _way(model: Model, choice: Choice, alone: Alone, found: Comparison, own: boo
     return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
 
 
-def _padded_texts(model: Model, found: Lines, comparison: Comparison, alone: Alone, own: bool) -> list[PaddedText]:
+def _padded_texts(
+    model: Model, found: PaddedTexts, comparison: PaddingComparison, alone: Alone, own: bool
+) -> list[PaddedText]:
     """The rows of the batch as there is to draw of them."""
     batch, first_of_ours = comparison.batch, len(found.texts) - found.ours
     return [

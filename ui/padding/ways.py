@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from model.language import say
-from ui.drawn import drawn
+from i18n import say
+from ui.drawn import cached_figure
 from viz.padding.tables import MASKS, Way, side_label, way_label, way_name, ways_style
 
 
 def show(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
     """A row for each side and kind of position ids, a column for each mask; `shown` is framed."""
     by_choice = {(way.side, way.positions, way.mask): way for way in ways}
-    st.html(drawn(ways_style, ways))
+    st.html(cached_figure(ways_style, ways))
     with st.grid(4, wrap=False, min_column_width=60, gap="xxsmall", vertical_alignment="center", key="ways"):
         st.empty()
         for title in MASKS.values():

@@ -7,16 +7,16 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from model.language import N_, say
+from i18n import N_, say
 from model.pixels import digits
 from model.pixels.digit_writing import Draw
 from model.pixels.digits import DigitsModel
 from ui import page, run_view
 from ui.controls import SCOPES, only
-from ui.drawn import drawn
-from ui.one_of import one_of
+from ui.drawn import cached_figure
 from ui.pixels import choices, pictures
 from ui.run_view import RunView
+from ui.widgets.one_of import one_of
 from viz.numbers import chance, percent
 from viz.pixels.numbers import level_table, loss_figure, share_table
 from viz.pixels.pictures import PIXELS, PixelView, class_name, head_packet, heads_packet, largest, name_of, scale_html
@@ -115,20 +115,22 @@ def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head
     name, zmax = f"L{layer} H{head}", largest(now.view, standard.view)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        pictures.show(drawn(heads_packet, now.view, layer, head, zmax), "pixels_heads", picked_head)
+        pictures.show(cached_figure(heads_packet, now.view, layer, head, zmax), "pixels_heads", picked_head)
         if changed:
             st.caption(say("**{head}** under the standard masks, the same colours", head=name))
-            pictures.show(drawn(head_packet, standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
+            pictures.show(cached_figure(head_packet, standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
         st.caption(say("**{head}**: where it looks", head=name))
-        pictures.show(drawn(head_packet, now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
+        pictures.show(cached_figure(head_packet, now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:
         st.html(_levels(now, standard, changed))
         st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
-        figure = drawn(loss_figure, now.losses, standard.losses, tuple(now.view.levels.tolist()), changed=changed)
+        figure = cached_figure(
+            loss_figure, now.losses, standard.losses, tuple(now.view.levels.tolist()), changed=changed
+        )
         alt = say("Loss of every pixel, as a picture; the largest is {loss:.2f} nats at {pixel}.",
                   loss=now.losses.max(), pixel=_worst(now))  # fmt: skip
         st.plotly_chart(figure, key="pixels_losses", config=page.CHART, alt=alt)

@@ -6,15 +6,16 @@ from typing import Any, cast
 import numpy as np
 import streamlit as st
 
-from model.jobs.job import ModelRef
-from model.language import say
+from i18n import say
 from model.pixels import digit_writing
 from model.pixels.digit_writing import Draw, write
 from model.pixels.digits import DigitsModel
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
-from ui import models, results
-from ui.canvas import canvas
-from ui.heard import heard, whole, wholes
+from serving.job import ModelRef
+from ui import results
+from ui.heads.canvas import canvas
+from ui.sidebar import models
+from ui.widgets.listeners import component_value, whole, wholes
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
 _component = canvas("pixels")
@@ -76,7 +77,7 @@ def show(packet: bytes, key: str, picked: Any = None) -> None:
     """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:
-        pick = whole(heard(key).get("pick"))
+        pick = whole(component_value(key).get("pick"))
         if picked and pick is not None:
             picked(pick)
 
@@ -87,7 +88,7 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
     """The reader's drawing, to draw on."""
 
     def drawn() -> None:
-        sent = heard(key).get("drawn")
+        sent = component_value(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
         levels, number = wholes(sent.get("levels"), PIXELS), whole(sent.get("number"))

@@ -3,13 +3,13 @@
 import numpy as np
 import streamlit as st
 
-from model.language import N_, say, say_count, together
+from i18n import N_, say, say_count, together
 from model.pixels.digit_writing import Draw
 from model.pixels.real_digits import Kind
 from ui.guard import guarded
 from ui.pixels import choices, pictures
 from viz.numbers import chance, percent
-from viz.pixels.gallery import Card, gallery
+from viz.pixels.gallery import GalleryCard, gallery
 from viz.pixels.numbers import class_table
 from viz.pixels.pictures import SIDE, class_name
 
@@ -35,7 +35,7 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
     )  # fmt: skip
     st.html(f'<p class="sentence">{words}</p>')
     cards = [
-        Card(picture, say("{told}, read as {found}", told=told, found=found), bool(told == found))
+        GalleryCard(picture, say("{told}, read as {found}", told=told, found=found), bool(told == found))
         for picture, told, found in zip(levels, classes, read, strict=True)
     ]
     st.html(gallery(cards))
@@ -97,8 +97,8 @@ def show_finish(rows: int, draw: Draw) -> None:
         pictures.show_canvas(class_name(told), len(given))
 
 
-def _card(levels: np.ndarray, told: int, read: int, given: int) -> Card:
-    return Card(levels, say("read as {found}", found=read), read == told, given)
+def _card(levels: np.ndarray, told: int, read: int, given: int) -> GalleryCard:
+    return GalleryCard(levels, say("read as {found}", found=read), read == told, given)
 
 
 def _finish_words(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -> str:

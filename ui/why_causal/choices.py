@@ -7,16 +7,17 @@ import numpy as np
 import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
-from model.language import N_, say
+from i18n import N_, say
 from model.text import TokenBatch
 from model.why_causal import twins
-from model.why_causal.twins import Combination, Outcome, Pair
-from ui import choices, controls, link
-from ui.bound import bound
+from model.why_causal.twins import Combination, TwinOutcome, TwinPair
+from serving.once import once
+from ui import controls, link
 from ui.link import Link, Whole, at_most
-from ui.once import once
-from ui.one_of import one_of
 from ui.why_causal import live_training, runs, steps
+from ui.widgets import choices
+from ui.widgets.bound import bound
+from ui.widgets.one_of import one_of
 from viz.numbers import percent
 
 FIRST_TEXT = (
@@ -26,7 +27,7 @@ FIRST_TEXT = (
 TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
 RUN = {False: N_("run without"), True: N_("run with the mask")}
 WRITING = {"drawn": N_("drawn at random"), "likeliest": N_("the likeliest")}
-COPY = "kept_why_causal"  # of the page's choices (ui/choices.py)
+COPY = "kept_why_causal"  # of the page's choices (ui/widgets/choices.py)
 REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
 Head = Annotated[  # layer and head, "0.3" in the URL
     tuple[int, int],
@@ -77,18 +78,18 @@ def share() -> None:
         link.share(WhyCausalLink.of_choices(**dict.fromkeys(("why_head", "why_place", "why_token"))))
 
 
-def share_choices(found: Pair, batch: TokenBatch) -> None:
+def share_choices(found: TwinPair, batch: TokenBatch) -> None:
     """Keep the URL true to the page, and offer links."""
     with st.sidebar:
         link.share(_link(found, batch))
 
 
-def write(found: Pair, batch: TokenBatch) -> None:
+def write(found: TwinPair, batch: TokenBatch) -> None:
     """Call where a section ends, which may run alone: keep the URL true to it."""
     link.write(_link(found, batch))
 
 
-def _link(found: Pair, batch: TokenBatch) -> WhyCausalLink:
+def _link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
     """What the page chooses itself is left out: the head that copies most, a token in the last third, another in its
     place."""
     state = st.session_state
@@ -131,7 +132,7 @@ def choose_combination() -> Combination:
     return Combination(trained, one_of(say("Causal mask"), RUN, "why_run", width="content"))
 
 
-def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple[int, int]:
+def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> tuple[int, int]:
     """Which of its heads: at first the one that copies most."""
     shown = outcomes[one].copies
     free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
@@ -151,7 +152,7 @@ def choose_head(one: Combination, outcomes: dict[Combination, Outcome]) -> tuple
     return st.session_state.why_head
 
 
-def choose_change(found: Pair, batch: TokenBatch) -> tuple[bool, int, int]:
+def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
     """Which model, which token of the text (from 1), and the id that it becomes."""
     state, last, model = st.session_state, batch.ids.shape[1] - 1, found.models[True]
     state.why_place = _place(batch)
@@ -165,14 +166,14 @@ def choose_change(found: Pair, batch: TokenBatch) -> tuple[bool, int, int]:
     return state.why_proof, state.why_place, state.why_token
 
 
-def changed(found: Pair, batch: TokenBatch) -> tuple[int, int]:
+def changed(found: TwinPair, batch: TokenBatch) -> tuple[int, int]:
     """The place and the id of choose_change where it is not drawn; another id where the chosen one changes nothing."""
     place, token = _place(batch), st.session_state.why_token
     before = int(batch.ids[0, place])
     return place, token if token in found.words() and token != before else _another_token(found, before)
 
 
-def _another_token(found: Pair, token: int) -> int:
+def _another_token(found: TwinPair, token: int) -> int:
     return next(number for number in [*_replacements(), *found.words()] if number != token)
 
 

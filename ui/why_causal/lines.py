@@ -1,8 +1,8 @@
 """The curves of the page Why causal: what is drawn, what the legend says, and what is read out of them."""
 
-from model.language import N_, say
-from model.why_causal.twins import Combination, Curves, Outcome
-from viz.why_causal.charts import Line
+from i18n import N_, say
+from model.why_causal.twins import Combination, Curves, TwinOutcome
+from viz.why_causal.charts import Curve
 from viz.why_causal.tables import nats
 
 NAMES = {
@@ -13,14 +13,14 @@ NAMES = {
 }
 
 
-def training_lines(training: Curves) -> list[Line]:
+def training_lines(training: Curves) -> list[Curve]:
     """The curves of both while they were trained, and of the second with the mask put back."""
     held_out = training.held_out[Combination(False, True)]
     put_back = say("trained without, the mask put back (held-out text)")
     return [
-        Line(say("trained with the mask"), training.steps, training.training[True], True),
-        Line(say("trained without"), training.steps, training.training[False], False),
-        Line(put_back, training.steps, held_out, False, dotted=True),
+        Curve(say("trained with the mask"), training.steps, training.training[True], True),
+        Curve(say("trained without"), training.steps, training.training[False], False),
+        Curve(put_back, training.steps, held_out, False, dotted=True),
     ]
 
 
@@ -48,10 +48,10 @@ def training_alt(training: Curves) -> str:
     )  # fmt: skip
 
 
-def loss_lines(outcomes: dict[Combination, Outcome]) -> list[Line]:
+def loss_lines(outcomes: dict[Combination, TwinOutcome]) -> list[Curve]:
     """The losses of each token under the four combinations."""
     return [
-        Line(
+        Curve(
             say(NAMES[one]),
             range(len(outcome.losses)),
             outcome.losses,
@@ -62,7 +62,7 @@ def loss_lines(outcomes: dict[Combination, Outcome]) -> list[Line]:
     ]
 
 
-def loss_alt(outcomes: dict[Combination, Outcome]) -> str:
+def loss_alt(outcomes: dict[Combination, TwinOutcome]) -> str:
     """The means of the four curves."""
     means = [say("{name}: {loss:.2f}", name=say(NAMES[one]), loss=outcome.loss) for one, outcome in outcomes.items()]
     return say("Loss of each token under the four combinations. Means, in nats: {means}.", means=say("; ").join(means))

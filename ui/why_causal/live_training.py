@@ -6,18 +6,18 @@ from pathlib import Path
 
 import streamlit as st
 
-from model.language import N_, say
-from model.why_causal import live
-from model.why_causal.live import Progress, Training
+from i18n import N_, say
+from serving import training_job
+from serving.training_job import Training, TrainingProgress
 from ui import page
 from ui.markdown import escaped
-from ui.one_of import one_of
+from ui.widgets.one_of import one_of
 from viz.numbers import percent
-from viz.why_causal.charts import Line, loss_curves
+from viz.why_causal.charts import Curve, loss_curves
 
 LOOK_EVERY = 0.7  # seconds between two looks at a training; far less than it waits for one
 MOST_KEPT = 4  # curves of earlier trainings
-STEPS = (100, 200, 300, 400, live.MOST_STEPS)
+STEPS = (100, 200, 300, 400, training_job.MOST_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
@@ -40,12 +40,12 @@ STATES = {
 
 
 @dataclass(frozen=True)
-class Kept:
+class FinishedTraining:
     """A training that is over, or was replaced by another."""
 
     number: int
     causal: bool
-    progress: Progress
+    progress: TrainingProgress
 
 
 @cache
@@ -64,13 +64,13 @@ def show() -> None:
     left, right = st.columns([1, 2.2], gap="large")
     with left:
         _choose()
-        _buttons(progress or Progress(state="done"))
+        _buttons(progress or TrainingProgress(state="done"))
     with right:
         # looked at every so often while it goes; the looks are also what keeps it going
         st.fragment(_look, run_every=LOOK_EVERY if phase != "over" else None)(phase)
 
 
-def _phase(progress: Progress | None) -> str:
+def _phase(progress: TrainingProgress | None) -> str:
     """What the buttons depend on: waiting, going or over."""
     if progress is None or progress.over:
         return "over"
@@ -94,7 +94,7 @@ def _look_from_elsewhere(training: Training) -> None:
 
 def _choose() -> None:
     st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=_forget_problem)
-    most = live.MOST_CHARACTERS
+    most = training_job.MOST_CHARACTERS
     if (left_out := len(st.session_state.live_text) - most) > 0:
         st.caption(
             say(
@@ -106,7 +106,7 @@ def _choose() -> None:
     st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
 
 
-def _buttons(progress: Progress) -> None:
+def _buttons(progress: TrainingProgress) -> None:
     with st.container(horizontal=True, gap="small"):
         st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
                   disabled=not progress.over)  # fmt: skip
@@ -144,12 +144,12 @@ def _look(phase: str) -> None:
         _results(training, now)
 
 
-def _line(number: int, causal: bool, progress: Progress, old: bool = False) -> Line:
+def _line(number: int, causal: bool, progress: TrainingProgress, old: bool = False) -> Curve:
     name = f"{number}: {say(MASKS[causal])}"
-    return Line(name, progress.steps, progress.losses, causal, faint=old)
+    return Curve(name, progress.steps, progress.losses, causal, faint=old)
 
 
-def _status(training: Training, now: Progress) -> str:
+def _status(training: Training, now: TrainingProgress) -> str:
     state = say(STATES[now.state]) if now.state in STATES else escaped(now.why)
     step = say("step {step} of {steps}", step=now.step, steps=training.total_steps)
     parts = [f"**{state}**", say(MASKS[training.causal]), step]
@@ -158,7 +158,7 @@ def _status(training: Training, now: Progress) -> str:
     return " · ".join(parts)
 
 
-def _results(training: Training, now: Progress) -> None:
+def _results(training: Training, now: TrainingProgress) -> None:
     """What it writes, and once it is done what the mask does to it."""
     if now.texts:
         step, text = now.texts[-1]
@@ -177,7 +177,7 @@ def _results(training: Training, now: Progress) -> None:
         _offer_more(training)
 
 
-def copying(now: Progress) -> str:
+def copying(now: TrainingProgress) -> str:
     """Whether a head of the trained model copies, and what follows for its loss."""
     score, layer, head = now.best_copy
     if score == 0:
@@ -206,7 +206,7 @@ def _offer_more(training: Training) -> None:
               help=say("From the beginning, on the text on the left; this curve stays."))  # fmt: skip
 
 
-def _alt(lines: list[Line]) -> str:
+def _alt(lines: list[Curve]) -> str:
     ends = [
         say("{name}, from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
         for line in lines
@@ -243,7 +243,7 @@ def _keep() -> None:
         training.stop()
     if training and training.watch().losses:
         number = _next_number()
-        state.live_kept = [*state.live_kept, Kept(number, training.causal, training.watch())][-MOST_KEPT:]
+        state.live_kept = [*state.live_kept, FinishedTraining(number, training.causal, training.watch())][-MOST_KEPT:]
 
 
 def _tell(what: str) -> None:

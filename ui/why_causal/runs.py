@@ -1,17 +1,17 @@
 """What the page Why causal computes of a text, remembered: four runs, what they write, what a changed token moves."""
 
-from model.jobs.job import ModelRef
 from model.text import TokenBatch
 from model.why_causal import twins
-from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, Outcome, Pair
+from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, TwinOutcome, TwinPair
+from serving.job import ModelRef
+from serving.once import once
 from ui import results, run_view
-from ui.once import once
 from ui.run_view import RunView
-from viz.why_causal.tables import Card
+from viz.why_causal.tables import TwinCard
 
 
 @once
-def pair() -> Pair:
+def pair() -> TwinPair:
     """Both models, loaded once for everybody. Raises CheckpointError."""
     return twins.load()
 
@@ -22,7 +22,7 @@ def curves() -> Curves:
     return twins.curves()
 
 
-def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
+def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
     """Both twins on the text, with the mask and without; nothing runs until it is asked for."""
     runs: dict[Combination, RunView] = {}
     for trained, model in found.models.items():
@@ -31,18 +31,20 @@ def run_all(found: Pair, batch: TokenBatch) -> dict[Combination, RunView]:
     return {one: runs[one] for one in COMBINATIONS}
 
 
-def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, Outcome]:
+def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome]:
     """What each of them makes of the text."""
     return {one: results.ask(twins.outcome, look.run) for one, look in looks.items()}
 
 
-def change(found: Pair, batch: TokenBatch, trained: bool, place: int, token: int) -> dict[bool, Change]:
+def change(found: TwinPair, batch: TokenBatch, trained: bool, place: int, token: int) -> dict[bool, Change]:
     """What another token at a place moves, with the mask (True) and without."""
     ref = ModelRef.of(found.models[trained])
     return {run: results.ask(twins.change, ref, batch, place, token, causal=run) for run in (True, False)}
 
 
-def cards(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome], seed: int | None) -> list[Card]:
+def cards(
+    found: TwinPair, batch: TokenBatch, outcomes: dict[Combination, TwinOutcome], seed: int | None
+) -> list[TwinCard]:
     """The four combinations: what they predict of the text, and what they write on after its beginning.
 
     seed: of what is drawn at random; None for the likeliest token each time.
@@ -54,9 +56,9 @@ def cards(found: Pair, batch: TokenBatch, outcomes: dict[Combination, Outcome], 
         new = ids[len(given) :]
         before, whole = found.decode(given), found.decode(ids)
         measured = outcomes[one].loss, outcomes[one].accuracy
-        result.append(Card(one.trained, one.run, *measured, before, whole[len(before) :], len(set(new)), len(new)))
+        result.append(TwinCard(one.trained, one.run, *measured, before, whole[len(before) :], len(set(new)), len(new)))
     return result
 
 
-def _written(found: Pair, given: list[int], one: Combination, seed: int | None) -> list[int]:
+def _written(found: TwinPair, given: list[int], one: Combination, seed: int | None) -> list[int]:
     return results.ask(twins.write, ModelRef.of(found.models[one.trained]), tuple(given), causal=one.run, seed=seed)

@@ -6,13 +6,13 @@ import streamlit as st
 from markupsafe import Markup
 from streamlit.delta_generator import DeltaGenerator
 
-from model.language import say
+from i18n import say
 from model.text import TokenBatch
-from model.why_causal.twins import COMBINATIONS, Combination, Curves, Outcome, Pair
+from model.why_causal.twins import COMBINATIONS, Combination, Curves, TwinOutcome, TwinPair
 from ui import explain, page
-from ui import head as head_picture
-from ui.drawn import drawn
+from ui.drawn import cached_figure
 from ui.guard import guarded
+from ui.heads import head as head_picture
 from ui.run_view import RunView
 from ui.why_causal import choices, lines, runs, words
 from viz.head import head_figure, head_range
@@ -20,7 +20,7 @@ from viz.why_causal.charts import change_bars, loss_curves, token_losses
 from viz.why_causal.tables import copies, four
 
 ABOVE = 350  # pixels over and under the head's picture that are others'
-Outcomes = dict[Combination, Outcome]
+Outcomes = dict[Combination, TwinOutcome]
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ def trained(training: Curves) -> Beginning:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        figure = drawn(loss_curves, lines.training_lines(training), unit=say("nats a token"), height=300)
+        figure = cached_figure(loss_curves, lines.training_lines(training), unit=say("nats a token"), height=300)
         st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=lines.training_alt(training))
         caption = st.empty()
     return Beginning(sentence, caption, right)
 
 
-def losses(beginning: Beginning, training: Curves, pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
+def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     """The loss of every token of the text under the four combinations, and what follows from it."""
     with beginning.beside:
         st.markdown("#### " + say("The loss of every token"))
-        figure = drawn(token_losses, lines.loss_lines(outcomes), batch.pieces[0])
+        figure = cached_figure(token_losses, lines.loss_lines(outcomes), batch.pieces[0])
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=lines.loss_alt(outcomes))
     said = words.sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(words.paragraph(said))
@@ -57,7 +57,7 @@ def losses(beginning: Beginning, training: Curves, pair: Pair, batch: TokenBatch
 
 
 @st.fragment
-def heads(pair: Pair, batch: TokenBatch, looks: dict[Combination, RunView], outcomes: Outcomes) -> None:
+def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], outcomes: Outcomes) -> None:
     """The head that copies the answer, and every head's copy score."""
     choices.keep()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -67,33 +67,35 @@ def heads(pair: Pair, batch: TokenBatch, looks: dict[Combination, RunView], outc
     st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
     picture, beside = st.columns([2.2, 1], gap="large")
     with picture:
-        alt = drawn(explain.head_alt, f"L{layer} H{head}", view, False)
-        head_picture.show(drawn(head_figure, view, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
-        st.html(drawn(explain.key, [view], head_range(view)))
+        alt = cached_figure(explain.head_alt, f"L{layer} H{head}", view, False)
+        head_picture.show(
+            cached_figure(head_figure, view, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None
+        )
+        st.html(cached_figure(explain.key, [view], head_range(view)))
         st.caption(say(words.LABELS))
     with beside:
         st.markdown(say("Copy score: a head's mean weight on the token one to the right, t + 1"))
         for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
             chosen = (layer, head) if other == one else None
             st.caption(say(lines.NAMES[other]))
-            st.html(drawn(copies, outcomes[other].copies, chosen, blocked=other.run))
+            st.html(cached_figure(copies, outcomes[other].copies, chosen, blocked=other.run))
     choices.write(pair, batch)
 
 
 @st.fragment
-def writing(pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
+def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     """What the four combinations make of the text, and write on."""
     choices.keep()
     seed = choices.choose_writing()
     with guarded(say("Writing …")):
         cards = runs.cards(pair, batch, outcomes, seed)
-    st.html(drawn(four, cards))
+    st.html(cached_figure(four, cards))
     st.caption(say(words.WHAT_THE_MASK_CHANGES))
     choices.write(pair, batch)
 
 
 @st.fragment
-def proof(pair: Pair, batch: TokenBatch) -> None:
+def proof(pair: TwinPair, batch: TokenBatch) -> None:
     """What moves when a later token changes, with the mask and without."""
     choices.keep()
     trained, place, token = choices.choose_change(pair, batch)
@@ -101,13 +103,13 @@ def proof(pair: Pair, batch: TokenBatch) -> None:
         changes = runs.change(pair, batch, trained, place, token)
     st.html(words.paragraph(words.proof_sentence(changes, token == int(batch.ids[0, place]))))
     moved = {say(words.MOVED[run]): change.logits for run, change in changes.items()}
-    figure = drawn(change_bars, moved, batch.pieces[0], place)
+    figure = cached_figure(change_bars, moved, batch.pieces[0], place)
     st.plotly_chart(figure, key="proof_figure", config=page.CHART, alt=words.proof_alt(changes))
     st.caption(say(words.PROOF))
     choices.write(pair, batch)
 
 
-def seen(pair: Pair, batch: TokenBatch, outcomes: Outcomes) -> None:
+def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     """What the steps have shown, in three lines."""
     with guarded(say("Changing a token …")):
         changes = runs.change(pair, batch, True, *choices.changed(pair, batch))

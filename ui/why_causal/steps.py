@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from model.language import N_, say
-from ui.bound import bound
+from i18n import N_, say
+from ui.widgets.bound import bound
 
 LOSS, HEADS, WRITING, PROOF, TRAINING = range(1, 6)
 NAMES = {

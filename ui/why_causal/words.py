@@ -4,10 +4,10 @@ import math
 
 from markupsafe import Markup
 
-from model.language import N_, say, say_count
+from i18n import N_, say, say_count
 from model.text import TokenBatch, beginning
 from model.why_causal import twins
-from model.why_causal.twins import Change, Combination, Curves, Outcome, Pair
+from model.why_causal.twins import Change, Combination, Curves, TwinOutcome, TwinPair
 from ui.markdown import escaped
 from viz.numbers import number, percent
 from viz.why_causal.tables import nats
@@ -28,14 +28,14 @@ LABELS = N_(r"Labels show a space as ·, a line end as ⏎; \<start\> stands bef
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
 
 
-def size(found: Pair, batch: TokenBatch) -> str:
+def size(found: TwinPair, batch: TokenBatch) -> str:
     """What there is in numbers, behind the page's title."""
     millions = found.models[True].describe().parameters / 1e6
     parameters = say("two twins · {millions:.2f} M parameters each", millions=millions)
     return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
 
 
-def cut_note(found: Pair, batch: TokenBatch) -> str:
+def cut_note(found: TwinPair, batch: TokenBatch) -> str:
     """What of the text is not read, "" where all of it is."""
     if not batch.cut[0]:
         return ""
@@ -56,7 +56,9 @@ def trained(training: Curves) -> Markup:
     return Markup(words).format(low=low, high=high)
 
 
-def sentence(training: Curves, outcomes: dict[Combination, Outcome], batch: TokenBatch, *, vocabulary: int) -> Markup:
+def sentence(
+    training: Curves, outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, *, vocabulary: int
+) -> Markup:
     """What there is to see, in numbers. vocabulary: how many tokens there are to guess from."""
     copies = outcomes[Combination(False, False)].copies
     words = say("{trained} On this text its head {head} puts {share} of its attention there. {put_back}")
@@ -68,7 +70,7 @@ def sentence(training: Curves, outcomes: dict[Combination, Outcome], batch: Toke
     )
 
 
-def _put_back(outcomes: dict[Combination, Outcome], batch: TokenBatch, vocabulary: int) -> Markup:
+def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocabulary: int) -> Markup:
     """What the mask makes of the first one's loss, beside its twin's; where it is no worse, why."""
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
     losses = {"own": own.loss, "other": other.loss}
@@ -89,7 +91,7 @@ def _put_back(outcomes: dict[Combination, Outcome], batch: TokenBatch, vocabular
     return Markup(" ").join([Markup(found).format(**losses), *why])
 
 
-def _why_not(own: Outcome, other: Outcome, repeats: float, vocabulary: int) -> list[str]:
+def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: int) -> list[str]:
     """Why a text does not punish the model that copies; nothing where none of these is the reason."""
     reasons = []
     if repeats >= OFTEN and own.echoes >= OFTEN:
@@ -113,7 +115,7 @@ def _why_not(own: Outcome, other: Outcome, repeats: float, vocabulary: int) -> l
     return reasons
 
 
-def head_sentence(outcomes: dict[Combination, Outcome], one: Combination, head: tuple[int, int]) -> str:
+def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, head: tuple[int, int]) -> str:
     """What the head on screen does, in numbers."""
     free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
     named = {"head": _name(head), "share": percent(float(free[head]))}
@@ -172,7 +174,7 @@ def proof_alt(changes: dict[bool, Change]) -> str:
     )  # fmt: skip
 
 
-def seen(outcomes: dict[Combination, Outcome], changes: dict[bool, Change]) -> list[Markup]:
+def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) -> list[Markup]:
     """What the steps have shown of this text, a line each: the loss, the head that copies, the later token.
 
     changes: of the twin trained with the mask."""

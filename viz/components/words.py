@@ -1,6 +1,6 @@
 """What the browser parts say: a view's packet brings it in the reader's language, packet.js fills the places."""
 
-from model.language import N_, say
+from i18n import N_, say
 
 _SHARED = {"comma": N_(", ")}
 _CELLS = _SHARED | {

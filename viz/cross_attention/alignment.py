@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from model.language import say
+from i18n import say
 from viz.heads.cells import weight_text
-from viz.heatmap import LONGEST_TICK, Part, Picture, figure
+from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
 from viz.html import escaped
 from viz.numbers import chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
@@ -53,7 +53,7 @@ class Alignment:
         return int(self.weights[self.step if step is None else step].argmax())
 
 
-def alignment_figure(found: Alignment) -> Picture:
+def alignment_figure(found: Alignment) -> CachedFigure:
     """On top the chosen step's source row as bars, below it the source, the lines, and the outputs."""
     top = max(float(found.weights[found.step].max(initial=0.0)), 0.05)
     plain: Part = {"showgrid": False, "zeroline": False, "fixedrange": True}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from model.language import N_, say, together
+from i18n import N_, say, together
 from viz.numbers import percent
 
 PADDING = (
@@ -60,7 +60,7 @@ table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(12
 
 
 @dataclass(frozen=True)
-class Shares:
+class BreakRow:
     """A row of the table: masks, what they make the model write for the reader's text, and shares from 0 to 1.
 
     judged: what `judgement` says of it. exact: of whole dates; characters, probability: shown the right answer.
@@ -74,7 +74,7 @@ class Shares:
     probability: float
 
 
-def table(rows: list[Shares], now: str, count: int) -> Markup:
+def table(rows: list[BreakRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
     body = Markup().join(
         Markup(
@@ -100,7 +100,7 @@ def table(rows: list[Shares], now: str, count: int) -> Markup:
     )  # fmt: skip
 
 
-def words(standard: Shares, padding: Shares, causal: Shares) -> Markup:
+def words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
     """What the table says, in words: shares beside the standard masks', or that they are the same."""
     return Markup("<p>{}</p><p>{}</p>").format(
         _said(PADDING, padding.exact, standard.exact),

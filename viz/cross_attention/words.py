@@ -5,9 +5,9 @@ from datetime import date
 
 from markupsafe import Markup, escape
 
+from i18n import ENGLISH, N_, language, say, together
 from model.cross_attention.answers import NO_DATE, SURE
 from model.cross_attention.reading import Why
-from model.language import ENGLISH, N_, language, say, together
 from viz.cross_attention.alignment import Alignment
 from viz.numbers import chance, percent
 
@@ -31,7 +31,7 @@ LIFTED = {  # the masks by their names in the table, where some are lifted
 
 
 @dataclass(frozen=True)
-class Answer:
+class WrittenAnswer:
     """A text and what was written for it.
 
     meant: the days that the text means by the rules: none, one, or two where day and month could be either, the one
@@ -55,7 +55,7 @@ class Answer:
     why_none: tuple[Why, str] = ("nothing", "")
 
 
-def verdict(answer: Answer) -> Markup:
+def verdict(answer: WrittenAnswer) -> Markup:
     """One paragraph: what was written, whether it is right, how sure the model is, and what lifted masks make of it."""
     words = [_two_readings(answer)] if len(answer.meant) == 2 else _judged(answer)
     least = chance(answer.least)
@@ -69,7 +69,7 @@ def verdict(answer: Answer) -> Markup:
     return Markup('<p class="sentence">{}</p>').format(Markup(" ").join(words))
 
 
-def _writes(answer: Answer) -> Markup:
+def _writes(answer: WrittenAnswer) -> Markup:
     if answer.lifted:
         words = say("Under the standard masks the model writes <b>{wrote}</b>")
     else:
@@ -77,7 +77,7 @@ def _writes(answer: Answer) -> Markup:
     return Markup(words).format(wrote=answer.wrote or say("nothing"))
 
 
-def _judged(answer: Answer) -> list[Markup]:
+def _judged(answer: WrittenAnswer) -> list[Markup]:
     judged = judgement(answer.meant, answer.wrote, answer.day)
     if answer.meant:
         means = say("{writes}, {judged}: the text means {day}.")
@@ -92,7 +92,7 @@ def _judged(answer: Answer) -> list[Markup]:
     return [words, Markup(unsure).format(chance=chance(answer.chance))]
 
 
-def _two_readings(answer: Answer) -> Markup:
+def _two_readings(answer: WrittenAnswer) -> Markup:
     words = say(
         "{writes}, {judged}. The text could mean {one} or, the month first, {other}, and nothing in it says "
         "which: the model gives the two a probability of {chance_of_one} and {chance_of_other}."
@@ -108,7 +108,7 @@ def _two_readings(answer: Answer) -> Markup:
     )
 
 
-def _under_lifted(answer: Answer) -> Markup:
+def _under_lifted(answer: WrittenAnswer) -> Markup:
     masks = say(LIFTED[answer.lifted])
     if answer.now == answer.wrote:
         return Markup(say("{masks}, writing by itself, it writes the same.")).format(masks=masks)

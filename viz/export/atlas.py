@@ -4,8 +4,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
-from model.heads.atlas_result import Atlas
-from model.language import say
+from i18n import say
+from model.atlas.result import Atlas
 from viz.export.paper import Paper, Sheet
 from viz.head_atlas.scatter import GREY, axis_range, axis_title, even_at, labelled, measured
 from viz.palette import SEQUENTIAL

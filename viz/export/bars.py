@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.language import say
+from i18n import say
+from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, blocked_by
-from viz.fonts import width
-from viz.heads.bars import Row
+from viz.heads.bars import BarRow
 from viz.heatmap import KEY_TITLE
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 from viz.view import HeadView
@@ -17,7 +17,7 @@ TALL = 2.6  # inches of a weight of 1, or of the largest
 Series = tuple[str, np.ndarray, str]  # its name, a number for each key, its colour
 
 
-def bars_picture(paper: Paper, row: Row) -> Sheet:
+def bars_picture(paper: Paper, row: BarRow) -> Sheet:
     """Now, and as standard where that differs."""
     if not row.standard:
         return key_bars(paper, row.view, [(say("weight"), row.view.weights[0], NOW)], say("weight"))

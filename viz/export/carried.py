@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from model.heads.parts import Carried
-from model.language import say
+from i18n import say
+from model.attribution.parts import Carried
 from viz.export.bars import key_bars
 from viz.export.paper import Paper, Sheet
 from viz.heads.arcs import COLOURS

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
+from i18n import say, say_all
 from model import uploads
 from model.errors import first_line
-from model.language import say, say_all
 from viz.hatch import LINES
 from viz.reasons import blocking
 from viz.view import HeadView

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
-from model.language import say
+from i18n import say
 from viz.export.paper import ANY, Paper, Sheet, hatch, sequential
 
 GAP = 0.06  # of a thumbnail's side

@@ -8,9 +8,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 from matplotlib.path import Path
 
-from model.language import say
+from i18n import say
+from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet
-from viz.fonts import width
 from viz.heads.arcs import COLOURS, least
 from viz.view import HeadView
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch, Rectangle
 
-from model.language import say
+from i18n import say
+from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet
-from viz.fonts import width
 from viz.heads.cells import weight_text
 from viz.heads.tokens import brightest
 from viz.palette import MARK, NOW

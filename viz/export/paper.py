@@ -20,8 +20,8 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from model.language import say
-from viz.fonts import drawable, families, wrapped
+from i18n import say
+from viz.export.fonts import drawable, families, wrapped
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.mask_styles import STYLES, mask_name
 from viz.palette import diverging, stops

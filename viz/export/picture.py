@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import Normalize, PowerNorm
 
-from model.language import say
+from i18n import say
+from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, changes, hatch, sequential
-from viz.fonts import width
 from viz.head import TITLES
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.picture import change_range, changed

@@ -2,10 +2,10 @@
 
 from matplotlib.colors import Normalize
 
-from model.heads.parts import ScoreSplit
-from model.language import say
+from i18n import say
+from model.attribution.parts import ScoreSplit
+from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, changes
-from viz.fonts import width
 from viz.formats import signed
 from viz.heads.score_split import STRIPS, largest_pairs, reaches
 from viz.palette import NOW, STANDARD

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from model.heads.atlas_names import MEASURES
-from model.heads.atlas_result import Atlas
-from model.heads.parts import ScoreSplit
-from model.language import N_, say, together
+from i18n import N_, say, together
+from model.atlas.names import MEASURES
+from model.atlas.result import Atlas
+from model.attribution.parts import ScoreSplit
 from viz.formats import signed
 from viz.head_atlas.scatter import even_at
 from viz.heads.colours import Colours

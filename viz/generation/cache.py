@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from model.language import say, together
-from viz.heatmap import Part, Picture, colour_range, figure
+from i18n import say, together
+from viz.heatmap import CachedFigure, Part, colour_range, figure
 from viz.html import escaped
 from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
@@ -25,7 +25,7 @@ class CachedRow:
     keys: Sequence[str]
 
 
-def cached_row_figure(row: CachedRow) -> Picture:
+def cached_row_figure(row: CachedRow) -> CachedFigure:
     """The mask [1, K] of a cached step, and the row under it beside the full run's last row; the last keys of many."""
     first = max(len(row.keys) - MOST_KEYS, 0)
     names = [f"{place}: {escaped(label)}" for place, label in enumerate(row.keys)][first:]
@@ -73,7 +73,7 @@ class Costs:
     clear: bool
 
 
-def cost_figure(costs: Costs) -> Picture:
+def cost_figure(costs: Costs) -> CachedFigure:
     """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
     counted = list(range(1, len(costs.counted_full) + 1))
     series = (
@@ -131,7 +131,7 @@ def cost_sentence(costs: Costs) -> str:
     return together([words, measured])
 
 
-def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> Picture:
+def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
     """For each old row [T-1], the largest change of a weight when the newest token is added."""
     names = [f"{place}: {escaped(label)}" for place, label in enumerate(labels)]
     bars = {

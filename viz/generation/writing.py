@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from model.language import N_, say, say_all, say_count, together
+from i18n import N_, say, say_all, say_count, together
 from viz.numbers import chance as chance_words
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
@@ -32,7 +32,7 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class Scene:
+class WritingScene:
     """What the page's sentence is about.
 
     query, key: position and label of the row looked at and of the key that has most of its weight, `weight`, in the
@@ -66,12 +66,12 @@ def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
     return tuple(say(words, value=value) for words, value, off in on if value != off)
 
 
-def sentence(scene: Scene) -> Markup:
+def sentence(scene: WritingScene) -> Markup:
     """What to notice."""
     return Markup(together([_row(scene), _next(scene) if scene.place is None else _written(scene)]))
 
 
-def _row(scene: Scene) -> Markup:
+def _row(scene: WritingScene) -> Markup:
     (at, label), (seen_at, seen) = scene.query, scene.key
     if scene.place is None:
         words = say(
@@ -87,7 +87,7 @@ def _row(scene: Scene) -> Markup:
     return Markup(words).format(head=scene.name, label=label, at=at, share=share, seen=seen, seen_at=seen_at)
 
 
-def _written(scene: Scene) -> Markup:
+def _written(scene: WritingScene) -> Markup:
     if scene.by_hand:
         words = say(
             "There you took <b>“{token}”</b>: {chances}. Take another, and the text is cut there and goes on with it."
@@ -100,7 +100,7 @@ def _written(scene: Scene) -> Markup:
     return Markup(words).format(token=scene.chosen.label, chances=_chances(scene))
 
 
-def _next(scene: Scene) -> Markup:
+def _next(scene: WritingScene) -> Markup:
     if scene.temperature == 0:
         words = say(
             "The next token comes from the rows of all {heads:,} heads here and all that is computed between them, not "
@@ -146,7 +146,7 @@ def chances_head(what: str) -> Markup:
     return Markup('<div class="chance head"><b>{}</b>{}<span class="bars"></span></div>').format(what, swatches)
 
 
-def _chances(scene: Scene) -> str:
+def _chances(scene: WritingScene) -> str:
     """What the model gives the token, what the sampling makes of it, and what it leaves; silent where all stays."""
     before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
     found = {"before": before, "after": after, "how": say_all(scene.settings)}

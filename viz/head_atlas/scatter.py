@@ -5,9 +5,9 @@ import math
 import numpy as np
 import plotly.graph_objects as go
 
-from model.heads.atlas_names import MEASURES, NAMES
-from model.heads.atlas_result import BINS, FARTHEST, Atlas
-from model.language import say
+from i18n import say
+from model.atlas.names import MEASURES, NAMES
+from model.atlas.result import BINS, FARTHEST, Atlas
 from viz.head_atlas.words import called
 from viz.heatmap import figure
 from viz.palette import MARK, NOW, SEQUENTIAL

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from model.heads.atlas_result import Decile, Example, TokenShare
-from model.language import say
+from i18n import say
+from model.atlas.result import Decile, Example, TokenShare
 from viz.head_atlas.words import amount
 from viz.heads.cells import weight_text
 from viz.html import bar, join, table, tag

@@ -2,9 +2,9 @@
 
 from markupsafe import Markup
 
-from model.heads.atlas_names import MEASURES, NAMES, TOKENS
-from model.heads.atlas_result import LEAST_QUERIES, LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
-from model.language import N_, say, say_all
+from i18n import N_, say, say_all
+from model.atlas.names import MEASURES, NAMES, TOKENS
+from model.atlas.result import LEAST_QUERIES, LEAST_SEEN, NAMED, TIMES_EVEN, Atlas
 from viz.html import join, tag
 from viz.numbers import percent, whole_percent
 

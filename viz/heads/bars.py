@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from model.language import say
+from i18n import say
 from viz.heads.cells import weight_text
-from viz.heatmap import KEY_TITLE, Picture, axis_names, figure, looks_at
+from viz.heatmap import KEY_TITLE, CachedFigure, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, tag
 from viz.mask_styles import PERIOD
 from viz.numbers import percent
@@ -27,7 +27,7 @@ LAYOUT: dict[str, Any] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class BarRow:
     """One query over K keys. view: its own row of the head, [1,K]; standard: likewise under the standard masks, or
     None where nothing is changed."""
 
@@ -54,13 +54,13 @@ class Row:
         return order[free[order]][:most]
 
 
-def row_of(view: HeadView, standard: HeadView | None, query: int) -> Row:
+def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
     """The row of a position of whole views."""
     rows, columns = (query, query + 1), (0, view.weights.shape[1])
-    return Row(cropped(view, rows, columns), None if standard is None else cropped(standard, rows, columns))
+    return BarRow(cropped(view, rows, columns), None if standard is None else cropped(standard, rows, columns))
 
 
-def bars_figure(row: Row, *, largest_first: bool) -> Picture:
+def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     """A bar for each key: all in the order of the text, or the largest alone. Blocked keys are marked as such."""
     names = np.array(axis_names(row.view)["x"], object)
     places = row.largest() if largest_first else np.arange(len(names))
@@ -99,7 +99,7 @@ def bars_figure(row: Row, *, largest_first: bool) -> Picture:
     return figure(traces, layout)
 
 
-def _blocked(row: Row, names: np.ndarray, places: np.ndarray, words: str, cells: np.ndarray) -> dict[str, Any]:
+def _blocked(row: BarRow, names: np.ndarray, places: np.ndarray, words: str, cells: np.ndarray) -> dict[str, Any]:
     """Crosses on the ground line in the colour of the first mask that blocks these keys, bool [K]."""
     here = places[cells[places]]
     first = next(name for name, mask in row.view.blocked.items() if mask[0][cells].any())
@@ -114,7 +114,7 @@ def _blocked(row: Row, names: np.ndarray, places: np.ndarray, words: str, cells:
     }
 
 
-def where_it_lies(row: Row) -> str:
+def where_it_lies(row: BarRow) -> str:
     """HTML: on how few keys the query's weight lies, or where changed masks moved it."""
     who = tag("b", row.name)
     if row.standard is None:
@@ -124,7 +124,7 @@ def where_it_lies(row: Row) -> str:
     return tag("p", words, class_="key")
 
 
-def _moved(who: Markup, row: Row, now: np.ndarray, before: np.ndarray) -> Markup:
+def _moved(who: Markup, row: BarRow, now: np.ndarray, before: np.ndarray) -> Markup:
     """What the changed masks did to the weights [K]."""
     assert row.standard is not None
     if not now.any() and not before.any():
@@ -153,7 +153,7 @@ def _moved(who: Markup, row: Row, now: np.ndarray, before: np.ndarray) -> Markup
     return join((whole, _from_to(row, now, before)), " ")
 
 
-def _from_to(row: Row, now: np.ndarray, before: np.ndarray) -> Markup:
+def _from_to(row: BarRow, now: np.ndarray, before: np.ndarray) -> Markup:
     """The keys that gained and that lost most; weights [K] that differ."""
     gain, loss = int((now - before).argmax()), int((now - before).argmin())
     gains, loses = now[gain] > before[gain], now[loss] < before[loss]
@@ -171,7 +171,7 @@ def _from_to(row: Row, now: np.ndarray, before: np.ndarray) -> Markup:
     return filled(said, gain=key(gain), loss=key(loss))
 
 
-def rest_words(row: Row, shown: int) -> str:
+def rest_words(row: BarRow, shown: int) -> str:
     """What the bars of the largest keys leave out; "" where that is nothing."""
     order = row.largest(len(row.now))
     if len(order) <= shown:

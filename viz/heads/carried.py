@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from model.heads.parts import Carried, DirectEffect
-from model.language import say
+from i18n import say
+from model.attribution.parts import Carried, DirectEffect
 from viz.formats import signed
 from viz.heads.cells import weight_text
 from viz.html import bar, filled, table, tag

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from viz.components.packet import packed
 from viz.hatch import ink
-from viz.packet import packed
 from viz.palette import MARK, NOW
 from viz.reasons import blocked_groups
 from viz.view import HeadView, cropped

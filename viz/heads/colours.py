@@ -8,9 +8,9 @@ import numpy as np
 from plotly.colors import sample_colorscale
 from plotly.colors import sequential as plotly_palettes
 
-from model.language import say
+from i18n import say
 from viz.head import head_range
-from viz.heatmap import Part, Picture, figure
+from viz.heatmap import CachedFigure, Part, figure
 from viz.palette import SEQUENTIAL
 from viz.view import HeadView
 
@@ -69,7 +69,7 @@ class Colours:
         clauses = say("; ").join(parts)
         return say("{clauses}.", clauses=clauses)
 
-    def given_to(self, picture: Picture, *views: HeadView) -> Picture:
+    def given_to(self, picture: CachedFigure, *views: HeadView) -> CachedFigure:
         """viz.head's picture of these views, its heatmaps of weights in these colours."""
         if self == STANDARD_COLOURS:
             return picture  # as it was made

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from model.language import together
+from i18n import together
+from viz.components.packet import packed
 from viz.components.words import words
 from viz.heads.cells import described
 from viz.heads.tokens import brightest, light_words
-from viz.packet import packed
 from viz.view import HeadView
 
 MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from model.language import say
+from i18n import say
 from viz.heads.cells import around, weight_text
 from viz.mask_styles import mask_names
 from viz.reasons import blocking

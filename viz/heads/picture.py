@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 from viz.components.words import words
 from viz.head import head_range
 from viz.heads.cells import cells_packet

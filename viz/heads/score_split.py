@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from model.heads.parts import ScoreSplit
-from model.language import N_, say, say_count, together
+from i18n import N_, say, say_count, together
+from model.attribution.parts import ScoreSplit
 from viz.formats import signed
-from viz.heatmap import Picture, figure
+from viz.heatmap import CachedFigure, figure
 from viz.html import bar, filled, join, table, tag
 from viz.mask_styles import mask_names
 from viz.palette import NOW, STANDARD, diverging
@@ -22,7 +22,7 @@ STRIPS = (  # and what part of the height each has
 )
 
 
-def strips_figure(found: ScoreSplit, *, dark: bool) -> Picture:
+def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
     """q, k, and their products times the scale, which sum to the score: a strip of D numbers each."""
     traces, layout = [], {"height": 190, "margin": {"l": 8, "r": 8, "t": 8, "b": 40}}
     rows = zip(STRIPS, (found.q, found.k, found.by_dimension), reaches(found), strict=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 from viz.components.words import words
 from viz.heads.cells import around, cells_packet
 from viz.numbers import number, percent

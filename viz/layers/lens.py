@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from model.language import N_, say
+from i18n import N_, say
 from viz.html import join, table, tag
 from viz.numbers import chance
 from viz.palette import MARK, NOW, SEQUENTIAL, ink_on, rgb

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from model.language import N_, say
+from i18n import N_, say
 from viz.heatmap import LONGEST_TICK, MOST_TICKS, Part, colour_bar, colour_range, figure, hatching, title
 from viz.html import escaped
 from viz.palette import SEQUENTIAL_SCALE, diverging

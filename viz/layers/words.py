@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import escape
 
-from model.language import N_, say, together
+from i18n import N_, say, together
 from viz.layers.lens import column_names
 from viz.layers.token import TokenView
 from viz.numbers import chance, percent

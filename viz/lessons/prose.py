@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from model.lessons.words import Term, glossary
+from lessons.glossary import Term, glossary
 from viz.html import join, tag
 from viz.lessons.glossary import PICTURES
 

@@ -3,8 +3,8 @@
 from string import Formatter
 from typing import Any
 
-from model.language import say
-from model.lessons.said import Said
+from i18n import say
+from lessons.statement import Statement
 from viz.numbers import chance, number, percent, perplexity
 
 FORMATS = {
@@ -17,7 +17,7 @@ FORMATS = {
 }
 
 
-def plain(said: Said) -> str:
+def plain(said: Statement) -> str:
     """The sentence as text. What is typed by anybody stands in it as it is: to be escaped where it is shown."""
     return _IN_PLACES.vformat(say(said.sentence), (), said.values)
 
@@ -26,7 +26,7 @@ class _InPlaces(Formatter):
     """Puts values into named places; a value that is to be said is said as well."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, Said):
+        if isinstance(value, Statement):
             return plain(value)
         if isinstance(value, tuple):
             return " + ".join(map(plain, value))

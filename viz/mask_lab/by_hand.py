@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from model.language import say
+from i18n import say
 from viz.formats import fixed
 from viz.html import join, tag
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from model.language import N_, say, together
+from i18n import N_, say, together
+from viz.components.packet import packed
 from viz.components.words import words
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
 from viz.mask_styles import mask_names
-from viz.packet import packed
 from viz.palette import ALLOWED, MARK, MASK_COLOURS
 from viz.room import APART
 

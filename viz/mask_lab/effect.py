@@ -8,14 +8,14 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from model.language import N_, say, say_count
+from i18n import N_, say, say_count
 from viz.html import table, tag
 from viz.loss_words import SEEN, named, prediction_words
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.heads.reach import Look
+    from model.heads.reach import PathStep
 
 MOST_LOOKS = 3  # of a path, spelled out in a sentence
 MOST_ANSWERS = 12  # rows of the table
@@ -41,7 +41,7 @@ class Effect:
     last: int
     predicted_last: tuple[Candidate, Candidate]
     known: Sequence[int] = ()
-    ways: Mapping[int, Sequence["Look"]] = field(default_factory=dict)
+    ways: Mapping[int, Sequence["PathStep"]] = field(default_factory=dict)
 
     def ranked(self) -> list[int]:
         """The known tokens, those first whose loss falls most."""
@@ -162,7 +162,7 @@ def _fall(found: Effect, best: int) -> str:
     )
 
 
-def _way(found: Effect, token: int, path: Sequence["Look"]) -> Markup:
+def _way(found: Effect, token: int, path: Sequence["PathStep"]) -> Markup:
     """How a token gets to the one that predicts it: the looks in the order of the layers."""
     order = path[::-1]
     if len(order) <= MOST_LOOKS:
@@ -178,7 +178,7 @@ def _way(found: Effect, token: int, path: Sequence["Look"]) -> Markup:
     return words
 
 
-def _look(found: Effect, token: int, path: Sequence["Look"], look: "Look") -> Markup:
+def _look(found: Effect, token: int, path: Sequence["PathStep"], look: "PathStep") -> Markup:
     """One look of the way: the first tells that L4 is a layer, the last that its query predicts the token."""
     of_itself, predicting = look.key == token, look is path[0]
     if predicting:

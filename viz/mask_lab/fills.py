@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from model.language import say, say_all, say_count, together
+from i18n import say, say_all, say_count, together
 from viz.formats import power_of_ten
 from viz.heads.cells import weight_text
 from viz.html import join, tag
 from viz.numbers import percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.mask_lab.fills import Comparison, Damage, Result, RowFate
+    from model.mask_lab.fills import Damage, FillComparison, Result, RowFate
 
 NOTICED = 1e-4  # a share of attention that the tables set in bold
 
 
-def fills_table(found: "Comparison") -> str:
+def fills_table(found: "FillComparison") -> str:
     """Every value in every precision, written before the softmax; at the end this program's own way."""
     titles = (say("written into blocked cells"), say("precision"), say("stands in the cell"),
               say("a fully blocked row becomes"))  # fmt: skip
@@ -28,7 +28,7 @@ def fills_table(found: "Comparison") -> str:
     return f'<table class="numbers fills">{head}{body}{_group(found, [found.ours])}</table>'
 
 
-def order_table(found: "Comparison") -> str:
+def order_table(found: "FillComparison") -> str:
     """Mask before the softmax against multiplying by it after."""
     numbers = (say("rows sum to"), say("off the exact weights by"))
     head = tag("tr", join([tag("th", say("the mask")), tag("th", say("precision")),
@@ -46,7 +46,7 @@ def order_table(found: "Comparison") -> str:
     return f'<table class="numbers fills">{head}{body}</table>'
 
 
-def fills_sentence(found: "Comparison") -> str:
+def fills_sentence(found: "FillComparison") -> str:
     """What to notice about the values."""
     plain = [result for result in found.fills if result.dtype == "float32"]
     parts = []
@@ -82,7 +82,7 @@ def fills_sentence(found: "Comparison") -> str:
     return f'<p class="sentence">{together(parts)}</p>'
 
 
-def order_sentence(found: "Comparison") -> str:
+def order_sentence(found: "FillComparison") -> str:
     """What to notice about the order."""
     lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
@@ -104,7 +104,7 @@ def _made_whole(again: "Result", damage: "Damage", rows: int) -> str:
     return say("Made to sum to 1 again, the weights are off by {most} at the most.", most=off)
 
 
-def _group(found: "Comparison", some: list["Result"]) -> str:
+def _group(found: "FillComparison", some: list["Result"]) -> str:
     own = some[0] is found.ours
     name = f"<b>Unmask</b>: {say(some[0].name)}" if own else say(some[0].name)
     return "".join(

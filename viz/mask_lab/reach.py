@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from model.language import say, say_count, together
+from i18n import say, say_count, together
 from viz import heatmap
 from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.html import join, tag

@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
+from i18n import say, together
 from model.heads.row_steps import RowSteps
-from model.language import say, together
 from viz.formats import fixed, power_of_ten
 from viz.html import escaped, named, tag
 from viz.palette import NOW, STANDARD

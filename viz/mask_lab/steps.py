@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from i18n import say
 from model.heads.row_steps import Arithmetic
-from model.language import say
 from viz import heatmap
 from viz.heatmap import (
     KEY_TITLE,

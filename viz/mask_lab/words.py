@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.language import say, say_all, together
+from i18n import say, say_all, together
 from viz.html import named, swatch
 from viz.mask_lab.canvas import MaskView
 from viz.mask_styles import mask_name

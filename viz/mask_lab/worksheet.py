@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from viz.fonts import families
+from viz.export.fonts import families
 from viz.mask_lab.by_hand import rounded, stages
 from viz.palette import MASK_COLOURS
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
-from model.language import N_, say
+from i18n import N_, say
 from viz.formats import amount
 from viz.html import tag
 from viz.numbers import Candidate, chance

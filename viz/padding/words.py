@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from markupsafe import Markup, escape
 
-from model.language import say, say_all, say_count, together
+from i18n import say, say_all, say_count, together
 from viz.formats import amount
 from viz.numbers import chance
 from viz.padding.grid import PaddedText

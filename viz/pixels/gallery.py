@@ -8,13 +8,13 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from model.language import say
+from i18n import say
 from viz.hatch import data_uri
 from viz.pixels.pictures import GREYS, PIXELS, SIDE
 
 
 @dataclass(frozen=True, eq=False)
-class Card:
+class GalleryCard:
     """A picture of a gallery: levels [64]; caption; good: True or False for a verdict, None without one.
 
     given: how many of its pixels the model was given, the others it wrote.
@@ -26,7 +26,7 @@ class Card:
     given: int = 0
 
 
-def gallery(cards: Sequence[Card], columns: int = 10) -> Markup:
+def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
     """Pictures as HTML, so many in a row, each with its caption; a verdict is a frame and a word of the caption."""
     style = (
         f".gallery{{display:grid;grid-template-columns:repeat({columns},minmax(0,1fr));gap:10px;max-width:1100px}}"
@@ -39,7 +39,7 @@ def gallery(cards: Sequence[Card], columns: int = 10) -> Markup:
     return Markup('<style>{}</style><div class="gallery">{}</div>').format(Markup(style), pictures)
 
 
-def _figure(card: Card) -> Markup:
+def _figure(card: GalleryCard) -> Markup:
     verdict = "" if card.good is None else "yes" if card.good else "no"
     alt = say("A written digit: {caption}", caption=card.caption)
     return Markup('<figure class="{}"><img src="{}" alt="{}"><figcaption>{}</figcaption></figure>').format(

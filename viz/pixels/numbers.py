@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from model.language import say
-from viz.heatmap import Picture, colour_bar, finished
+from i18n import say
+from viz.heatmap import CachedFigure, colour_bar, finished
 from viz.numbers import chance
 from viz.palette import NOW, STANDARD, sequential
 from viz.pixels.pictures import GREYS, LEVELS, SIDE
@@ -49,7 +49,7 @@ def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Marku
     return table.format(say("measured"), title, body)
 
 
-def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> Picture:
+def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> CachedFigure:
     """Nats a pixel [64] on the picture: one heatmap, or now and standard side by side on the same colours.
 
     levels: of each pixel.

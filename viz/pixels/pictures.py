@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from model.language import say, say_count, together
+from i18n import say, say_count, together
+from viz.components.packet import packed
 from viz.components.words import words
 from viz.hatch import ink
 from viz.heads.cells import weight_text
 from viz.heatmap import colour_range
 from viz.numbers import percent
-from viz.packet import packed
 from viz.palette import MASK_COLOURS, ink_on, rgb, table
 
 SIDE, LEVELS = 8, 8

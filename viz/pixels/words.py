@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
-from model.language import N_, say, say_count, together
+from i18n import N_, say, say_count, together
 from viz.numbers import chance, percent
 from viz.pixels.pictures import CELLS, SIDE, PixelView, name_of, strongest
 

@@ -12,8 +12,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from model.language import say
-from viz.heatmap import Picture, finished
+from i18n import say
+from viz.heatmap import CachedFigure, finished
 from viz.html import escaped
 from viz.palette import NOW, STANDARD
 
@@ -24,7 +24,7 @@ MARGIN = {"l": 8, "r": 24, "t": 8, "b": 8}
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class Curve:
     """One curve. name: what the legend says. x, y: its points. trained: with the mask. dotted: run under the other."""
 
     name: str
@@ -35,12 +35,12 @@ class Line:
     faint: bool = False
 
 
-def loss_curves(lines: Sequence[Line], *, unit: str, height: int = 330, steps: int | None = None) -> Picture:
+def loss_curves(lines: Sequence[Curve], *, unit: str, height: int = 330, steps: int | None = None) -> CachedFigure:
     """Losses over the steps of a training; unit is what they are counted in. steps: how far the axis goes."""
     return finished(_curves(lines, unit, height, steps))
 
 
-def _curves(lines: Sequence[Line], unit: str, height: int, steps: int | None) -> go.Figure:
+def _curves(lines: Sequence[Curve], unit: str, height: int, steps: int | None) -> go.Figure:
     figure = go.Figure(layout={"height": height, "margin": MARGIN, "hovermode": "x unified", "uirevision": "kept"})
     for line in lines:
         figure.add_scatter(
@@ -61,13 +61,13 @@ def _curves(lines: Sequence[Line], unit: str, height: int, steps: int | None) ->
     return figure
 
 
-def _point(line: Line) -> dict:
+def _point(line: Curve) -> dict:
     """Where one point is all there is of a line: open instead of dotted."""
     edge = {"color": colour(line.trained), "width": 1.8}
     return {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge}
 
 
-def token_losses(lines: Sequence[Line], pieces: Sequence[str]) -> Picture:
+def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:
     """The loss of every token under each combination; pieces [T], a label for each."""
     figure = _curves(lines, say("nats"), 300, None)
     figure.update_xaxes(title=None, **token_axis(pieces, 24))  # half the page wide
@@ -75,7 +75,7 @@ def token_losses(lines: Sequence[Line], pieces: Sequence[str]) -> Picture:
     return finished(figure)
 
 
-def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> Picture:
+def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> CachedFigure:
     """A row of bars for each name: how far the logits moved at each of T places; the token at `place` changed."""
     figure = make_subplots(len(moved), 1, shared_xaxes=True, vertical_spacing=0.12, subplot_titles=list(moved))
     most = max(float(values.max()) for values in moved.values()) or 1.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from model.language import N_, say
+from i18n import N_, say
 from viz.numbers import percent
 from viz.why_causal.charts import colour
 
@@ -37,7 +37,7 @@ HOW = {  # of a combination, by whether it was trained and is run with the mask
 
 
 @dataclass(frozen=True)
-class Card:
+class TwinCard:
     """One combination. loss: nats a token. accuracy: 0 to 1. given, written: what it was given, and wrote on.
 
     different, tokens: how many different tokens there are among those it wrote, and how many it wrote.
@@ -53,7 +53,7 @@ class Card:
     tokens: int
 
 
-def four(cards: Sequence[Card]) -> Markup:
+def four(cards: Sequence[TwinCard]) -> Markup:
     """Two and two, as they come: a row for each training, a column for each run."""
     return Markup('{}<div class="four">{}</div>').format(STYLE, Markup().join(map(_card, cards)))
 
@@ -87,7 +87,7 @@ def _copy(score: float, chosen: bool) -> Markup:
     )
 
 
-def _card(card: Card) -> Markup:
+def _card(card: TwinCard) -> Markup:
     numbers = (
         Markup(say("<b>{loss}</b> nats a token")).format(loss=nats(card.loss)),
         Markup(say("<b>{share}</b> guessed right")).format(share=percent(card.accuracy)),

@@ -18,7 +18,7 @@ from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, att
 from model.bug_clinic import masks, modules, scores
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
-from model.bug_clinic.case import Beside, Case, Crash
+from model.bug_clinic.case import AttentionCase, Crash, LayerContext
 from model.bug_clinic.laws import LAWS, judge
 from model.bug_clinic.tried import Tried
 from tests.near import assert_near
@@ -31,14 +31,14 @@ ALLOWED = TRIANGLE & KEEP[:, None, None, :]
 
 def some_case(
     *, heads: int = H, shared: int = H, keep: Tensor = KEEP, terms: ScoreTerms | None = None, size: float = 1.0
-) -> Case:
+) -> AttentionCase:
     random = torch.Generator().manual_seed(11)
     q, x = (torch.randn(B, heads, T, D, generator=random) * size for _ in range(2))
     k, v = (torch.randn(B, shared, T, D, generator=random) * size for _ in range(2))
     others = tuple(torch.randn(part.shape, generator=random) * size for part in (q, k, v))
     allowed = TRIANGLE & keep[:, None, None, :]
-    beside = Beside(x, (others[0], others[1], others[2]), masks.repeated(allowed, heads))
-    return Case(q, k, v, allowed, keep, terms=terms or ScoreTerms(), beside=beside)
+    beside = LayerContext(x, (others[0], others[1], others[2]), masks.repeated(allowed, heads))
+    return AttentionCase(q, k, v, allowed, keep, terms=terms or ScoreTerms(), beside=beside)
 
 
 CASES = {
@@ -67,7 +67,7 @@ class TestEachBug:
 
     @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-    def test_the_right_version_breaks_none(self, case: Case, dtype: torch.dtype) -> None:
+    def test_the_right_version_breaks_none(self, case: AttentionCase, dtype: torch.dtype) -> None:
         found = {key: judge(law, Tried(attention_stages, case.to(dtype))) for key, law in LAWS.items()}
         assert {key: verdict.amount for key, verdict in found.items() if verdict.broken} == {}
         measured = [key for key, verdict in found.items() if not math.isnan(verdict.amount)]
@@ -147,7 +147,7 @@ class TestAgainstTheWrongLineItself:
 
     def test_unprojected(self, module: MultiHeadAttention, x: Tensor) -> None:
         heads = x.view(B, T, H, D).transpose(1, 2)
-        stages = modules.unprojected(*module.project(x, x, x), ALLOWED, beside=Beside(heads))
+        stages = modules.unprojected(*module.project(x, x, x), ALLOWED, beside=LayerContext(heads))
         assert_near(stages.output, attend(heads, heads, heads, ALLOWED), 1e-5, "output")
         assert_near(stages.raw, stages.raw.transpose(-2, -1), 1e-5, "scores are symmetric")
 
@@ -206,7 +206,7 @@ class TestByHand:
         assert_near(stages.output, torch.tensor(weights, dtype=torch.float32) @ self.v, 1e-5, key)
 
     def test_violations(self) -> None:
-        case = Case(self.q, self.k, self.v, self.triangle[None, None], torch.ones(1, 2, dtype=torch.bool))
+        case = AttentionCase(self.q, self.k, self.v, self.triangle[None, None], torch.ones(1, 2, dtype=torch.bool))
         found = {
             ("after-softmax", "rows"): 3 / 4,  # the first row sums to 1/4
             ("query-axis", "rows"): 1 / 2,  # 1/2 and 3/2
@@ -316,7 +316,9 @@ class TestTheTarget:
 class TestLaws:
     def test_say_nothing_where_a_case_cannot_tell(self) -> None:
         one = torch.ones(1, 1, 1, 3)
-        case = Case(one, one, one, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
+        case = AttentionCase(
+            one, one, one, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
+        )
         silent = {key for key, law in LAWS.items() if math.isnan(law.measure(Tried(attention_stages, case)))}
         assert silent == {"empty", "causal", "target", "padded", "heads", "projected"}
         assert not any(judge(law, Tried(attention_stages, case)).broken for law in LAWS.values())

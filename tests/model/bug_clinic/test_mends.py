@@ -20,7 +20,7 @@ from model.attention import MultiHeadAttention, attend
 from model.blocks import CrossBlock
 from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY
-from model.bug_clinic.case import Beside, Case, Crash
+from model.bug_clinic.case import AttentionCase, Crash, LayerContext
 from model.bug_clinic.masks import repeated
 from tests.near import assert_near
 
@@ -116,7 +116,9 @@ def by_the_core(trained: MultiHeadAttention, x: Tensor) -> Tensor:
 def by_the_bug(bug: Bug, trained: MultiHeadAttention, x: Tensor) -> Tensor:
     with torch.no_grad():
         inputs = x.view(B, T, H, D).transpose(1, 2)
-        case = Case(*trained.project(x, x, x), ALLOWED, KEEP, beside=Beside(inputs, None, repeated(ALLOWED, H)))
+        case = AttentionCase(
+            *trained.project(x, x, x), ALLOWED, KEEP, beside=LayerContext(inputs, None, repeated(ALLOWED, H))
+        )
         return trained.merge(case.to(bug.dtype).run(bug.function).output.float())
 
 

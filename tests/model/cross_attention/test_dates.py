@@ -28,7 +28,7 @@ from model.cross_attention.reading import read
 from model.cross_attention.written_dates import examples
 from model.errors import CheckpointError
 from model.masks import MaskSpec
-from model.training.dates import Recipe, rows_of, train, training_rows
+from model.training.dates import DatesRecipe, rows_of, train, training_rows
 from model.training.measure_dates import answered, people_write
 from tests.near import assert_near
 
@@ -247,7 +247,7 @@ class TestFiles:
 
 class TestTraining:
     def test_a_short_training_leaves_a_model_that_runs_and_its_loss_curve(self, tmp_path: Path) -> None:
-        recipe = Recipe(minutes=0.03, encoder_layers=1, decoder_layers=1, heads=2, width=16, rows=8)
+        recipe = DatesRecipe(minutes=0.03, encoder_layers=1, decoder_layers=1, heads=2, width=16, rows=8)
         train(tmp_path, recipe)
         model = dates.load(tmp_path)
         assert model.describe().layers == {"encoder": 1, "decoder": 1, "cross": 1}
@@ -257,14 +257,14 @@ class TestTraining:
 
     def test_no_row_is_of_a_day_that_is_held_out(self) -> None:
         held_out = {day.isoformat() for day in held_out_days()}
-        batches = training_rows(Recipe(rows=64))
+        batches = training_rows(DatesRecipe(rows=64))
         rows = [row for _ in range(48) for row in next(batches)]
         assert not [iso for _, iso in rows if iso in held_out]
         assert not {text for text, iso in rows if iso != NO_DATE} & {one.text for one in people_write()}
         assert [iso for _, iso in rows].count(NO_DATE) == pytest.approx(0.25 * len(rows), abs=10)
 
     def test_a_quarter_of_the_texts_with_two_readings_is_taught_with_the_month_first(self) -> None:
-        batches = training_rows(Recipe(rows=64))
+        batches = training_rows(DatesRecipe(rows=64))
         pairs = [(read(text), iso) for _ in range(48) for text, iso in next(batches)]
         second = [str(readings[1]) == iso for readings, iso in pairs if len(readings) == 2]
         assert len(second) > 100

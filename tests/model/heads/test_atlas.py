@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from model.atlas import batch as atlas_batch
+from model.atlas import unit as atlas_unit
+from model.atlas.names import NAMES
+from model.atlas.result import LEAST_QUERIES, NAMED, Atlas, atlas_of
+from model.atlas.tally import SAMPLED, TOP_KEYS, Tally
+from model.atlas.texts import Unit, batch_of, in_units, rows_of_unit, units_of_random, units_of_sample
+from model.atlas.unit import empty_tally, measure_unit, only_punctuation, priorities, row_length, sampled
 from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
-from model.heads import atlas_batch, atlas_unit
-from model.heads.atlas_names import NAMES
-from model.heads.atlas_result import LEAST_QUERIES, NAMED, Atlas, atlas_of
-from model.heads.atlas_tally import SAMPLED, TOP_KEYS, Tally
-from model.heads.atlas_texts import Unit, batch_of, in_units, rows_of_unit, units_of_random, units_of_sample
-from model.heads.atlas_unit import empty_tally, measure_unit, only_punctuation, priorities, row_length, sampled
 from model.masks import MaskSpec
 from model.text import FIRST_ID, START_ID
 from model.training.evaluate import head_scores

@@ -6,8 +6,8 @@ python -m pytest tests/model/heads/test_atlas_chosen.py
 import numpy as np
 import torch
 
-from model.heads.atlas_chosen import Chosen
-from model.heads.atlas_names import NAMES
+from model.atlas.chosen import SampledQueries
+from model.atlas.names import NAMES
 
 ROWS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
@@ -17,7 +17,7 @@ def test_the_heaviest_keys_come_first_and_of_equals_the_first_key() -> None:
     weights = torch.rand(ROWS, HEADS, QUERIES, KEYS, generator=torch.Generator().manual_seed(0))
     weights[1, 2, 3] = torch.tensor([0.125, 0.25, 0.125, 0.25, 0.0, 0.25, 0.0])
     weights[0, 1, 1, :3] = torch.tensor([0.0, 1.0, 0.0])
-    chosen = Chosen(torch.tensor([[1, 3], [0, 1], [0, 4]]), layers=1, heads=HEADS)
+    chosen = SampledQueries(torch.tensor([[1, 3], [0, 1], [0, 4]]), layers=1, heads=HEADS)
     for queries, seen in ((slice(0, 2), 3), (slice(2, QUERIES), KEYS)):
         some = weights[:, :, queries, :seen].contiguous()
         values = some[..., 0].expand(len(NAMES), -1, -1, -1).contiguous()
@@ -38,7 +38,7 @@ def test_a_measure_that_does_not_count_is_nan() -> None:
     weights = torch.full((ROWS, HEADS, QUERIES, KEYS), 1 / KEYS)
     counted = torch.ones(len(NAMES), ROWS, QUERIES, dtype=torch.bool)
     counted[4, 1, 2] = False
-    chosen = Chosen(torch.tensor([[1, 2], [1, 3]]), layers=1, heads=HEADS)
+    chosen = SampledQueries(torch.tensor([[1, 2], [1, 3]]), layers=1, heads=HEADS)
     chosen.add(0, slice(0, QUERIES), weights, torch.zeros(len(NAMES), ROWS, HEADS, QUERIES), counted)
     values = chosen.sample().values  # [S,M,L,H]
     assert np.isnan(values[0, 4]).all()

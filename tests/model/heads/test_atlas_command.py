@@ -1,4 +1,4 @@
-"""python -m model.heads.atlas: its tables, stopping and going on, what it refuses, and the same on a cluster.
+"""python -m model.atlas.__main__: its tables, stopping and going on, what it refuses, and the same on a cluster.
 
 python -m pytest tests/model/heads/test_atlas_command.py
 """
@@ -16,11 +16,14 @@ import pandas as pd
 import pyarrow.parquet as parquet
 import pytest
 
+from model.atlas import __main__ as atlas
+from model.atlas import progress as atlas_progress
+from model.atlas import threads
+from model.atlas import unit as atlas_unit
+from model.atlas.names import NAMES
+from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
+from model.atlas.texts import units_of_upload
 from model.base import Model
-from model.heads import atlas, atlas_progress, atlas_threads, atlas_unit
-from model.heads.atlas_names import NAMES
-from model.heads.atlas_table import as_parquet, examples_path, examples_table, heads_table
-from model.heads.atlas_texts import units_of_upload
 
 LINES = [f"the cat {number} sat on the mat, and the mat sat still" for number in range(70)]  # three units
 
@@ -94,7 +97,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
     whole, parts = tmp_path / "whole.parquet", tmp_path / "parts.parquet"
     assert atlas.main([str(tiny_folder), str(texts), "-o", str(whole)]) == 0
     measured: list[int] = []
-    original = atlas_threads.measure_unit
+    original = threads.measure_unit
 
     def interrupted(model: Model, unit: Any, *rest: Any) -> Any:
         measured.append(unit.number)
@@ -103,7 +106,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
         return original(model, unit, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(atlas_threads, "measure_unit", interrupted)
+        patched.setattr(threads, "measure_unit", interrupted)
         for first, texts_so_far in enumerate((32, 64)):
             measured.clear()
             assert atlas.main([str(tiny_folder), str(texts), "-o", str(parts)]) == 130

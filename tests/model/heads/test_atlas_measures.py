@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from model import masks
+from model.atlas.measures import BatchFacts
+from model.atlas.names import NAMES
 from model.heads import measures
-from model.heads.atlas_measures import BatchFacts
-from model.heads.atlas_names import NAMES
 from model.text import TokenBatch
 
 IDS = (7, 5, 11, 7, 5)  # the fourth token was there before, and so was the fifth

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.base import Model
-from model.heads.atlas_texts import (
+from model.atlas.texts import (
     MOST_UPLOAD,
     UNIT_CHARACTERS,
     UNIT_TEXTS,
@@ -23,6 +22,7 @@ from model.heads.atlas_texts import (
     units_of_text,
     units_of_upload,
 )
+from model.base import Model
 
 
 def texts(units: object) -> list[str]:

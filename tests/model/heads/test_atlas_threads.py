@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from model import threads
+from model.atlas import progress as atlas_progress
+from model.atlas import threads as atlas_threads
+from model.atlas.progress import AtlasProgress
+from model.atlas.texts import Unit, units_of_text
+from model.atlas.unit import measure_unit
 from model.base import Model
-from model.heads import atlas_progress, atlas_threads
-from model.heads.atlas_progress import Progress
-from model.heads.atlas_texts import Unit, units_of_text
-from model.heads.atlas_unit import measure_unit
+from serving import threads
 
 LENGTH, MANY = 24, 3
 LINES = [f"the cat {number} sat on the mat, and the mat sat still" for number in range(210)]  # seven units
@@ -36,7 +37,7 @@ def on_many_cores() -> Iterator[Callable]:
         pool.submit(torch.set_num_threads, own).result()
 
 
-def one_by_one(model: Model, units: list[Unit]) -> Progress:
+def one_by_one(model: Model, units: list[Unit]) -> AtlasProgress:
     progress = atlas_progress.begun(model, LENGTH)
     with threads.one_thread():
         list(
@@ -47,7 +48,7 @@ def one_by_one(model: Model, units: list[Unit]) -> Progress:
     return progress
 
 
-def side_by_side(model: Model, units: list[Unit], progress: Progress) -> Iterator[Unit]:
+def side_by_side(model: Model, units: list[Unit], progress: AtlasProgress) -> Iterator[Unit]:
     return atlas_threads.measured(model, units, model.standard, LENGTH, progress)
 
 

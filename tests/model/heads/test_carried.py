@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from model.attribution.linearized_run import Stream
+from model.attribution.score_split import score_split
+from model.attribution.value_weighted import TOP, additions, carried, direct_effect, effect_on_logits
 from model.base import Model
 from model.blocks import Block
 from model.decoder import DecoderModel
 from model.errors import NotSupported
-from model.frozen import Stream
-from model.heads.carried import TOP, additions, carried, direct_effect, effect_on_logits
-from model.heads.score_split import score_split
 from model.masks import MaskSpec
 from model.positions import positions_under
 from model.trace import Trace

@@ -6,8 +6,8 @@ python -m pytest tests/model/heads/test_finder.py
 import numpy as np
 import pytest
 
+from model.atlas.finder import weight_there
 from model.base import Model
-from model.heads.finder import weight_there
 from model.masks import MaskSpec
 
 TEXT = "the cat sat on the mat"

@@ -12,7 +12,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.heads import measures
-from model.heads.habits import HABITS, Habits
+from model.heads.patterns import HABITS, HeadPatternScores
 from model.heads.survey import survey
 from model.masks import MaskSpec
 
@@ -27,7 +27,7 @@ def test_by_hand(tiny: Model) -> None:
     ids = torch.tensor([[5, 7, 9, 5, 7]])
     keep = torch.ones(1, 5, dtype=torch.bool)
     batch = replace(batch, ids=ids, keep=keep, pieces=(("a", "b", "c", "a", "b"),))
-    found = Habits(replace(trace, batch=batch), 0)
+    found = HeadPatternScores(replace(trace, batch=batch), 0)
     weights = torch.zeros(trace.num_heads, 5, 5)
     weights[0, :, 0] = 1.0  # one that looks at the first token alone
     weights[1] = torch.tensor(

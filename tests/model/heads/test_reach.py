@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import Look, counts, known_answers, layer_mask, layer_masks, looks_ahead, path, reach, reach_of
+from model.heads.reach import (
+    PathStep,
+    counts,
+    known_answers,
+    layer_mask,
+    layer_masks,
+    looks_ahead,
+    path,
+    reach,
+    reach_of,
+)
 from model.masks import MaskSpec, Stroke, causal
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
@@ -149,21 +159,21 @@ class TestOfARun:
 
     def test_one_opened_cell_gives_answers_away_by_a_second_layer(self, tiny: Model) -> None:
         found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),)))
-        assert found == {3: (Look(1, 2, 5), Look(0, 5, 3)), 5: (Look(1, 4, 2), Look(0, 2, 5))}
+        assert found == {3: (PathStep(1, 2, 5), PathStep(0, 5, 3)), 5: (PathStep(1, 4, 2), PathStep(0, 2, 5))}
         # 3 would need a third layer to hear of 4, from 2 by way of 5
 
     def test_open_in_the_first_layer_alone_only_what_is_looked_at_itself_gets_out(self, tiny: Model) -> None:
         found = answers(tiny, MaskSpec(drawn=(Stroke("open", 2, 5, 2, 5),), layers=(0,)))
-        assert found == {5: (Look(1, 4, 2), Look(0, 2, 5))}
+        assert found == {5: (PathStep(1, 4, 2), PathStep(0, 2, 5))}
 
     @pytest.mark.parametrize("side", ["left", "right"])
     def test_without_a_causal_mask_every_answer_but_the_first_tokens_is_looked_at(self, tiny: Model, side: str) -> None:
         real = tiny.encode(TEXTS, side).real(1)
         found = answers(tiny, MaskSpec(causal=False), 1, side)
-        assert found == {token: (Look(0, token - 1, token),) for token in range(real.start + 1, real.stop)}
+        assert found == {token: (PathStep(0, token - 1, token),) for token in range(real.start + 1, real.stop)}
 
 
-def answers(model: Model, spec: MaskSpec, row: int = 0, side: str = "right") -> dict[int, tuple[Look, ...]]:
+def answers(model: Model, spec: MaskSpec, row: int = 0, side: str = "right") -> dict[int, tuple[PathStep, ...]]:
     """The tokens that can know their own answer, and how."""
     trace = model.run(model.encode(TEXTS, side), spec)
     assert looks_ahead(trace, row, spec) == (spec != MaskSpec())

@@ -6,9 +6,9 @@ from transformers import PreTrainedModel
 
 from model.huggingface import adapter
 from model.masks import MaskSpec
-from model.settings import Settings
 from model.text import TokenBatch
 from model.trace import Trace
+from serving.settings import Settings
 from tests.model.huggingface import families
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball", "red ball near the old mat"]

@@ -19,7 +19,7 @@ from model.heads.logit_lens import logit_lens
 from model.huggingface import adapter, residual
 from model.huggingface.residual import ResidualHooks
 from model.masks import MaskSpec, Stroke
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families, more_families
 from tests.model.huggingface.family import Family
 

@@ -21,7 +21,7 @@ from model.decoder import DecoderModel
 from model.errors import CheckpointError, NotSupported, TooLarge
 from model.huggingface import attention_hook
 from model.huggingface.adapter import HuggingFaceModel
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 
 SETTINGS = Settings()

@@ -20,9 +20,9 @@ from transformers import PreTrainedModel
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
-from model.settings import Settings
 from model.text import TokenBatch
 from model.transformer import positions_of
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.more_families import ALL, CHOOSING, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
 from tests.near import largest_difference

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from model import catalog
 from model.errors import CheckpointError
 from model.huggingface import own_network
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.near import largest_difference
 

@@ -21,7 +21,7 @@ from transformers import BertConfig, BlipConfig, LlamaConfig, VisionEncoderDecod
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, TooLarge
 from model.huggingface import checkpoint_files, refusals
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.fake_hub import cache, no_network
 from tests.model.huggingface.listing_hub import ListingHub

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from model.attribution.score_split import score_split
+from model.attribution.value_weighted import additions, carried, direct_effect, effect_on_logits
 from model.errors import NotSupported
-from model.heads.carried import additions, carried, direct_effect, effect_on_logits
-from model.heads.score_split import score_split
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
-from model.settings import Settings
 from model.trace import Trace
+from serving.settings import Settings
 from tests.model.huggingface import families, test_families
 from tests.model.huggingface.family import Family
 

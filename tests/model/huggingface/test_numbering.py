@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig
 
 from model.huggingface import adapter, verify
 from model.huggingface.stacks import OneStack
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.more_families import MULTIMODAL
 from tests.near import largest_difference

@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from i18n import spoken
 from model.huggingface import adapter, checkpoint_files, precision
-from model.language import spoken
 from model.masks import MaskSpec
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.near import largest_difference
-from ui.model_found import model_found
+from ui.sidebar.model_found import model_found
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball"]
 ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits

@@ -17,7 +17,7 @@ from model.errors import CheckpointError, NotSupported
 from model.huggingface import attention_hook, refusals
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families
 
 WEIGHTS = "model.safetensors"

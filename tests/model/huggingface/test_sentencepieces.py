@@ -30,7 +30,7 @@ from model import catalog
 from model.errors import CheckpointError
 from model.huggingface.adapter import MOST_WRITTEN, HuggingFaceModel
 from model.huggingface.loading import read_tokenizers
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import families, marian
 from tests.model.huggingface.fake_hub import no_network
 from tests.model.huggingface.listing_hub import ListingHub

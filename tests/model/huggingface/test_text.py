@@ -21,9 +21,9 @@ from transformers import BertTokenizer, Phi3Config
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
-from model.settings import Settings
 from model.text import BatchTokenizer, added_around
 from model.trace import Trace
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.near import assert_near, largest_difference
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from model.language import say
+from i18n import say
 
 if TYPE_CHECKING:
     from model.base import Model

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from model.jobs import background
-from model.jobs.background import Background, Busy, Watched, most_at_once
+from serving import background
+from serving.background import Background, TooManyBackgroundJobs, Watched, most_at_once
 from tests.model.jobs import questions
 
 PATIENCE = 60  # seconds
@@ -104,7 +104,9 @@ def test_more_than_may_run_wait_in_a_queue_with_their_position_and_start_in_turn
         assert said, now.why
         assert int(said[1]) == position
         assert least <= int(said[2]) <= most
-    with pytest.raises(Busy, match=r"^2 trainings and checks wait in the queue, the most that it holds"):
+    with pytest.raises(
+        TooManyBackgroundJobs, match=r"^2 trainings and checks wait in the queue, the most that it holds"
+    ):
         start(questions.count, 5)
     queued[0].stop()
     assert queued[1].watched().why.startswith("In the queue: position 1")

@@ -20,15 +20,15 @@ import torch
 from model.base import Model
 from model.heads.shown import shown_head
 from model.heads.survey import survey
-from model.jobs import homes
-from model.jobs.engine import Engine
-from model.jobs.home import Done, HandLost, Home, TooSlow
-from model.jobs.job import GrownRun, Job, ModelRef, Run
-from model.jobs.pool import WorkerProcess
 from model.masks import MaskSpec
 from model.predictions import predictions
-from model.settings import Settings
 from model.trace import Trace
+from serving import backends
+from serving.engine import Engine
+from serving.job import GrownRunRef, Job, ModelRef, RunRef
+from serving.scheduler import Done, Scheduler, TooSlow, WorkerLost
+from serving.settings import Settings
+from serving.worker_process import WorkerProcess
 from tests.model.jobs import questions
 
 SECONDS = 60.0
@@ -37,46 +37,46 @@ LINES = ["the cat sat on the mat", "the cat"]
 
 
 @pytest.fixture(scope="module", params=HOMES)
-def home(request: pytest.FixtureRequest) -> Iterator[Home]:
-    """Two hands of each kind."""
+def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    """Two workers of each kind."""
     if request.param == "workers":
         yield request.getfixturevalue("their_home")
         return
     settings = {"process": {}, "ray": {"workers": 2, "ray": "local"}}[request.param]
     if request.param == "ray" and find_spec("ray") is None:  # imported too early it would listen at every address
         pytest.skip("needs ray: pip install -r requirements-ray.txt")
-    found = homes.start(Settings(**settings, job_seconds=SECONDS), Engine(2, 10**7))
+    found = backends.start(Settings(**settings, job_seconds=SECONDS), Engine(2, 10**7))
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
-def their_home() -> Iterator[Home]:
+def their_home() -> Iterator[Scheduler]:
     """The home of two workers: each start of one imports torch, so these are for all tests here."""
-    found = homes.start(Settings(workers=2, job_seconds=SECONDS), Engine(2, 10**7))
+    found = backends.start(Settings(workers=2, job_seconds=SECONDS), Engine(2, 10**7))
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
-def workers(their_home: Home) -> list[WorkerProcess]:
+def workers(their_home: Scheduler) -> list[WorkerProcess]:
     """Two, and a short patience."""
-    found = [hand for hand in their_home._hands if isinstance(hand, WorkerProcess)]
+    found = [worker for worker in their_home._workers if isinstance(worker, WorkerProcess)]
     assert len(found) == 2
     for worker in found:
         worker._silence = 10.0
     return found
 
 
-def test_nothing_that_it_starts_listens_at_other_addresses_than_this_machine_s(home: Home) -> None:
+def test_nothing_that_it_starts_listens_at_other_addresses_than_this_machine_s(home: Scheduler) -> None:
     home.ask(Job(questions.process))
     ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
     listening = [one.laddr.ip for process in ours for one in process.net_connections("tcp") if one.status == "LISTEN"]
     assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
 
 
-def run_of(model: Model, spec: MaskSpec | None = None) -> Run:
-    return Run(ModelRef.of(model), model.encode(LINES, "left"), spec or model.standard)
+def run_of(model: Model, spec: MaskSpec | None = None) -> RunRef:
+    return RunRef(ModelRef.of(model), model.encode(LINES, "left"), spec or model.standard)
 
 
 def same(one: object, other: object) -> bool:
@@ -98,43 +98,43 @@ class TestEveryHome:
         ("function", "arguments"), [(survey, ()), (shown_head, (1, 2)), (predictions, (None, 7)), (predictions, (3, 2))]
     )
     def test_the_same_numbers_to_the_bit_as_without_a_home(
-        self, home: Home, tiny: Model, spec: MaskSpec, function: Callable, arguments: tuple
+        self, home: Scheduler, tiny: Model, spec: MaskSpec, function: Callable, arguments: tuple
     ) -> None:
         trace = tiny.run(tiny.encode(LINES, "left"), spec)
         for row in (0, 1):
             given = (row, *arguments) if function is predictions else (row, spec, *arguments)
             assert same(home.ask(Job(function, (run_of(tiny, spec), *given))), function(trace, *given))
 
-    def test_a_model_is_loaded_there_and_a_text_is_too(self, home: Home, tiny: Model) -> None:
+    def test_a_model_is_loaded_there_and_a_text_is_too(self, home: Scheduler, tiny: Model) -> None:
         assert home.ask(Job(questions.name, (ModelRef.of(tiny),))) == tiny.name
         array = np.arange(5.0)
         assert same(home.ask(Job(questions.double, (array.tobytes(),))), 2 * array)
 
-    def test_an_error_is_the_asker_s_with_its_words(self, home: Home) -> None:
+    def test_an_error_is_the_asker_s_with_its_words(self, home: Scheduler) -> None:
         with pytest.raises(ValueError, match=r"^expected something else, got a cat$"):
             home.ask(Job(questions.refuse, ("a cat",)))
         with pytest.raises(KeyError, match="a cat"):
             home.ask(Job(questions.fail, ("a cat",)))
         assert home.ask(Job(questions.wait, (0.0,))) == "done", "the next one is answered"
 
-    def test_a_model_whose_files_have_changed_is_refused(self, home: Home, tiny: Model) -> None:
+    def test_a_model_whose_files_have_changed_is_refused(self, home: Scheduler, tiny: Model) -> None:
         with pytest.raises(ValueError, match="have changed since this page was drawn"):
             home.ask(Job(questions.name, (ModelRef(tiny.name, "other files"),)))
 
-    def test_a_text_that_grows_is_a_step_on_from_the_one_before(self, home: Home, tiny: Model) -> None:
+    def test_a_text_that_grows_is_a_step_on_from_the_one_before(self, home: Scheduler, tiny: Model) -> None:
         ids = tuple(tiny.encode(["the cat sat"]).ids[0].tolist())
         before = None
         for more in range(3):
             text = ids + (5, 7, 11)[:more]
             batch = tiny.encode(["the"])
             batch = type(batch)(torch.tensor([text]), torch.ones(1, len(text), dtype=torch.bool), (("x",) * len(text),))
-            run = GrownRun(ModelRef.of(tiny), batch, tiny.standard, prompt=len(ids), before=before)
+            run = GrownRunRef(ModelRef.of(tiny), batch, tiny.standard, prompt=len(ids), before=before)
             grown = home.ask(Job(predictions, (run, 0, None, 5)))
-            whole = home.ask(Job(predictions, (Run(run.model, batch, tiny.standard), 0, None, 5)))
+            whole = home.ask(Job(predictions, (RunRef(run.model, batch, tiny.standard), 0, None, 5)))
             assert np.allclose(grown.probabilities, whole.probabilities, atol=1e-6)
             before = run.trace_key
 
-    def test_what_is_told_of_jobs_holds_nothing_of_a_reader(self, home: Home) -> None:
+    def test_what_is_told_of_jobs_holds_nothing_of_a_reader(self, home: Scheduler) -> None:
         told: list[Done] = []
         home.observers.append(told.append)
         with pytest.raises(ValueError, match="secret"):
@@ -152,10 +152,10 @@ class TestEveryHome:
 @pytest.mark.parametrize("home", ["ray"], indirect=True)
 class TestRay:
     @pytest.mark.parametrize("way", [questions.die, questions.stop])
-    def test_a_replica_that_is_lost_or_stuck_is_a_retry(self, home: Home, tmp_path: Path, way: Callable) -> None:
+    def test_a_replica_that_is_lost_or_stuck_is_a_retry(self, home: Scheduler, tmp_path: Path, way: Callable) -> None:
         assert home.ask(Job(way, (str(tmp_path), 1))) == 2
 
-    def test_jobs_of_a_run_go_where_its_trace_is(self, home: Home, tiny: Model) -> None:
+    def test_jobs_of_a_run_go_where_its_trace_is(self, home: Scheduler, tiny: Model) -> None:
         """But for the first ones: it takes Ray a moment to tell who has it."""
         job = Job(questions.process_of, (run_of(tiny, MaskSpec(prefix=5)),))
         home.ask(job)
@@ -165,7 +165,7 @@ class TestRay:
 
 class TestWorkers:
     def test_jobs_of_a_run_go_to_the_worker_that_has_its_trace(
-        self, their_home: Home, workers: list[WorkerProcess], tiny: Model
+        self, their_home: Scheduler, workers: list[WorkerProcess], tiny: Model
     ) -> None:
         specs = [MaskSpec(prefix=number) for number in range(4)]
         firsts = [their_home.ask(Job(questions.process_of, (run_of(tiny, spec),))) for spec in specs]
@@ -175,20 +175,20 @@ class TestWorkers:
 
     @pytest.mark.parametrize("way", [questions.die, questions.stop])
     def test_a_worker_that_is_lost_or_stuck_is_replaced_and_its_job_tried_once_more(
-        self, their_home: Home, workers: list[WorkerProcess], tmp_path: Path, way: Callable
+        self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path, way: Callable
     ) -> None:
         pids = {worker.pid for worker in workers}
         assert their_home.ask(Job(way, (str(tmp_path), 1))) == 2
         assert len({worker.pid for worker in workers} - pids) == 1
 
-    def test_a_job_that_ends_two_workers_is_not_tried_again(self, their_home: Home, tmp_path: Path) -> None:
+    def test_a_job_that_ends_two_workers_is_not_tried_again(self, their_home: Scheduler, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ended twice"):
             their_home.ask(Job(questions.die, (str(tmp_path), 5)))
         assert len(list(tmp_path.iterdir())) == 2
         assert their_home.ask(Job(questions.wait, (0.0,))) == "done"
 
     def test_kill_9_in_the_middle_of_a_job_is_not_noticed(
-        self, their_home: Home, workers: list[WorkerProcess], tmp_path: Path
+        self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path
     ) -> None:
         answers: list[str] = []
         job = Job(questions.wait, (1.0, str(tmp_path / "begun")))
@@ -200,7 +200,7 @@ class TestWorkers:
         assert answers == ["done"]
 
     def test_a_job_stops_at_its_time_limit_and_the_next_one_runs(
-        self, their_home: Home, workers: list[WorkerProcess], tmp_path: Path
+        self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path
     ) -> None:
         worker = workers[0]
         at_rest(their_home)
@@ -218,15 +218,15 @@ class TestWorkers:
         monkeypatch.setattr(worker, "_started", no_room)
         os.kill(worker.pid, signal.SIGKILL)
         for _ in range(2):
-            with pytest.raises(HandLost):
+            with pytest.raises(WorkerLost):
                 worker.wait_until_ready()
         monkeypatch.undo()
-        with pytest.raises(HandLost):
+        with pytest.raises(WorkerLost):
             worker.wait_until_ready()
         worker.wait_until_ready()
         worker.close()
 
-    def test_a_worker_ends_with_its_server(self, their_home: Home, workers: list[WorkerProcess]) -> None:
+    def test_a_worker_ends_with_its_server(self, their_home: Scheduler, workers: list[WorkerProcess]) -> None:
         at_rest(their_home)
         workers[0].wait_until_ready()
         process = workers[0]._process
@@ -234,12 +234,12 @@ class TestWorkers:
         assert process.wait(SECONDS) == 0
 
 
-def at_rest(home: Home) -> None:
+def at_rest(home: Scheduler) -> None:
     """Until both workers are ready and the home's threads wait for jobs: of two that wait for a worker to be ready, one
     alone hears it.
     """
     end = monotonic() + 2 * SECONDS
-    while home.hands("idle") < 2:
+    while home.workers("idle") < 2:
         assert monotonic() < end
         sleep(0.05)
 

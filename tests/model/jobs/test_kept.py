@@ -8,7 +8,7 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from model.jobs.kept import Kept
+from serving.result_cache import ResultCache
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def test_the_longest_unused_leaves_first_and_what_is_too_large_is_not_kept() -> 
 
         return cache.get(name, make)
 
-    cache = Kept(23)
+    cache = ResultCache(23)
     for name in ("a", "b", "a", "c", "a", "b"):
         assert get(name).name == name
     assert made == ["a", "b", "c", "b"]
@@ -40,7 +40,7 @@ def test_the_longest_unused_leaves_first_and_what_is_too_large_is_not_kept() -> 
 
 
 def test_two_who_ask_at_once_get_what_was_made_once() -> None:
-    cache, started, go_on, made = Kept(100), Event(), Event(), []
+    cache, started, go_on, made = ResultCache(100), Event(), Event(), []
 
     def make() -> Result:
         made.append(1)
@@ -62,7 +62,7 @@ def test_two_who_ask_at_once_get_what_was_made_once() -> None:
 
 
 def test_who_waited_gets_the_failure_too_and_the_next_tries_again() -> None:
-    cache, both = Kept(100), Barrier(2, timeout=10)
+    cache, both = ResultCache(100), Barrier(2, timeout=10)
 
     def fail() -> Result:
         both.wait()
@@ -83,7 +83,7 @@ def test_a_maker_who_left_leaves_the_making_to_who_waits() -> None:
     class Left(BaseException):
         """As streamlit's own, for a reader who pressed something else."""
 
-    cache, started, go_on = Kept(100), Event(), Event()
+    cache, started, go_on = ResultCache(100), Event(), Event()
 
     def leave() -> Result:
         started.set()
@@ -108,7 +108,7 @@ def test_a_maker_who_left_leaves_the_making_to_who_waits() -> None:
 
 
 def test_what_is_forgotten_is_made_again() -> None:
-    cache = Kept(100)
+    cache = ResultCache(100)
     for name in ("a", "b"):
         cache.get(name, lambda name=name: Result(name))
     cache.forget(lambda key: key == "a")

@@ -16,9 +16,9 @@ from transformers import LlamaConfig
 
 from model import catalog
 from model.errors import CheckpointError, Stopped
-from model.jobs.loads import Loads
-from model.jobs.models import OF_PAGES, LoadedModels
-from model.settings import Settings
+from serving.loaded_models import OF_PAGES, LoadedModels
+from serving.loads import Loads
+from serving.settings import Settings
 from tests.model.huggingface import families
 
 LONG = 20  # seconds, more than any of this takes

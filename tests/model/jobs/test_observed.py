@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from model.jobs import health, homes
-from model.jobs.engine import Engine
-from model.jobs.home import Home
-from model.jobs.job import Job
-from model.jobs.kept import Kept
-from model.jobs.observed import Observed
-from model.settings import Settings
+from serving import backends, readiness
+from serving.engine import Engine
+from serving.job import Job
+from serving.metrics import Observed
+from serving.result_cache import ResultCache
+from serving.scheduler import Scheduler
+from serving.settings import Settings
 from tests.model.jobs import questions
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana.json"
@@ -30,8 +30,8 @@ def engine() -> Engine:
 
 
 @pytest.fixture
-def home(engine: Engine) -> Iterator[Home]:
-    found = homes.start(Settings(), engine)
+def home(engine: Engine) -> Iterator[Scheduler]:
+    found = backends.start(Settings(), engine)
     yield found
     found.close()
 
@@ -40,7 +40,7 @@ def seen(observed: Observed) -> str:
     return generate_latest(observed.registry).decode()
 
 
-def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: Home) -> None:
+def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: Scheduler) -> None:
     observed = Observed(home, {})
     for _ in range(3):
         home.ask(Job(questions.append, ("/dev/null", MARKED)), MARKED)
@@ -53,21 +53,21 @@ def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: H
         questions.wait(0.02)
     assert 'unmask_jobs_total{job="tests.model.jobs.questions.append",outcome="done"} 3.0' in text
     assert 'unmask_jobs_total{job="tests.model.jobs.questions.refuse",outcome="refused"} 1.0' in text
-    for step in ("queue", "hand"):
+    for step in ("queue", "worker"):
         assert f'unmask_job_seconds_count{{job="tests.model.jobs.questions.append",step="{step}"}} 3.0' in text
     assert "reader's" not in text
 
 
-def test_hands_and_processes_are_told_by_what_they_do(home: Home) -> None:
+def test_hands_and_processes_are_told_by_what_they_do(home: Scheduler) -> None:
     text = seen(Observed(home, {}))
-    states = [float(number) for number in re.findall(r'unmask_hands{state="\w+"} (\S+)', text)]
+    states = [float(number) for number in re.findall(r'unmask_workers{state="\w+"} (\S+)', text)]
     assert len(states) == 3
-    assert sum(states) == len(home._hands)
+    assert sum(states) == len(home._workers)
     assert 'unmask_processes{kind="server"} 1.0' in text
 
 
-def test_what_is_kept_is_told_with_how_often_it_was_there(home: Home) -> None:
-    kept = Kept(1009)
+def test_what_is_kept_is_told_with_how_often_it_was_there(home: Scheduler) -> None:
+    kept = ResultCache(1009)
     for key in ("a", "b", "a", "a"):
         kept.get(key, lambda: b"12345")
     text = seen(Observed(home, {"answers": kept}))
@@ -78,21 +78,21 @@ def test_what_is_kept_is_told_with_how_often_it_was_there(home: Home) -> None:
 
 
 class TestReady:
-    def test_a_server_that_runs_its_first_model_is(self, engine: Engine, home: Home) -> None:
-        assert health.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
+    def test_a_server_that_runs_its_first_model_is(self, engine: Engine, home: Scheduler) -> None:
+        assert readiness.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
 
-    def test_one_without_its_model_is_not_and_says_why(self, engine: Engine, home: Home) -> None:
-        assert "no-such" in health.trouble(engine, home, Settings(models=("no-such",)), 30.0)
+    def test_one_without_its_model_is_not_and_says_why(self, engine: Engine, home: Scheduler) -> None:
+        assert "no-such" in readiness.trouble(engine, home, Settings(models=("no-such",)), 30.0)
 
     def test_one_whose_hands_are_all_busy_is_not(self, engine: Engine) -> None:
-        home = Home([], homes.turns_of(Settings(), 1), seconds=30.0, sticky=False)
+        home = Scheduler([], backends.queue_for(Settings(), 1), seconds=30.0, affinity=False)
         engine.models.load("story")
-        assert health.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
+        assert readiness.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
         assert home.waiting() == 0
 
 
-def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Home) -> None:
-    observed = Observed(home, {"answers": Kept(7)})
+def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Scheduler) -> None:
+    observed = Observed(home, {"answers": ResultCache(7)})
     home.ask(Job(questions.process))
     there = set(re.findall(r"^(\w+)", seen(observed), re.MULTILINE))
     queries = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]

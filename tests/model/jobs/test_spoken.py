@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from i18n import LANGUAGES, say, spoken
 from model.base import Model
-from model.jobs.background import Background
-from model.jobs.engine import Engine
-from model.jobs.home import HandLost, Home, InThisProcess, TooSlow
-from model.jobs.job import Job
-from model.jobs.loads import Loads, Report
-from model.jobs.pool import WorkerProcess
-from model.jobs.turns import Busy, Turns
-from model.language import LANGUAGES, say, spoken
+from serving.background import Background
+from serving.engine import Engine
+from serving.fair_queue import FairQueue, QueueFull
+from serving.job import Job
+from serving.loads import Loads, Report
+from serving.scheduler import InThisProcess, Scheduler, TooSlow, WorkerLost
+from serving.worker_process import WorkerProcess
 from tests.model.jobs import questions
 
 NOTHING = {"en": "expected a text, got none", "zh": "需要一段文本，现在没有"}
@@ -38,16 +38,16 @@ class Hand(InThisProcess):
         return self._do()
 
 
-def turns() -> Turns:
-    return Turns(1, most_waiting=9, most_a_reader=9)
+def new_queue() -> FairQueue:
+    return FairQueue(1, most_waiting=9, most_a_reader=9)
 
 
-def home_of(hand: Any, seconds: float = 60.0) -> Home:
-    return Home([hand], turns(), seconds=seconds, sticky=False)
+def home_of(worker: Any, seconds: float = 60.0) -> Scheduler:
+    return Scheduler([worker], new_queue(), seconds=seconds, affinity=False)
 
 
 def lost() -> None:
-    raise HandLost
+    raise WorkerLost
 
 
 def too_slow() -> None:
@@ -55,14 +55,14 @@ def too_slow() -> None:
 
 
 @pytest.fixture(params=["process", "worker"])
-def home(request: pytest.FixtureRequest) -> Iterator[Home]:
-    hand = InThisProcess(Engine(1, 10**6)) if request.param == "process" else WorkerProcess(1, 10**6)
-    found = home_of(hand)
+def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    worker = InThisProcess(Engine(1, 10**6)) if request.param == "process" else WorkerProcess(1, 10**6)
+    found = home_of(worker)
     yield found
     found.close()
 
 
-def test_a_job_s_error(home: Home) -> None:
+def test_a_job_s_error(home: Scheduler) -> None:
     for name in LANGUAGES:
         with spoken(name), pytest.raises(ValueError, match=NOTHING[name]):
             home.ask(Job(questions.refuse_said))
@@ -78,13 +78,13 @@ def test_a_hand_s_own_trouble(name: str, does: Callable[[], Any], words: dict[st
 
 
 def test_each_who_waits_in_a_queue_that_is_closed() -> None:
-    queue, tickets = turns(), {}
+    queue, tickets = new_queue(), {}
     for name in LANGUAGES:
         with spoken(name):
             tickets[name] = queue.enter(Job(questions.process), name)
     queue.close()
     for name, ticket in tickets.items():
-        with pytest.raises(Busy, match=STOPPED[name]):
+        with pytest.raises(QueueFull, match=STOPPED[name]):
             ticket.answer.result(WAIT)
 
 

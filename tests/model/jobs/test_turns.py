@@ -1,4 +1,4 @@
-"""Whose turn it is, worked out by hand: readers take turns, a trace keeps its hand, a queue is full, a reader leaves.
+"""Whose turn it is, worked out by hand: users take turns, a trace keeps its worker, a queue is full, a user leaves.
 
 python -m pytest tests/model/jobs/test_turns.py
 """
@@ -12,29 +12,29 @@ import pytest
 import torch
 
 from model.heads.shown import shown_head
-from model.jobs.engine import Engine
-from model.jobs.home import Home, InThisProcess, TooSlow
-from model.jobs.job import Job, ModelRef, Run
-from model.jobs.turns import Busy, Ticket, Turns
 from model.masks import MaskSpec
 from model.text import TokenBatch
+from serving.engine import Engine
+from serving.fair_queue import FairQueue, QueueFull, Ticket
+from serving.job import Job, ModelRef, RunRef
+from serving.scheduler import InThisProcess, Scheduler, TooSlow
 from tests.model.jobs import questions
 
 JOB = Job(questions.process)
 
 
-def turns(hands: int = 1, most_waiting: int = 100, most_a_reader: int = 10) -> Turns:
-    return Turns(hands, most_waiting=most_waiting, most_a_reader=most_a_reader)
+def new_queue(workers: int = 1, most_waiting: int = 100, most_a_reader: int = 10) -> FairQueue:
+    return FairQueue(workers, most_waiting=most_waiting, most_a_reader=most_a_reader)
 
 
-def enter(queue: Turns, readers: Sequence[str], near: str = "") -> None:
+def enter(queue: FairQueue, readers: Sequence[str], affinity_key: str = "") -> None:
     for reader in readers:
-        queue.enter(JOB, reader, [near] if near else ())
+        queue.enter(JOB, reader, [affinity_key] if affinity_key else ())
 
 
-def order(queue: Turns, count: int, hand: int = 0) -> str:
-    """Whose jobs a hand gets."""
-    found = [queue.next(hand) for _ in range(count)]
+def order(queue: FairQueue, count: int, worker: int = 0) -> str:
+    """Whose jobs a worker gets."""
+    found = [queue.next(worker) for _ in range(count)]
     return "".join(ticket.reader for ticket in found if ticket)
 
 
@@ -44,32 +44,32 @@ class TestTurns:
         [("AAABC", "ABCAA"), ("ABABAB", "ABABAB"), ("AABBB", "ABABB"), ("CBA", "CBA"), ("AAAA", "AAAA")],
     )
     def test_one_job_of_each_reader_then_the_next_of_each(self, entered: str, done: str) -> None:
-        queue = turns()
+        queue = new_queue()
         enter(queue, entered)
         assert order(queue, len(entered)) == done
         assert queue.waiting() == 0
 
     def test_who_comes_while_another_s_many_wait_is_next_but_one(self) -> None:
-        queue = turns()
+        queue = new_queue()
         enter(queue, "AAAA")
         assert order(queue, 1) == "A"
         enter(queue, "B")
         assert order(queue, 4) == "ABAA"
 
     def test_a_run_stays_with_the_hand_that_has_its_trace(self) -> None:
-        queue = turns(hands=2)
-        enter(queue, "A", near="one")
-        assert order(queue, 1, hand=1) == "A"
-        enter(queue, "A", near="one")
-        enter(queue, "B", near="two")
-        assert order(queue, 1, hand=0) == "B", "A's waits for hand 1, and B does not wait for A"
-        assert order(queue, 1, hand=1) == "A"
+        queue = new_queue(workers=2)
+        enter(queue, "A", affinity_key="one")
+        assert order(queue, 1, worker=1) == "A"
+        enter(queue, "A", affinity_key="one")
+        enter(queue, "B", affinity_key="two")
+        assert order(queue, 1, worker=0) == "B", "A's waits for worker 1, and B does not wait for A"
+        assert order(queue, 1, worker=1) == "A"
         queue.lost(1)
-        enter(queue, "A", near="one")
-        assert order(queue, 1, hand=0) == "A", "the trace went with its hand"
+        enter(queue, "A", affinity_key="one")
+        assert order(queue, 1, worker=0) == "A", "the trace went with its worker"
 
     def test_who_leaves_gives_up_the_place(self) -> None:
-        queue = turns()
+        queue = new_queue()
         first = queue.enter(JOB, "A")
         enter(queue, "BC")
         queue.leave(first)
@@ -78,7 +78,7 @@ class TestTurns:
         assert first.answer.cancelled()
 
     def test_a_job_whose_hand_was_lost_is_next(self) -> None:
-        queue = turns()
+        queue = new_queue()
         enter(queue, "AB")
         ticket = queue.next(0)
         assert ticket
@@ -89,7 +89,7 @@ class TestTurns:
 
     @pytest.mark.parametrize("leaves_first", [True, False])
     def test_a_job_whose_hand_was_lost_is_not_done_again_for_nobody(self, leaves_first: bool) -> None:
-        queue = turns()
+        queue = new_queue()
         enter(queue, "A")
         ticket = queue.next(0)
         assert ticket
@@ -100,66 +100,66 @@ class TestTurns:
         assert order(queue, 1) == "B"
 
     def test_a_full_queue_says_so_with_the_wait(self) -> None:
-        queue = turns(hands=2, most_waiting=3)
+        queue = new_queue(workers=2, most_waiting=3)
         for _ in range(200):
             queue.done(Ticket(JOB, "Z"), 4.0)  # seconds a job
         enter(queue, "ABC")
-        with pytest.raises(Busy, match=r"^3 questions wait here already.* about 8 seconds: try again then$"):
-            queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 hands
+        with pytest.raises(QueueFull, match=r"^3 questions wait here already.* about 8 seconds: try again then$"):
+            queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 workers
         assert order(queue, 1) == "A"
         enter(queue, "D")
 
     def test_one_reader_cannot_fill_it(self) -> None:
-        queue = turns(most_a_reader=2)
+        queue = new_queue(most_a_reader=2)
         enter(queue, "AA")
-        with pytest.raises(Busy, match=r"^You have 2 questions waiting here, the most that one reader may have$"):
+        with pytest.raises(QueueFull, match=r"^You have 2 questions waiting here, the most that one reader may have$"):
             queue.enter(JOB, "A")
         enter(queue, "B")
 
     def test_what_is_behind_is_done_when_nothing_else_waits(self) -> None:
-        queue = turns()
-        queue.enter(JOB, "X", behind=True)
+        queue = new_queue()
+        queue.enter(JOB, "X", low_priority=True)
         enter(queue, "AB")
         assert order(queue, 3) == "ABX"
 
     def test_what_is_behind_leaves_a_hand_free(self) -> None:
-        queue = turns(hands=2)
+        queue = new_queue(workers=2)
         for reader in "XY":
-            queue.enter(JOB, reader, behind=True)
+            queue.enter(JOB, reader, low_priority=True)
         first = queue.next(0)
         assert first
         assert first.reader == "X"
         got: list[str] = []
-        other = Thread(target=lambda: got.append(order(queue, 2, hand=1)))
+        other = Thread(target=lambda: got.append(order(queue, 2, worker=1)))
         other.start()
         enter(queue, "A")
         until(lambda: queue.waiting() == 1)
-        assert not got, "Y waits although a hand is free"
+        assert not got, "Y waits although a worker is free"
         queue.done(first, 1.0)
         other.join(10)
         assert got == ["AY"]
 
     def test_nobody_waits_for_a_queue_that_is_closed(self) -> None:
-        queue = turns()
+        queue = new_queue()
         ticket = queue.enter(JOB, "A")
         queue.close()
-        with pytest.raises(Busy, match="stopped"):
+        with pytest.raises(QueueFull, match="stopped"):
             enter(queue, "B")
         assert queue.next(0) is None
-        with pytest.raises(Busy, match="being stopped"):
+        with pytest.raises(QueueFull, match="being stopped"):
             ticket.answer.result(0)
 
 
 class TestHome:
-    """One hand in this process."""
+    """One worker in this process."""
 
     @pytest.fixture
-    def home(self) -> Iterator[Home]:
-        found = Home([InThisProcess(Engine(1, 1000))], turns(), seconds=0.5, sticky=False)
+    def home(self) -> Iterator[Scheduler]:
+        found = Scheduler([InThisProcess(Engine(1, 1000))], new_queue(), seconds=0.5, affinity=False)
         yield found
         found.close()
 
-    def test_readers_take_turns(self, home: Home, tmp_path: Path) -> None:
+    def test_readers_take_turns(self, home: Scheduler, tmp_path: Path) -> None:
         file, queue = str(tmp_path / "order"), "AAABC"
         holding = self.held(home, tmp_path)
         askers = []
@@ -172,7 +172,7 @@ class TestHome:
         assert Path(file).read_text().split() == list("ABCAA")
 
     def test_who_wants_something_else_gives_up_the_place_and_his_job_is_not_done(
-        self, home: Home, tmp_path: Path
+        self, home: Scheduler, tmp_path: Path
     ) -> None:
         class ElsewhereNow(BaseException):
             """As streamlit's own, for a reader who pressed something else."""
@@ -192,12 +192,12 @@ class TestHome:
         assert home.ask(Job(questions.append, (str(tmp_path / "order"), "B")), "B") == "B"
         assert (tmp_path / "order").read_text() == "B\n"
 
-    def test_who_waits_too_long_for_what_nothing_can_stop_is_told(self, home: Home) -> None:
+    def test_who_waits_too_long_for_what_nothing_can_stop_is_told(self, home: Scheduler) -> None:
         with pytest.raises(TooSlow, match=r"longer than 0\.5 seconds"):
             home.ask(Job(questions.wait, (5.0,)), "A")
 
-    def held(self, home: Home, folder: Path) -> Thread:
-        """The hand, busy for a moment."""
+    def held(self, home: Scheduler, folder: Path) -> Thread:
+        """The worker, busy for a moment."""
         thread = Thread(target=home.ask, args=(Job(questions.wait, (0.8, str(folder / "begun"))), "holder"))
         thread.start()
         until((folder / "begun").exists)
@@ -226,7 +226,9 @@ def test_texts_of_the_same_tokens_are_runs_of_their_own() -> None:
         TokenBatch(ids, keep, (("a", "b"),), "right", texts=(text,), ends=((1, 3),)) for text in ("a b", "a.b")
     )
     separate = MaskSpec(documents=".")
-    jobs = [Job(shown_head, (Run(ModelRef("m", "k"), batch, MaskSpec()), 0, separate, 0, 0)) for batch in (one, other)]
+    jobs = [
+        Job(shown_head, (RunRef(ModelRef("m", "k"), batch, MaskSpec()), 0, separate, 0, 0)) for batch in (one, other)
+    ]
     assert not torch.equal(one.split("."), other.split("."))
     assert jobs[0].key != jobs[1].key
     assert jobs[0].arguments[0].trace_key != jobs[1].arguments[0].trace_key

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from lessons.questions import HABITS, KINDS, Answer, QuestionSubject, answer
 from model.base import Model
-from model.lessons.questions import HABITS, KINDS, Answer, Asked, answer
 from model.masks import MaskSpec
 
 ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
@@ -26,7 +26,7 @@ def ask(
 ) -> Answer:  # fmt: skip
     both = (text, masks), (beside[0] or text, beside[1])
     runs = [model.run(model.encode(some.split("\n"), pad), spec) for some, spec in both]
-    return answer(model, *runs, model.name, Asked(kind, 0, *head, query, among))
+    return answer(model, *runs, model.name, QuestionSubject(kind, 0, *head, query, among))
 
 
 def right(found: Answer) -> list[object]:

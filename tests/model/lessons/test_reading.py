@@ -6,9 +6,9 @@ python -m pytest tests/model/lessons/test_reading.py
 import pytest
 import yaml
 
-from model.language import LANGUAGES
-from model.lessons.reading import MOST_BYTES, read
-from model.lessons.shelf import FOLDER, shelf
+from i18n import LANGUAGES
+from lessons.reading import MOST_BYTES, read
+from lessons.shelf import FOLDER, shelf
 from model.masks import MaskSpec
 
 LESSON = """---

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model.attention import attention_stages
-from model.mask_lab.fills import DTYPES, FILLS, Comparison, Result, compare, fate
+from model.mask_lab.fills import DTYPES, FILLS, FillComparison, Result, compare, fate
 from tests.near import assert_near
 
 QUERIES, KEYS = 7, 11
@@ -29,7 +29,7 @@ def mask_of(seed: int = 0, share: float = 0.6) -> Tensor:
     return allowed
 
 
-def result(found: Comparison, name: str, dtype: str = "float32") -> Result:
+def result(found: FillComparison, name: str, dtype: str = "float32") -> Result:
     (one,) = [one for one in (*found.fills, *found.after) if (one.name, one.dtype) == (name, dtype)]
     return one
 

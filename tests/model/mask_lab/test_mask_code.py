@@ -21,9 +21,9 @@ from model.base import Model
 from model.huggingface import adapter
 from model.mask_lab import mask_code
 from model.masks import MaskContext, MaskSpec, Stroke
-from model.settings import Settings
 from model.spec import OFF
 from model.trace import Trace
+from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.random_specs import random_spec
 

@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from i18n import again, spoken
+from mask_check import prepare, tolerance
+from mask_check.check import check
+from mask_check.checkpoint import check_checkpoint
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
+from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
+from mask_check.samples import MixesItsRows
+from mask_check.subject import CheckedModule, TookTooLong, apart
 from model.base import CHECKPOINTS
-from model.language import again, spoken
-from model.obey import prepare, tolerance
-from model.obey.check import check
-from model.obey.checkpoint import check_checkpoint
-from model.obey.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
-from model.obey.patients import MixesItsRows
-from model.obey.small import SmallConfig, SmallDecoder, SmallOutput
-from model.obey.subject import Subject, TookTooLong, apart
 from tests.model.obey.modules import Mixer, Nano, Written
 
 IDS = [3, 4, 7, 1, 2, 5, 6]
@@ -284,7 +284,7 @@ class TestTolerance:
     def test_smaller_number_types_are_noisier(self) -> None:
         ids = torch.arange(1, 12)
         noise = [
-            tolerance.noise_of(Subject(SmallDecoder().eval().to(kind)), ids[None], ids[None], 0).across
+            tolerance.noise_of(CheckedModule(SmallDecoder().eval().to(kind)), ids[None], ids[None], 0).across
             for kind in (torch.float64, torch.float32, torch.bfloat16)
         ]
         assert noise[0] * 1e6 < noise[1] < noise[2] / 1e3

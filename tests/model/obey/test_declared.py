@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers as hf
 
-from model.obey.declared import LayerMask, declare, farthest, layers_of
-from model.obey.findings import CannotCheck
+from mask_check.declared import LayerMask, declare, farthest, layers_of
+from mask_check.findings import CannotCheck
 
 
 def drawn(mask: torch.Tensor) -> list[str]:

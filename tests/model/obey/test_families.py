@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers as hf
 
+from mask_check.check import check
+from mask_check.findings import OBEYS
 from model.base import CHECKPOINTS
 from model.huggingface import own_network
-from model.obey.check import check
-from model.obey.findings import OBEYS
-from model.settings import Settings
+from serving.settings import Settings
 from tests.model.huggingface import more_families
 from tests.model.huggingface.families import ALL, DECODERS, ENCODERS, IDS, PLAIN, REFUSED, WIDE, random_network
 from tests.model.huggingface.test_families import network_class

@@ -9,24 +9,24 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from model.obey import formats
-from model.obey.check import check
-from model.obey.findings import MeasuredMask, Report
-from model.obey.patients import SeesTheFuture
-from model.obey.small import SmallDecoder
+from mask_check import formats
+from mask_check.check import check
+from mask_check.findings import CheckReport, MeasuredMask
+from mask_check.sample_networks import SmallDecoder
+from mask_check.samples import SeesTheFuture
 
 
 @pytest.fixture(scope="module")
-def sound() -> Report:
+def sound() -> CheckReport:
     return check(SmallDecoder(), name="a & b")
 
 
 @pytest.fixture(scope="module")
-def broken() -> Report:
+def broken() -> CheckReport:
     return check(SeesTheFuture(), name="\x00 <c>")
 
 
-def test_text(sound: Report, broken: Report) -> None:
+def test_text(sound: CheckReport, broken: CheckReport) -> None:
     lines = formats.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
     assert lines[-1].startswith("It obeys its mask on the 24 tokens checked. ")
@@ -44,7 +44,7 @@ def test_picture() -> None:
     assert formats.rows_of(mask) == ["■! ", "□■ ", "■■ "]
 
 
-def test_json(sound: Report, broken: Report) -> None:
+def test_json(sound: CheckReport, broken: CheckReport) -> None:
     found = json.loads(formats.as_json(broken))
     assert (found["obeys"], found["exit_code"]) == (False, 1)
     assert found["findings"][0]["pair"] == [0, 1]
@@ -52,7 +52,7 @@ def test_json(sound: Report, broken: Report) -> None:
     assert json.loads(formats.as_json(sound))["leaks"] == []
 
 
-def test_junit(sound: Report, broken: Report) -> None:
+def test_junit(sound: CheckReport, broken: CheckReport) -> None:
     suite = ElementTree.fromstring(formats.as_junit(broken))
     assert suite.get("failures") == str(len(broken.broken)) == str(len(suite.findall(".//failure")))
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(broken.findings))

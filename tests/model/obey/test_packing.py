@@ -8,12 +8,12 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from model.obey.check import check
-from model.obey.findings import BROKEN, DOES_NOT_APPLY, OBEYS, Finding
-from model.obey.packing import explicit_mask
-from model.obey.prepare import prepare
-from model.obey.small import SmallConfig, SmallDecoder, SmallOutput
-from model.obey.subject import Subject
+from mask_check.check import check
+from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, Finding
+from mask_check.packing import explicit_mask
+from mask_check.prepare import prepare
+from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
+from mask_check.subject import CheckedModule
 from tests.model.huggingface.families import random_network
 
 POSITIONS, MASK = "by positions that start again", "by a mask [1,1,T,T] of its documents"
@@ -95,7 +95,7 @@ class FirstLayerAlone(SmallDecoder):
 
 @pytest.mark.parametrize(("module", "kind"), [(SmallDecoder, torch.float32), (OnlyBool, torch.bool)])
 def test_the_mask_is_the_declared_one_within_each_document(module: type[SmallDecoder], kind: torch.dtype) -> None:
-    trial = prepare(Subject(module(SmallConfig(packs_by=None)).eval()), [3, 4, 7, 1, 2])
+    trial = prepare(CheckedModule(module(SmallConfig(packs_by=None)).eval()), [3, 4, 7, 1, 2])
     mask = explicit_mask(trial, 2)
     assert mask is not None
     assert (mask.shape, mask.dtype) == ((1, 1, 5, 5), kind)

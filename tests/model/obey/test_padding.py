@@ -7,20 +7,20 @@ import pytest
 import torch
 import transformers as hf
 
-from model.obey import padding
-from model.obey.check import check
-from model.obey.findings import BROKEN, CANNOT_TELL, OBEYS
-from model.obey.prepare import prepare
-from model.obey.subject import Subject
-from model.obey.trial import Trial
+from mask_check import padding
+from mask_check.check import check
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
+from mask_check.prepare import prepare
+from mask_check.subject import CheckedModule
+from mask_check.trial import CheckTrial
 from tests.model.huggingface.families import PAIR, random_network
 from tests.model.obey.test_families import made
 
 IDS = [5, 9, 4, 7, 11, 8, 6, 14, 12]
 
 
-def trial_of(name: str) -> Trial:
-    return prepare(Subject(random_network(name)), IDS)
+def trial_of(name: str) -> CheckTrial:
+    return prepare(CheckedModule(random_network(name)), IDS)
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("mixtral", OBEYS), ("llama", BROKEN)])

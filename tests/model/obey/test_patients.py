@@ -8,18 +8,18 @@ from functools import cache
 import pytest
 import torch
 
+from i18n import Said, spoken
+from mask_check.check import check
+from mask_check.findings import BROKEN, CheckReport
+from mask_check.registry import LAWS, SOUND, everyone
 from model.bug_clinic.bugs import BUGS
-from model.language import Said, spoken
-from model.obey.check import check
-from model.obey.findings import BROKEN, Report
-from model.obey.ward import LAWS, SOUND, everyone
 
 ALL = everyone(BUGS)
 SICK = [patient for patient in ALL.values() if patient.law]
 
 
 @cache
-def report_of(key: str) -> Report:
+def report_of(key: str) -> CheckReport:
     """The patient's check, made once."""
     return check(ALL[key].make())
 

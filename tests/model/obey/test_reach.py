@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from mask_check import reach
+from mask_check.check import check
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
+from mask_check.formats import as_text
+from mask_check.prepare import prepare
+from mask_check.registry import everyone
+from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from mask_check.subject import CheckedModule
 from model.bug_clinic.bugs import BUGS
-from model.obey import reach
-from model.obey.check import check
-from model.obey.findings import BROKEN, CANNOT_TELL, OBEYS
-from model.obey.formats import as_text
-from model.obey.prepare import prepare
-from model.obey.small import SmallConfig, SmallDecoder, SmallOutput, SmallPair
-from model.obey.subject import Subject
-from model.obey.ward import everyone
 from tests.model.obey.modules import Mixer
 
 LENGTH = 13
@@ -128,7 +128,7 @@ def test_silent_pairs_are_what_is_counted_where_they_break_a_law(patient: str) -
 
 
 def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:
-    trial = prepare(Subject(SmallDecoder().eval()), None)
+    trial = prepare(CheckedModule(SmallDecoder().eval()), None)
     assert reach.positions(trial) == list(range(24))
     trial.subject.parameters = 10**9
     places = reach.positions(trial)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.obey import reach, source
-from model.obey.check import check
-from model.obey.findings import BROKEN, DOES_NOT_APPLY, OBEYS
-from model.obey.patients import EncodesCausally, EncodesPads, LooksAtSourcePads
-from model.obey.prepare import prepare
-from model.obey.small import SmallDecoder, SmallPair
-from model.obey.subject import Subject
+from mask_check import reach, source
+from mask_check.check import check
+from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS
+from mask_check.prepare import prepare
+from mask_check.sample_networks import SmallDecoder, SmallPair
+from mask_check.samples import EncodesCausally, EncodesPads, LooksAtSourcePads
+from mask_check.subject import CheckedModule
 from tests.model.huggingface.families import random_network
 
 PAIRS = ["t5", "bart", "marian"]
@@ -30,8 +30,8 @@ def test_transformers_own_encoders_obey(name: str, number_type: torch.dtype) -> 
 
 def encoder_of(pair: SmallPair) -> torch.Tensor:
     """bool [7,7]: which state moves with which token of the source."""
-    trial = prepare(Subject(pair.eval()), [3, 4, 7, 1, 2])
-    own = source.of_encoder(trial, source.Encoder(trial.subject, trial.ids[:1]), trial.subject.source)
+    trial = prepare(CheckedModule(pair.eval()), [3, 4, 7, 1, 2])
+    own = source.of_encoder(trial, source.EncoderOnly(trial.subject, trial.ids[:1]), trial.subject.source)
     return torch.from_numpy(reach.measure(own).reaches)
 
 

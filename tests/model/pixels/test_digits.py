@@ -239,7 +239,7 @@ def test_the_loss_of_no_test_digit_falls_when_the_mask_is_lifted(model: DigitsMo
 
 
 def test_training_rows_read_a_picture_and_write_its_next_pixel() -> None:
-    recipe = training.Recipe(rows=7, shifted=0, misread=0)
+    recipe = training.DigitsRecipe(rows=7, shifted=0, misread=0)
     ids, targets = next(training.batches(real_digits().train, recipe))
     assert ids.shape == targets.shape == (7, PIXELS)
     assert (ids[:, 0] < CLASSES).all()
@@ -247,7 +247,7 @@ def test_training_rows_read_a_picture_and_write_its_next_pixel() -> None:
 
 
 def test_a_moved_digit_keeps_its_ink() -> None:
-    recipe, generator = replace(training.Recipe(), shifted=1.0), np.random.default_rng(0)
+    recipe, generator = replace(training.DigitsRecipe(), shifted=1.0), np.random.default_rng(0)
     moved = 0
     for levels in some_digits(100)[0]:
         found = training._moved(levels, recipe, generator)
@@ -261,7 +261,7 @@ def test_training_writes_a_model_that_loads_and_its_numbers(
 ) -> None:
     monkeypatch.setattr(measure_digits, "SIZES", (10,))
     monkeypatch.setattr(training, "EVALUATE_EVERY", 2)
-    training.train(tmp_path, training.Recipe(minutes=1, steps=4, rows=3, layers=1, heads=2, width=8))
+    training.train(tmp_path, training.DigitsRecipe(minutes=1, steps=4, rows=3, layers=1, heads=2, width=8))
     assert digits.load(tmp_path).num_heads == 2
     assert len((tmp_path / "loss.csv").read_text().splitlines()) == 3
     assert "svc_recognises_10_at_0.8: " in capsys.readouterr().out

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from model.jobs.background import most_at_once
-from model.why_causal import live, live_training
-from model.why_causal.live import Progress, Training
+from model.why_causal import live_training
+from serving import training_job
+from serving.background import most_at_once
+from serving.training_job import Training, TrainingProgress
 
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
 PATIENCE = 60  # seconds; importing torch takes a few of them on a busy machine
@@ -31,7 +32,7 @@ def start() -> Iterator[Callable[..., Training]]:
         training.stop()
 
 
-def until(training: Training, when: Callable[[Progress], bool]) -> Progress:
+def until(training: Training, when: Callable[[TrainingProgress], bool]) -> TrainingProgress:
     """Watch until it has come to that."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -67,7 +68,7 @@ def test_it_reports_every_few_steps_and_ends_with_its_measurements(start: Callab
 
 
 def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_keeps_the_curve(start: Callable) -> None:
-    training = start(steps=live.MOST_STEPS)
+    training = start(steps=training_job.MOST_STEPS)
     until(training, lambda progress: progress.step > 0)
     training.pause()
     seen = paused = training.watch()
@@ -91,7 +92,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_it_ends_when_nobody_watches(start: Callable, paused: bool) -> None:
-    training = start(steps=live.MOST_STEPS, left_seconds=1.0)
+    training = start(steps=training_job.MOST_STEPS, left_seconds=1.0)
     until(training, lambda progress: progress.step > 0)
     if paused:
         training.pause()
@@ -103,7 +104,7 @@ def test_it_ends_when_nobody_watches(start: Callable, paused: bool) -> None:
 
 
 def test_only_so_many_train_at_once_and_the_next_waits_its_turn(start: Callable) -> None:
-    first = [start(steps=live.MOST_STEPS) for _ in range(most_at_once())]
+    first = [start(steps=training_job.MOST_STEPS) for _ in range(most_at_once())]
     waiting = start(steps=5)
     assert waiting.watch().state == "waiting"
     assert "position 1" in waiting.watch().why
@@ -112,20 +113,20 @@ def test_only_so_many_train_at_once_and_the_next_waits_its_turn(start: Callable)
     assert until(waiting, lambda progress: progress.over).state == "done"
 
 
-@pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (live.LEAST_CHARACTERS - 1)])
+@pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (training_job.LEAST_CHARACTERS - 1)])
 def test_a_text_too_short_is_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=f"at least {live.LEAST_CHARACTERS} characters"):
+    with pytest.raises(ValueError, match=f"at least {training_job.LEAST_CHARACTERS} characters"):
         Training(text, causal=True, steps=10)
 
 
-@pytest.mark.parametrize("steps", [0, -1, live.MOST_STEPS + 1])
+@pytest.mark.parametrize("steps", [0, -1, training_job.MOST_STEPS + 1])
 def test_steps_are_bounded(steps: int) -> None:
-    with pytest.raises(ValueError, match=f"From 1 to {live.MOST_STEPS} steps"):
+    with pytest.raises(ValueError, match=f"From 1 to {training_job.MOST_STEPS} steps"):
         Training(TEXT, causal=True, steps=steps)
 
 
 def test_of_a_long_text_the_beginning_is_read() -> None:
-    assert len(live.clean("ab" * live.MOST_CHARACTERS)) == live.MOST_CHARACTERS
+    assert len(training_job.clean("ab" * training_job.MOST_CHARACTERS)) == training_job.MOST_CHARACTERS
 
 
 def test_any_text_can_be_trained_on(start: Callable) -> None:
@@ -135,7 +136,7 @@ def test_any_text_can_be_trained_on(start: Callable) -> None:
 
 
 def test_a_training_that_is_killed_says_so_and_its_curve_stays(start: Callable) -> None:
-    training = start(steps=live.MOST_STEPS)
+    training = start(steps=training_job.MOST_STEPS)
     until(training, lambda progress: progress.step > 0)
     training._process.kill()
     progress = until(training, lambda progress: progress.over)

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from model import masks
-from model.optimization import token_losses
 from model.text import START_ID, TokenBatch
 from model.training import twins as training
 from model.training.corpus import read_books
 from model.why_causal import twins
-from model.why_causal.twins import COMBINATIONS, Combination, Pair
+from model.why_causal.optimization import token_losses
+from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
 from tests.near import assert_near
 
 WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
@@ -30,11 +30,11 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair() -> TwinPair:
     return twins.load()
 
 
-def on(pair: Pair, text: str, one: Combination) -> twins.Outcome:
+def on(pair: TwinPair, text: str, one: Combination) -> twins.TwinOutcome:
     return twins.outcome(pair.run(pair.encode(text), one))
 
 
@@ -51,20 +51,20 @@ def test_both_are_small_and_of_one_shape() -> None:
     assert configs[0] == configs[1]
 
 
-def test_each_stands_for_the_mask_it_was_trained_with(pair: Pair) -> None:
+def test_each_stands_for_the_mask_it_was_trained_with(pair: TwinPair) -> None:
     assert pair.models[True].standard.causal
     assert not pair.models[False].standard.causal
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_four_losses_are_in_their_order_on_any_text(pair: Pair, text: str) -> None:
+def test_the_four_losses_are_in_their_order_on_any_text(pair: TwinPair, text: str) -> None:
     losses = {one: on(pair, text, one).loss for one in COMBINATIONS}
     assert losses[WITHOUT_WITHOUT] < 0.2, losses
     assert losses[WITHOUT_WITHOUT] < losses[WITH_WITH] < losses[WITH_WITHOUT] < losses[WITHOUT_WITH], losses
     assert losses[WITHOUT_WITH] > 2 * losses[WITH_WITH], losses
 
 
-def test_the_four_on_held_out_text_are_those_of_the_card(pair: Pair, data: Path) -> None:
+def test_the_four_on_held_out_text_are_those_of_the_card(pair: TwinPair, data: Path) -> None:
     held_out = read_books(data / "text").held_out
     ids, targets = training.held_out_rows(held_out, pair.tokenizer, pair.context, 200)
     measured = {
@@ -81,7 +81,7 @@ def test_the_four_on_held_out_text_are_those_of_the_card(pair: Pair, data: Path)
         assert abs(measured[one][1] - accuracy) <= 0.03, f"{one}: {measured[one]}, the card says {accuracy}"
 
 
-def test_the_twin_without_a_mask_has_heads_that_copy_and_its_twin_has_none(pair: Pair) -> None:
+def test_the_twin_without_a_mask_has_heads_that_copy_and_its_twin_has_none(pair: TwinPair) -> None:
     for text in TEXTS:
         batch = pair.encode(text)
         scores = {one: twins.copy_scores(pair.run(batch, one)) for one in COMBINATIONS}
@@ -101,7 +101,7 @@ def test_the_training_losses_are_those_of_two_twins() -> None:
     assert_near(torch.tensor(last[False]), torch.tensor(own_share), 0.003, "what is left is the last token's")
 
 
-def test_one_writes_words_and_the_other_the_same_ones_over_and_over(pair: Pair) -> None:
+def test_one_writes_words_and_the_other_the_same_ones_over_and_over(pair: TwinPair) -> None:
     """How many different tokens there are among 48, over three seeds and three beginnings."""
     given = [pair.encode(text).ids[0, :12].tolist() for text in TEXTS]
     different = {}
@@ -120,7 +120,7 @@ def test_the_copy_score_is_the_mean_of_the_cells_right_of_the_diagonal() -> None
     assert float(twins.copy_score(torch.ones(1, 1))) == 0.0
 
 
-def test_the_scores_are_of_each_head_by_itself(pair: Pair) -> None:
+def test_the_scores_are_of_each_head_by_itself(pair: TwinPair) -> None:
     trace = pair.run(pair.encode(TEXTS[0]), WITHOUT_WITHOUT)
     by_hand = torch.tensor(
         [[float(twins.copy_score(trace.weights(layer, head))) for head in range(4)] for layer in range(3)]
@@ -130,7 +130,7 @@ def test_the_scores_are_of_each_head_by_itself(pair: Pair) -> None:
     assert twins.best_head(scores) == divmod(int(by_hand.argmax()), 4)
 
 
-def test_an_outcome_is_what_the_logits_say(pair: Pair) -> None:
+def test_an_outcome_is_what_the_logits_say(pair: TwinPair) -> None:
     batch = pair.encode(TEXTS[0])
     trace = pair.run(batch, WITH_WITH)
     found = twins.outcome(trace)
@@ -147,7 +147,7 @@ def test_an_outcome_is_what_the_logits_say(pair: Pair) -> None:
     assert_near(torch.from_numpy(found.copies), torch.from_numpy(twins.copy_scores(trace)), 0.0)
 
 
-def test_a_text_repeats_where_a_token_comes_twice_in_a_row(pair: Pair) -> None:
+def test_a_text_repeats_where_a_token_comes_twice_in_a_row(pair: TwinPair) -> None:
     batch = pair.encode("the the the cat the")
     ids = batch.ids[0].tolist()
     same = [one == other for one, other in pairwise(ids)]
@@ -155,7 +155,7 @@ def test_a_text_repeats_where_a_token_comes_twice_in_a_row(pair: Pair) -> None:
     assert twins.repeats(batch) == pytest.approx(sum(same) / len(same))
 
 
-def test_loss_and_accuracy_of_many_rows_are_those_of_each(pair: Pair) -> None:
+def test_loss_and_accuracy_of_many_rows_are_those_of_each(pair: TwinPair) -> None:
     batch = pair.encode(TEXTS[1])
     ids, targets = batch.ids[:, :-1], batch.ids[:, 1:]
     loss, accuracy = twins.loss_and_accuracy(pair.models[True], ids, targets, causal=True)
@@ -167,7 +167,7 @@ def test_loss_and_accuracy_of_many_rows_are_those_of_each(pair: Pair) -> None:
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("place", [1, 7, 15])
 def test_a_later_token_moves_nothing_before_it_with_the_mask_and_something_without(
-    pair: Pair, trained: bool, place: int
+    pair: TwinPair, trained: bool, place: int
 ) -> None:
     batch, model = pair.encode(TEXTS[0]), pair.models[trained]
     token = int(batch.ids[0, place]) + 1
@@ -178,7 +178,7 @@ def test_a_later_token_moves_nothing_before_it_with_the_mask_and_something_witho
     assert min(free.earlier()) > 1e-4, free.earlier()
 
 
-def test_a_change_is_the_difference_of_two_runs(pair: Pair) -> None:
+def test_a_change_is_the_difference_of_two_runs(pair: TwinPair) -> None:
     batch, model = pair.encode(TEXTS[0]), pair.models[True]
     other = batch.ids.clone()
     other[0, 9] = 77
@@ -192,13 +192,13 @@ def test_a_change_is_the_difference_of_two_runs(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("place", [0, -1, 500])
-def test_only_a_token_of_the_text_can_be_changed(pair: Pair, place: int) -> None:
+def test_only_a_token_of_the_text_can_be_changed(pair: TwinPair, place: int) -> None:
     with pytest.raises(ValueError, match="expected a place from 1 to"):
         twins.change(pair.models[True], pair.encode(TEXTS[0]), place, 5, causal=True)
 
 
 @pytest.mark.parametrize("one", COMBINATIONS)
-def test_writing_draws_from_the_last_token_and_stays_in_the_context(pair: Pair, one: Combination) -> None:
+def test_writing_draws_from_the_last_token_and_stays_in_the_context(pair: TwinPair, one: Combination) -> None:
     model = pair.models[one.trained]
     given = pair.encode(TEXTS[0]).ids[0, :12].tolist()
     written = twins.write(model, given, causal=one.run, count=3)
@@ -243,7 +243,7 @@ def test_the_losses_are_those_under_the_mask() -> None:
         assert_near(token_losses(model, ids, targets, causal), by_hand, 1e-5)
 
 
-def test_held_out_rows_begin_with_the_start_token(pair: Pair) -> None:
+def test_held_out_rows_begin_with_the_start_token(pair: TwinPair) -> None:
     text = "The cat and the dog and the king went to the sea. " * 20
     ids, targets = training.held_out_rows([text], pair.tokenizer, 16, 5)
     assert ids.shape == targets.shape == (5, 16)
@@ -262,4 +262,4 @@ def test_training_stops_both_at_the_same_step_and_writes_what_can_be_read(tmp_pa
     assert np.isfinite(on(pair, "the cat", WITHOUT_WITHOUT).loss)
 
 
-SMALL = training.Recipe(steps=30, vocabulary=270, context=16, layers=1, heads=2, width=12, rows=3)
+SMALL = training.TwinsRecipe(steps=30, vocabulary=270, context=16, layers=1, heads=2, width=12, rows=3)

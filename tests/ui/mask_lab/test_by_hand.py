@@ -12,7 +12,7 @@ import pytest
 from pypdf import PdfReader
 from streamlit.testing.v1 import AppTest
 
-from viz import fonts
+from viz.export import fonts
 from viz.mask_lab import worksheet
 
 ROOT = Path(__file__).parents[3]

@@ -22,7 +22,7 @@ from tests.apptest import key_of
 from tests.model.huggingface import families
 from tests.pages.explore import array
 from tests.viz.spelled import number
-from ui.examples import FIRST
+from ui.sidebar.examples import FIRST
 from viz.mask_lab.row import MOST_KEYS
 from viz.numbers import percent
 
@@ -35,7 +35,8 @@ def page() -> None:
     import streamlit as st
 
     from model import catalog
-    from ui import query, run_view
+    from ui import run_view
+    from ui.heads import query
 
     given = st.session_state
     model = st.cache_resource(catalog.load)(given.name)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.heads.atlas_result import LEAST_QUERIES
+from model.atlas.result import LEAST_QUERIES
 from tests.ui.sentences.facts import Facts
 from viz.mask_lab.effect import NATS
 

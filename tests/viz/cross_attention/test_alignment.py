@@ -20,8 +20,8 @@ from viz.cross_attention.alignment import (
     alignment_figure,
     written_strip,
 )
-from viz.cross_attention.breaks import Shares
-from viz.cross_attention.words import Answer, judgement, step_words, verdict
+from viz.cross_attention.breaks import BreakRow
+from viz.cross_attention.words import WrittenAnswer, judgement, step_words, verdict
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
@@ -127,7 +127,7 @@ class TestWords:
     def answer(self, **changes: object) -> str:
         fields: dict = {"meant": (date(2021, 3, 3),), "chances": (0.95,), "wrote": "2021-03-03",
                         "day": date(2021, 3, 3), "chance": 0.95, "least": 0.975, "at": "3 (character 10)"}  # fmt: skip
-        return re.sub("<.*?>", "", verdict(Answer(**fields | changes)))
+        return re.sub("<.*?>", "", verdict(WrittenAnswer(**fields | changes)))
 
     def test_right(self) -> None:
         assert self.answer() == (
@@ -202,8 +202,8 @@ class TestWords:
 
     def test_the_table_of_what_breaks_frames_the_masks_on_screen(self) -> None:
         rows = [
-            Shares("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
-            Shares("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
+            BreakRow("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
+            BreakRow("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
         ]
         table = breaks.table(rows, "without both", 80)
         assert "80 held-out dates" in table
@@ -214,7 +214,7 @@ class TestWords:
 
     def test_the_words_on_what_breaks_are_the_tables_numbers(self) -> None:
         rows = [
-            Shares("m", "w", "right", exact, characters, 0.5)
+            BreakRow("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
         assert re.findall(r"[\d.]+%", breaks.words(*rows)) == [
@@ -227,6 +227,6 @@ class TestWords:
         ]
 
     def test_two_shares_that_are_written_alike_are_no_change(self) -> None:
-        rows = [Shares("m", "w", "right", 0.41, 0.9, 0.5)] * 3
+        rows = [BreakRow("m", "w", "right", 0.41, 0.9, 0.5)] * 3
         assert breaks.words(*rows).count("as with the standard masks") == 3
         assert "instead of" not in breaks.words(*rows)

@@ -20,12 +20,12 @@ from viz.generation.cache import (
     differences_table,
     old_rows_figure,
 )
-from viz.generation.writing import Chance, Scene, Token, chance_html, chances_head, sentence, settings, text_html
+from viz.generation.writing import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
 
 NASTY = "<script>alert(1)</script>"
 
 
-SCENE = Scene(
+SCENE = WritingScene(
     name="L4 H0",
     heads=36,
     query=(7, "·silver"),
@@ -42,7 +42,7 @@ SCENE = Scene(
 )
 
 
-def scene(**changes: Any) -> Scene:
+def scene(**changes: Any) -> WritingScene:
     return replace(SCENE, **changes)
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.heads.atlas_names import NAMES
-from model.heads.atlas_result import BINS, Atlas, Decile, Example, TokenShare
-from model.heads.atlas_tally import Sample
+from model.atlas.names import NAMES
+from model.atlas.result import BINS, Atlas, Decile, Example, TokenShare
+from model.atlas.tally import Sample
 from viz.head_atlas import words
 from viz.head_atlas.scatter import distance_names, distances, scatter
 from viz.head_atlas.tables import deciles_html, ranked_table, tokens_table

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.heads.parts import Carried, DirectEffect, ScoreSplit
+from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from tests.pages.explore import array
 from tests.viz.heads.test_tokens import read
 from tests.viz.views import causal, padded, view_of

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from model.language import LANGUAGES, N_, spoken
-from model.lessons.lesson import Lesson
-from model.lessons.questions import KINDS
-from model.lessons.said import Said
-from model.lessons.shelf import FOLDER, shelf
-from model.lessons.words import glossary
+from i18n import LANGUAGES, N_, spoken
+from lessons.glossary import glossary
+from lessons.lesson import Lesson
+from lessons.questions import KINDS
+from lessons.shelf import FOLDER, shelf
+from lessons.statement import Statement
 from ui.ask_first import ASKS as FIRST
 from ui.lessons.screen import ASKS
 from viz.lessons.glossary import PICTURES
@@ -50,21 +50,23 @@ def test_every_word_that_a_lesson_links_is_in_the_glossary(language: str) -> Non
 
 
 def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside() -> None:
-    cat = Said(N_("“{token}” at {position}"), {"position": 4, "token": "cat {x}"})
+    cat = Statement(N_("“{token}” at {position}"), {"position": 4, "token": "cat {x}"})
     sentence = N_(
         "Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."
     )
-    why = Said(sentence, {"query": cat, "key": Said(N_("no mask")), "share": 0.25})
+    why = Statement(sentence, {"query": cat, "key": Statement(N_("no mask")), "share": 0.25})
     assert (
         plain(why)
         == "Of all tokens that “cat {x}” at 4 may attend to, it gives the most to no mask: 25.0% of its attention."
     )
-    masks = Said("{masks}", {"masks": (Said(N_("causal mask")), Said(N_("window of {size}"), {"size": 3}))})
+    masks = Statement(
+        "{masks}", {"masks": (Statement(N_("causal mask")), Statement(N_("window of {size}"), {"size": 3}))}
+    )
     assert plain(masks) == "causal mask + window of 3"
     with spoken("zh"):
         assert plain(why) == "在能看到的词元中，“cat {x}”（位置 4）给没有掩码的注意力最多，占 25.0%。"
         assert plain(masks) == "因果掩码 + 宽 3 的滑动窗口"
-    assert plain(Said("{name}", {"name": "a/{b}"})) == "a/{b}"
+    assert plain(Statement("{name}", {"name": "a/{b}"})) == "a/{b}"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.heads.reach import Look
+from model.heads.reach import PathStep
 from viz.mask_lab.effect import MOST_ANSWERS, Effect, answers_table, effect
 from viz.numbers import Candidate, chance
 
@@ -20,11 +20,11 @@ STANDARD = np.array([NAN, 1.0, 1.5, 4.0, 2.0, 3.0, 5.0])
 SAME = Candidate("x", 0.5), Candidate("x", 0.5)
 UNCHANGED = "No token's loss changes by 0.01 nats or more, and after f (6) the model predicts what it did."
 QUIET = Effect(PIECES, STANDARD, STANDARD, 6, SAME, 6, SAME)
-STRAIGHT = {3: (Look(2, 2, 3),)}
-ROUND = {5: (Look(4, 4, 6), Look(1, 6, 5))}
+STRAIGHT = {3: (PathStep(2, 2, 3),)}
+ROUND = {5: (PathStep(4, 4, 6), PathStep(1, 6, 5))}
 
 
-def leaking(ways: dict[int, tuple[Look, ...]]) -> Effect:
+def leaking(ways: dict[int, tuple[PathStep, ...]]) -> Effect:
     """Tokens that can know their own answer, by these ways."""
     return replace(QUIET, known=sorted(ways), ways=ways)
 
@@ -96,20 +96,20 @@ def test_a_loss_that_rises_is_never_called_a_gain() -> None:
 
 
 def test_a_long_way_is_cut_short() -> None:
-    looks = tuple(Look(5 - number, number, number + 1) for number in range(6))
+    looks = tuple(PathStep(5 - number, number, number + 1) for number in range(6))
     said = words(effect(leaking({6: looks})))
     assert "in layer L0 e (5) may look at it, 4 more looks lead to a (1), in L5 <s> (0), which" in said
 
 
 def test_ranges_of_tokens() -> None:
-    ways = {token: (Look(0, token - 1, token),) for token in (1, 2, 3, 5)}
+    ways = {token: (PathStep(0, token - 1, token),) for token in (1, 2, 3, 5)}
     assert "4 tokens can now be known before they are predicted (1 to 3, 5). a (1) gets out this way" in words(
         effect(leaking(ways))
     )
 
 
 def test_two_in_a_row_are_no_range_and_how_many_of_the_others_lose_is_told() -> None:
-    ways = {token: (Look(0, token - 1, token),) for token in (2, 3, 5, 6)}
+    ways = {token: (PathStep(0, token - 1, token),) for token in (2, 3, 5, 6)}
     for lost, told in (({"c": 9.0}, "one of the others rises."), ({"c": 9.0, "f": 9.0}, "2 of the others rise.")):
         said = words(effect(changed(leaking(ways), e=0.25, **lost)))
         assert "4 tokens can now be known before they are predicted (2, 3, 5, 6)." in said
@@ -128,6 +128,6 @@ def test_the_table_has_those_first_that_gain_most_and_no_more_than_fit() -> None
     tokens = MOST_ANSWERS + 5
     many = Effect(
         [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
-        range(1, tokens), {token: (Look(0, token - 1, token),) for token in range(1, tokens)},
+        range(1, tokens), {token: (PathStep(0, token - 1, token),) for token in range(1, tokens)},
     )  # fmt: skip
     assert "and 4 more" in answers_table(many)

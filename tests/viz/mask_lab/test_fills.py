@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 import torch
 
-from model.mask_lab.fills import DTYPES, FILLS, Comparison, compare
+from model.mask_lab.fills import DTYPES, FILLS, FillComparison, compare
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 from viz.numbers import percent
 
@@ -17,7 +17,7 @@ TOKENS = 13
 ALLOWED = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
 
 
-def compared(spread: float = 3.0, allowed: torch.Tensor = ALLOWED, sink: float | None = None) -> Comparison:
+def compared(spread: float = 3.0, allowed: torch.Tensor = ALLOWED, sink: float | None = None) -> FillComparison:
     return compare(torch.randn(allowed.shape, generator=torch.Generator().manual_seed(0)) * spread, allowed, sink)
 
 

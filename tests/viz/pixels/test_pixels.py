@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.viz.packet import unpacked
 from viz.palette import MASK_COLOURS, SEQUENTIAL
-from viz.pixels.gallery import Card, gallery, picture_png
+from viz.pixels.gallery import GalleryCard, gallery, picture_png
 from viz.pixels.numbers import class_table, level_table, loss_figure, share_table
 from viz.pixels.pictures import (
     GREYS,
@@ -161,7 +161,9 @@ def test_a_picture_is_paper_and_ink_with_a_line_below_what_was_given() -> None:
 
 
 def test_a_gallery_frames_what_is_recognised_and_escapes_its_captions() -> None:
-    found = gallery([Card(np.zeros(64, np.uint8), "3, read as 3", True), Card(np.zeros(64, np.uint8), "<i>", False)])
+    found = gallery(
+        [GalleryCard(np.zeros(64, np.uint8), "3, read as 3", True), GalleryCard(np.zeros(64, np.uint8), "<i>", False)]
+    )
     assert found.count("<figure") == 2
     assert 'class="yes"' in found
     assert 'class="no"' in found

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from viz.palette import NOW, STANDARD
-from viz.why_causal.charts import Line, change_bars, loss_curves, token_losses
-from viz.why_causal.tables import Card, copies, four, nats
+from viz.why_causal.charts import Curve, change_bars, loss_curves, token_losses
+from viz.why_causal.tables import TwinCard, copies, four, nats
 
 PIECES = ["<start>", "<b>", "·the", "·the", "&"]
 
 
 def test_a_curve_is_blue_with_the_mask_red_without_and_dotted_under_the_other() -> None:
-    lines = [Line("with", [1, 2], [3.0, 2.0], True), Line("back", [1, 2], [3.0, 9.0], False, dotted=True)]
+    lines = [Curve("with", [1, 2], [3.0, 2.0], True), Curve("back", [1, 2], [3.0, 9.0], False, dotted=True)]
     one, other = loss_curves(lines, unit="nats").data
     assert (one.line.color, one.line.dash) == (STANDARD, "solid")
     assert (other.line.color, other.line.dash) == (NOW, "dot")
@@ -24,30 +24,30 @@ def test_a_curve_is_blue_with_the_mask_red_without_and_dotted_under_the_other() 
 
 
 def test_a_growing_curve_has_an_axis_as_long_as_the_training() -> None:
-    figure = loss_curves([Line("1", [5, 10], [3, 2], True)], unit="nats", steps=300)
+    figure = loss_curves([Curve("1", [5, 10], [3, 2], True)], unit="nats", steps=300)
     assert tuple(figure.layout.xaxis.range) == (0, 300)
 
 
 def test_a_training_without_a_step_is_an_empty_curve_and_no_error() -> None:
-    (trace,) = loss_curves([Line("1", (), (), False)], unit="nats", steps=100).data
+    (trace,) = loss_curves([Curve("1", (), (), False)], unit="nats", steps=100).data
     assert len(trace.y) == 0
 
 
 def test_the_one_loss_of_a_text_of_one_token_is_a_point_for_no_line_joins_it() -> None:
-    (one,) = token_losses([Line("1", range(2), [np.nan, 3.0], True)], PIECES[:2]).data
-    (more,) = token_losses([Line("1", range(3), [np.nan, 3.0, 2.0], True)], PIECES[:3]).data
+    (one,) = token_losses([Curve("1", range(2), [np.nan, 3.0], True)], PIECES[:2]).data
+    (more,) = token_losses([Curve("1", range(3), [np.nan, 3.0, 2.0], True)], PIECES[:3]).data
     assert (one.mode, more.mode) == ("markers", "lines")
 
 
 def test_one_point_a_combination_tells_the_four_apart() -> None:
     ways = [(trained, dotted) for trained in (True, False) for dotted in (True, False)]
-    lines = [Line("", range(2), [np.nan, 3.0], trained, dotted) for trained, dotted in ways]
+    lines = [Curve("", range(2), [np.nan, 3.0], trained, dotted) for trained, dotted in ways]
     points = token_losses(lines, PIECES[:2]).data
     assert len({(point.line.color, point.marker.symbol) for point in points}) == 4
 
 
 def test_repeated_and_odd_tokens_have_their_own_places() -> None:
-    figure = token_losses([Line("1", range(5), [np.nan, 1, 2, 3, 4], True)], PIECES)
+    figure = token_losses([Curve("1", range(5), [np.nan, 1, 2, 3, 4], True)], PIECES)
     assert list(figure.layout.xaxis.tickvals) == [0, 1, 2, 3, 4]
     assert figure.layout.xaxis.ticktext[1] == "&lt;b&gt;"
 
@@ -69,7 +69,7 @@ def test_bars_of_a_change_that_moves_nothing_have_a_scale_all_the_same() -> None
 
 
 def test_a_card_shows_its_numbers_and_no_markup_of_a_text() -> None:
-    html = four([Card(True, False, 4.6789, 0.136, "<b>Once", " a\n<i>time", 7, 48)])
+    html = four([TwinCard(True, False, 4.6789, 0.136, "<b>Once", " a\n<i>time", 7, 48)])
     assert "trained <b>with</b> the mask, run <b>without</b>" in html
     assert re.findall(r"<b>([^<]+)</b> (?:nats|guessed|different)", html) == ["4.68", "13.6%", "7"]
     assert "&lt;b&gt;Once" in html

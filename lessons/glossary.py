@@ -1,0 +1,31 @@
+"""The glossary, a file for each language."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from i18n import language
+
+FOLDER = Path(__file__).parent
+
+
+class Term(BaseModel):
+    """A word of the field; viz/lessons/glossary.py has its picture."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    title: str
+    meaning: str
+
+
+def glossary() -> Mapping[str, Term]:
+    """In the reader's language, by the word in a lesson's links (word:head)."""
+    return _read(language())
+
+
+@cache
+def _read(name: str) -> dict[str, Term]:
+    text = (FOLDER / f"words.{name}.yaml").read_text(encoding="utf-8")
+    return TypeAdapter(dict[str, Term]).validate_python(yaml.safe_load(text))

@@ -1,0 +1,138 @@
+"""A lesson as data: steps that each run a text on a model, ask, and say what to notice."""
+
+import json
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, model_validator
+
+from i18n import N_, say
+from lessons.questions import COMPARING, KINDS
+from model.masks import MaskSpec
+
+NAME = r"^[a-z0-9_]{1,60}$"
+MOST_STEPS = 30
+HEAD = re.compile(r"L(\d{1,3}) H(\d{1,3})")
+Show = Literal["head", "pair", "overview", "losses", "texts", "tokens"]
+
+
+def _masks(given: Any) -> Any:
+    """A MaskSpec from what its JSON holds, or from that JSON as text. Raises ValueError."""
+    if isinstance(given, dict):
+        given = json.dumps(given)
+    return MaskSpec.from_json(given) if isinstance(given, str) else given
+
+
+def _head(given: Any) -> Any:
+    found = HEAD.fullmatch(given) if isinstance(given, str) else None
+    return (int(found[1]), int(found[2])) if found else given
+
+
+def _ask(given: Any) -> Any:
+    """`ask: loss` is short for `ask: {kind: loss}`."""
+    return {"kind": given} if isinstance(given, str) else given
+
+
+Masks = Annotated[InstanceOf[MaskSpec], BeforeValidator(_masks)]
+Text = Annotated[str, Field(min_length=1, max_length=2_000)]
+Place = Annotated[int, Field(ge=0, le=10_000)]
+ModelName = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class LessonModel(BaseModel):
+    """What is written in a lesson. A field's description, said, is what a mistake in it is answered with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Ask(LessonModel):
+    """A question, whose right answer is computed from the step's run. See questions.KINDS."""
+
+    kind: str = Field(description=N_("a kind of question"), json_schema_extra={"enum": [*KINDS]})
+    among: tuple[Masks, ...] = Field(
+        default=(), max_length=6, description=N_("for `picture`: two to six masks, as a link of the page has them")
+    )
+
+    @model_validator(mode="after")
+    def _is_a_kind(self) -> "Ask":
+        if self.kind not in KINDS:
+            kinds = ", ".join(KINDS)
+            raise ValueError(
+                say("expected a kind of question, one of {kinds}, got {kind}", kinds=kinds, kind=repr(self.kind))
+            )
+        if (self.kind == "picture") != (len(self.among) > 1):
+            raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
+        return self
+
+
+class ComparedStep(LessonModel):
+    """What a step is compared with: as the step, but for what is said here; the model's standard masks unless said."""
+
+    text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
+    model: ModelName | None = Field(default=None, description=N_("a model's name"))
+    masks: Masks | None = Field(
+        default=None, description=N_('masks, as a link of the page has them: {"causal": false}')
+    )
+
+
+class Step(LessonModel):
+    """One screen: a run, what is shown of it, and words."""
+
+    title: str = Field(min_length=1, max_length=120, description=N_("a title of at most 120 characters after ##"))
+    prose: str = Field(max_length=5_000, description=N_("at most 5,000 characters of Markdown"))
+    text: Text = Field(description=N_("a text of at most 2,000 characters, here or at the top of the lesson"))
+    model: ModelName = Field(default="story", description=N_("a model's name"))
+    masks: Masks | None = Field(
+        default=None, description=N_('masks, as a link of the page has them: {"causal": false}')
+    )
+    pad: Literal["left", "right"] = Field(default="left", description=N_("left or right"))
+    row: Annotated[int, Field(ge=1, le=16)] = Field(default=1, description=N_("a line of the text, from 1 to 16"))
+    attention: Literal["self", "encoder", "decoder", "cross"] = Field(
+        default="self", description=N_("self; of an encoder-decoder encoder, decoder or cross")
+    )
+    head: Annotated[tuple[int, int], BeforeValidator(_head)] = Field(
+        default=(0, 0), description=N_("a head as the pages write it: L4 H0")
+    )
+    query: Place | None = Field(default=None, description=N_("the position of a token, a whole number from 0"))
+    beside: ComparedStep = Field(
+        default=ComparedStep(), description=N_("what the run is compared with: text, model or masks")
+    )
+    show: Show = Field(default="head", description=N_("head, pair, overview, losses, texts or tokens"))
+    ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
+    notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
+    _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step
+
+    def wrong(self, name: str, problem: object) -> ValueError:
+        """What is found to be wrong with a setting once the step runs, with its line in the file."""
+        line = self._lines.get(name, self._lines.get("", 0))
+        return ValueError(say("line {line}: {problem}", line=line, problem=problem))
+
+    @property
+    def compares(self) -> bool:
+        """Whether what is asked or shown needs the run that it is compared with."""
+        return self.show in ("pair", "losses", "texts") or (self.ask is not None and self.ask.kind in COMPARING)
+
+
+class Front(LessonModel):
+    """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
+    summary: Markdown, what its last screen begins with.
+
+    text, model: those of all steps that have none of their own.
+    """
+
+    title: str = Field(min_length=1, max_length=80, description=N_("a title of at most 80 characters"))
+    aim: str = Field(
+        min_length=1, max_length=200, description=N_("what is learned, in one line of at most 200 characters")
+    )
+    needs: str = Field(default="", max_length=200, description=N_("what one has to know, in one line"))
+    minutes: int = Field(ge=1, le=240, description=N_("a whole number from 1 to 240"))
+    next: str = Field(default="", pattern=NAME + "|^$", description=N_("the name of the next lesson: a-z, 0-9 and _"))
+    summary: str = Field(default="", max_length=1_000, description=N_("at most 1,000 characters of Markdown"))
+    text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
+    model: ModelName | None = Field(default=None, description=N_("a model's name"))
+
+
+class Lesson(Front):
+    """A lesson with its steps in their order."""
+
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)

@@ -1,0 +1,314 @@
+"""Questions about a run. What may be answered, what of it is right, and why: computed from the run, never written down.
+
+A new kind is one function in KINDS, and what is asked of it in ui/lessons. Losses are natural logarithms (nats).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from i18n import N_, say
+from lessons.statement import Statement
+from model import mask_kinds
+from model.base import Model
+from model.heads.survey import survey
+from model.masks import MaskSpec
+from model.trace import Trace
+
+MOST_CHOICES = 4
+NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
+SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
+SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
+SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
+HABITS = {  # each with what is said where it is the strongest
+    "first": (
+        N_("The first token"),
+        N_("L{layer} H{head} gives {share:percent} of its attention to the first token."),
+    ),
+    "previous": (
+        N_("The previous token"),
+        N_("L{layer} H{head} gives {share:percent} of its attention to the previous token."),
+    ),
+    "itself": (
+        N_("The token itself"),
+        N_("L{layer} H{head} leaves {share:percent} of each token's attention on the token itself."),
+    ),
+    "induction": (
+        N_("What followed the same token earlier"),
+        N_(
+            "Where a token came up before, L{layer} H{head} gives {share:percent} of its attention to what followed it."
+        ),
+    ),
+}
+MODELS = {  # by their own names; another's is said as it is
+    "story": N_("The story model"),
+    "dates": N_("The dates model"),
+    "twin trained with the mask": N_("The twin trained with the mask"),  # not shown: the names
+    "twin trained without the mask": N_("The twin trained without the mask"),  # not shown
+}
+PREDICTED = 20  # most likely tokens that wrong answers are taken from
+
+
+@dataclass(frozen=True)
+class QuestionSubject:
+    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`."""
+
+    kind: str
+    row: int
+    layer: int
+    head: int
+    query: int | None = None
+    among: tuple[MaskSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """choices: what the reader may say. right: which of them are. why: what is seen, in one sentence."""
+
+    choices: tuple[Statement, ...]
+    right: frozenset[int]
+    why: Statement
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionCase:
+    """A question and its run, and the run that it is compared with."""
+
+    model: Model
+    trace: Trace
+    beside: Trace
+    beside_name: str
+    asked: QuestionSubject
+
+    @property
+    def query(self) -> int:
+        """The position asked about. Raises ValueError for one that the row does not have."""
+        total = len(self.trace.queries.pieces[self.asked.row])
+        if self.asked.query is None:
+            return self.trace.queries.real(self.asked.row).stop - 1
+        if self.asked.query >= total:
+            raise ValueError(
+                say("expected a query from 0 to {last}, got {query}", last=total - 1, query=self.asked.query)
+            )
+        return self.asked.query
+
+    def weights(self, trace: Trace) -> np.ndarray:
+        """[Q,K] of the head."""
+        return trace.weights(self.asked.layer, self.asked.head, self.asked.row).numpy()
+
+    def allowed(self) -> np.ndarray:
+        """bool [Q,K] of the head."""
+        return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
+
+    def token(self, position: int, *, key: bool = False) -> Statement:
+        """A token of the row with its position."""
+        pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
+        return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
+
+    def loss(self, trace: Trace) -> float:
+        """The mean of the row's losses. Raises ValueError where there is none."""
+        loss = _mean(trace.losses(self.asked.row).numpy())
+        if np.isnan(loss):
+            raise ValueError(say("expected a text of at least two tokens, for a loss"))
+        return loss
+
+
+def mean_losses(trace: Trace) -> np.ndarray:
+    """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
+    return np.array([_mean(trace.losses(row).numpy()) for row in range(len(trace.queries.pieces))])
+
+
+def _mean(losses: np.ndarray) -> float:
+    return float("nan") if np.isnan(losses).all() else float(np.nanmean(losses))
+
+
+def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: QuestionSubject) -> Answer:
+    """Raises ValueError for a run that the question cannot be asked of, saying what was expected."""
+    return KINDS[asked.kind](QuestionCase(model, trace, beside, beside_name, asked))
+
+
+def _loss(case: QuestionCase) -> Answer:
+    """Does the mean loss fall, rise or stay?"""
+    before, after = case.loss(case.beside), case.loss(case.trace)
+    right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
+    why = (
+        N_("The mean loss goes down from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+           "{after:perplexity})."),
+        N_("The mean loss goes up from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+           "{after:perplexity})."),
+        N_("The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
+           "{after:perplexity})."),
+    )  # fmt: skip
+    choices = [Statement(N_("It goes down.")), Statement(N_("It goes up.")), Statement(N_("It stays the same."))]
+    return _one_of(choices, right, Statement(why[right], {"before": before, "after": after}))
+
+
+def _texts(case: QuestionCase) -> Answer:
+    """On how many of the texts does the mean loss fall, on how many does it rise?"""
+    before, after = mean_losses(case.beside), mean_losses(case.trace)
+    if len(before) != len(after) or len(after) < 3 or np.isnan(before + after).any():
+        raise ValueError(say("expected at least three texts of two tokens or more, the same number in both runs"))
+    changes, total = after - before, len(after)
+    falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
+    right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
+    why = N_("The mean loss goes down on {falls} of {total} texts and up on {rises}. Over all of them it changes by "
+             "{change:change} nats/token.")  # fmt: skip
+    choices = [
+        Statement(N_("It goes down on most of them.")),
+        Statement(N_("It goes up on most of them.")),
+        Statement(N_("Neither.")),
+    ]
+    values = {"falls": falls, "rises": rises, "total": total, "change": float(changes.mean())}
+    return _one_of(choices, right, Statement(why, values))
+
+
+def _lower(case: QuestionCase) -> Answer:
+    """Which of the two models has the lower loss?"""
+    one, other = case.loss(case.trace), case.loss(case.beside)
+    names = _model(case.model.name), _model(case.beside_name)
+    right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
+    why = N_("{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
+             "perplexity {second:perplexity}.")  # fmt: skip
+    return _one_of([*names, Statement(N_("Neither, they are alike."))], right,
+                   Statement(why, {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
+
+
+def _model(name: str) -> Statement:
+    return Statement(MODELS[name]) if name in MODELS else Statement("{name}", {"name": name})
+
+
+def _looks(case: QuestionCase) -> Answer:
+    """Which token does the query attend to most?"""
+    query, weights = case.query, case.weights(case.trace)[case.query]
+    seen = np.flatnonzero(case.allowed()[query])
+    if len(seen) < 2:
+        raise ValueError(
+            say("expected a query that sees two tokens or more, got one that sees {count}", count=len(seen))
+        )
+    heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
+    habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
+    keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
+    why = Statement(
+        N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
+        {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
+    )
+    return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
+
+
+def _sees(case: QuestionCase) -> Answer:
+    """How many tokens may the query attend to?"""
+    query, allowed = case.query, case.allowed()
+    count, total = int(allowed[query].sum()), allowed.shape[1]
+    guesses = [count, total, query, query + 1, count + 1, count - 1, count + 2]
+    counts = sorted(list(dict.fromkeys(guess for guess in guesses if 0 <= guess <= total))[:MOST_CHOICES])
+    why = Statement(
+        N_("Open cells in the row of {query}: {count} of {total}; blocked: {blocked}."),
+        {"query": case.token(query), "count": count, "total": total, "blocked": total - count},
+    )
+    return _one_of([Statement("{count}", {"count": one}) for one in counts], counts.index(count), why)
+
+
+def _next(case: QuestionCase) -> Answer:
+    """Which token is the most likely after the query?"""
+    now, before = (trace.next_token(case.asked.row, case.query) for trace in (case.trace, case.beside))
+    top = now.topk(PREDICTED)
+    first, second = top.indices[:2].tolist()
+    tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
+    why = {"query": case.token(case.query), "token": case.model.label(first), "share": float(top.values[0]),
+           "other": case.model.label(second), "less": float(top.values[1])}  # fmt: skip
+    sentence = N_("After {query} the model predicts “{token}” with {share:chance}; “{other}” is second, with "
+                  "{less:chance}.")  # fmt: skip
+    return _one_of([Statement("{token}", {"token": case.model.label(token)}) for token in tokens], tokens.index(first),
+                   Statement(sentence, why))  # fmt: skip
+
+
+def _row(case: QuestionCase) -> Answer:
+    """Do the weights of the query's row change?"""
+    query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
+    if one.shape != other.shape:
+        raise ValueError(say("expected two runs on as many tokens, got {one} and {other}",
+                             one=one.shape[1], other=other.shape[1]))  # fmt: skip
+    most = float(np.abs(one[query] - other[query]).max())
+    right = int(most < SAME)
+    why = (
+        N_("They change: one weight in the row of {query} moves by {most:weight}."),
+        N_("They do not: no weight in the row of {query} moves by more than 0.00001."),
+    )
+    return _one_of([Statement(N_("Some of them change.")), Statement(N_("None of them changes."))], right,
+                   Statement(why[right], {"query": case.token(query), "most": most}))  # fmt: skip
+
+
+def _habit(case: QuestionCase) -> Answer:
+    """What does the head attend to most?"""
+    found = survey(case.trace, case.asked.row).measures()
+    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
+    shares = {name: share for name, share in shares.items() if not np.isnan(share)}
+    best = max(shares, key=lambda name: shares[name])
+    head = {"layer": case.asked.layer, "head": case.asked.head}
+    return _one_of([Statement(HABITS[name][0]) for name in shares], list(shares).index(best),
+                   Statement(HABITS[best][1], head | {"share": shares[best]}))  # fmt: skip
+
+
+def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
+    """none, some: what is said of a share of 0 and of another."""
+    found = survey(case.trace, case.asked.row).measures()[what]
+    share = float(found[case.asked.layer, case.asked.head])
+    if np.isnan(share):
+        raise ValueError(say("expected a row whose tokens attend to something, got one where every cell is blocked"))
+    right = sum(share > end for end in SHARES)
+    return _one_of(list(map(Statement, SHARE_CHOICES)), right, Statement(some if right else none, {"share": share}))
+
+
+def _future(case: QuestionCase) -> Answer:
+    """How much of the head's attention goes to later tokens?"""
+    return _share(case, "future", N_("None of this head's attention goes to tokens that come later."),
+                  N_("{share:percent} of this head's attention goes to tokens that come later."))  # fmt: skip
+
+
+def _padding(case: QuestionCase) -> Answer:
+    """How much of the head's attention goes to padding?"""
+    return _share(case, "padding", N_("None of this head's attention goes to padding."),
+                  N_("{share:percent} of this head's attention goes to padding."))  # fmt: skip
+
+
+def _picture(case: QuestionCase) -> Answer:
+    """Which of these masks made the picture? Right is each that blocks the same cells."""
+    layer, row, head = case.asked.layer, case.asked.row, case.asked.head
+    cells = case.allowed()
+    made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
+    right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
+    if not right or len(right) == len(made):
+        raise ValueError(say("expected masks among which one at least made the picture, and one at least did not"))
+    why = {"masks": masks_on(case.trace.spec, case.trace), "blocked": int((~cells).sum()), "total": cells.size}
+    sentence = N_("The picture was made with: {masks}. It blocks {blocked} of {total} cells.")
+    return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Statement(sentence, why))
+
+
+def masks_on(masks: MaskSpec, trace: Trace) -> Statement:
+    """The names of the masks that are on, of those that this attention can have."""
+    on = trace.layers[0].context.on(replace(masks, layers=(), heads=()))
+    named = [Statement(mask_kinds.KINDS[name].phrase, {"size": size}) for name, size in on.items()]
+    if masks.drawn:
+        named.append(Statement(N_("drawn by hand")))
+    return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
+
+
+def _one_of(choices: list[Statement], right: int, why: Statement) -> Answer:
+    return Answer(tuple(choices), frozenset([right]), why)
+
+
+KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
+    "loss": _loss,
+    "texts": _texts,
+    "lower": _lower,
+    "looks": _looks,
+    "sees": _sees,
+    "next": _next,
+    "row": _row,
+    "habit": _habit,
+    "future": _future,
+    "padding": _padding,
+    "picture": _picture,
+}
+COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`

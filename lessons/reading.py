@@ -1,0 +1,318 @@
+"""A lesson from its file: Markdown with front matter, a `## ` heading for each step and in it a fenced block `run`.
+
+Whoever wrote it may be anybody. Nothing in it is executed, sizes are bounded before anything is parsed, and mistakes
+are one ValueError, which names for each its line and what was expected there.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from i18n import say
+from lessons.glossary import glossary
+from lessons.lesson import MOST_STEPS, Front, Lesson, Step
+
+MOST_BYTES = 1_000_000  # of a lesson
+MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
+DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
+SHARED = ("text", "model")  # what the front matter may give to all steps
+MOST_MISTAKES = 20  # said at once
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
+SETTING = re.compile(r"(\w+):( |$)")
+WITH_COLON = re.compile(r"(\w+): ([^\s\"'\[{|>&*!#].*(?:: .*|:))")  # a plain value that YAML takes for a mapping
+WORD = re.compile(r"\]\(word:([^)]*)\)")
+
+Read = TypeVar("Read", bound=BaseModel)
+Made = TypeVar("Made")
+
+
+@dataclass
+class Section:
+    """A step as it is written. line, settings_line: where it and its block begin in the file, from 1."""
+
+    title: str
+    line: int
+    prose: list[str] = field(default_factory=list)
+    settings: list[str] | None = None
+    settings_line: int = 0
+    other: tuple[int, str] = 0, ""  # the line and language of a block that is no `run`, and holds settings
+
+
+class Mistakes(ValueError):
+    """What is wrong with a lesson: sentences for whoever wrote it, each with its line."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems[:MOST_MISTAKES]))
+        self.problems = problems
+
+
+def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
+    """Raises Mistakes, "line 7: expected …, got …" for each, for anything that is no lesson.
+
+    names: of the lessons that there are, for `next`; None where they are not known.
+    """
+    lines, wrong = _text(data).splitlines(), list[str]()
+
+    def tried(make: Callable[[], Made]) -> Made | None:
+        try:
+            return make()
+        except Mistakes as error:
+            wrong.extend(error.problems)
+            return None
+
+    if not lines or lines[0].strip() != "---":
+        raise _wrong(
+            1, say("--- and then the lesson's title, aim and minutes"), lines[0] if lines else say("an empty file")
+        )
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
+    if end is None:
+        raise _wrong(len(lines), say("a second --- that ends the front matter"), say("the end of the file"))
+    front = tried(lambda: _front(lines[1:end], names))
+    sections = tried(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
+    if not sections and not wrong:
+        raise _wrong(len(lines), say("`## ` and the title of the first step"), say("the end of the file"))
+    common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
+    steps = [tried(partial(_step, section, common)) for section in sections]
+    if wrong or front is None:
+        raise Mistakes(*sorted(wrong, key=_line_in))
+    return Lesson(**front.model_dump(), steps=tuple(step for step in steps if step))
+
+
+def _front(lines: list[str], names: Collection[str] | None) -> Front:
+    settings = _settings(lines, 2)
+    front = _checked(Front, settings, {})
+    if front.next and names is not None and front.next not in names:
+        known = ", ".join(names)
+        raise _wrong(settings.line_of(("next",)), say("next, one of {names}", names=known), front.next)
+    return front
+
+
+def _line_in(problem: str) -> int:
+    """What mistakes are sorted by."""
+    found = re.search(r"\d+", problem)
+    return int(found[0]) if found else 0
+
+
+def _text(data: str | bytes) -> str:
+    size = len(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise ValueError(say("expected a lesson of at most {most:,} bytes, got {size:,}", most=MOST_BYTES, size=size))
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise _wrong(line, say("text in UTF-8"), say("the byte {byte}", byte=f"{data[error.start]:#04x}")) from None
+
+
+def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
+    """The steps; first: the number of the first of these lines in the file. wrong: gets what can be read past."""
+    found: list[Section] = []
+    inside: list[str] | None = None  # the block `run` that is open
+    closing, opened = "", (0, "")  # what ends the fence that is open; its line and language
+    for number, line in enumerate(lines, first):
+        fence = FENCE.match(line)
+        if not closing or inside is not None:
+            wrong += _unknown_words(number, line)
+        if closing:
+            if fence and fence[1].startswith(closing) and not fence[2]:
+                closing = ""
+                if inside is None:
+                    found[-1].prose.append(line)
+                inside = None
+            else:
+                (found[-1].prose if inside is None else inside).append(line)
+                setting = SETTING.match(line) if inside is None else None
+                if setting and setting[1] in Step.model_fields and not found[-1].other[0]:
+                    found[-1].other = opened
+        elif line.startswith("## "):
+            if len(found) == MOST_STEPS:
+                raise _wrong(number, say("at most {most} steps", most=MOST_STEPS), say("one more"))
+            found.append(Section(line[3:].strip(), number))
+        elif not found:
+            if line.strip():
+                raise _wrong(number, say("`## ` and the title of the first step"), line)
+        elif fence:
+            closing, opened = fence[1], (number, fence[2])
+            if fence[2] != "run":
+                found[-1].prose.append(line)
+            elif found[-1].settings is not None:
+                wrong += _wrong(number, say("one block `run` in a step"), say("a second one")).problems
+                inside = []
+            else:
+                inside = found[-1].settings = []
+                found[-1].settings_line = number + 1
+        else:
+            found[-1].prose.append(line)
+    if closing:
+        raise _wrong(first + len(lines), say("{fence} that ends the block", fence=closing), say("the end of the file"))
+    return found
+
+
+def _step(section: Section, common: dict[str, Any]) -> Step:
+    if section.settings is None and section.other[0]:
+        line, language = section.other
+        raise _wrong(line, say("a block that begins with ```run"), f"```{language}")
+    settings = _settings(section.settings or [], section.settings_line or section.line)
+    written = {name: settings.line_of((name,)) for name in settings.values}
+    prose = "\n".join(section.prose).strip()
+    settings.values = common | settings.values
+    step = _checked(Step, settings, {"title": section.title, "prose": prose})
+    step._lines = {"": section.line, **written}
+    return step
+
+
+def _unknown_words(number: int, line: str) -> list[str]:
+    known = glossary()
+    unknown = [word for word in WORD.findall(line) if word not in known]
+    expected = say("a word of the glossary, one of {words}", words=", ".join(known)) if unknown else ""
+    return [str(_wrong(number, expected, f"word:{word}")) for word in unknown]
+
+
+@dataclass
+class YamlMapping:
+    """A mapping of YAML: its values, and where they stand. first: its first line's number in the file."""
+
+    values: dict[str, Any]
+    node: Node | None
+    first: int
+
+    def line_of(self, place: tuple[int | str, ...]) -> int:
+        """The line of the value at a place, or of what is nearest to it."""
+        node, line = self.node, self.first
+        for step in place:
+            found = _entry(node, step)
+            if found is None:
+                break
+            node, line = found[1], self.first + found[0].start_mark.line
+        return line
+
+
+def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
+    """(what stands where the entry begins, its value)."""
+    if isinstance(node, MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == step), None)
+    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
+
+
+def _settings(lines: list[str], first: int) -> YamlMapping:
+    """A mapping with text keys, from YAML without anchors, in which nothing is built but plain values."""
+    text = "\n".join(map(_quoted, lines))
+    if len(text) > MOST_SETTINGS:
+        raise _wrong(first, say("at most {most:,} characters of settings", most=MOST_SETTINGS), f"{len(text):,}")
+    if not text.strip():
+        return YamlMapping({}, None, first)
+    depth = 0
+    try:
+        for token in yaml.scan(text):
+            depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
+            if depth > DEEPEST:
+                raise _wrong(
+                    first + token.start_mark.line, say("at most {most} lists in each other", most=DEEPEST), say("more")
+                )
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
+                raise _wrong(
+                    first + token.start_mark.line,
+                    say("plain values"),
+                    say("an anchor or alias of YAML; put it in quotes"),
+                )
+        node, values = yaml.compose(text, _Plain), yaml.load(text, _Plain)
+    except yaml.MarkedYAMLError as error:
+        line = first + (error.problem_mark.line if error.problem_mark else 0)
+        raise Mistakes(
+            say("line {line}: expected YAML, `name: value` a line; {problem}", line=line, problem=error.problem)
+        ) from None
+    except Mistakes:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError):
+        raise _wrong(first, say("YAML, `name: value` a line"), say("what cannot be read as that")) from None
+    if values is None:
+        return YamlMapping({}, None, first)
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise _wrong(first, say("settings, `name: value` a line"), values)
+    return YamlMapping(values, node, first)
+
+
+def _quoted(line: str) -> str:
+    """A setting whose value has a colon in it, as YAML reads it: in quotes."""
+    found = WITH_COLON.fullmatch(line.rstrip())
+    return "{}: '{}'".format(found[1], found[2].replace("'", "''")) if found else line
+
+
+OPENING = (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken,
+           yaml.BlockMappingStartToken)  # fmt: skip
+CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML without dates: 2021-03-03 is a text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as the class it derives from
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> Read:
+    try:
+        return kind.model_validate(settings.values | more)
+    except ValidationError as error:
+        raise Mistakes(*(_problem(kind, settings, one) for one in error.errors())) from None
+
+
+def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
+    """One of pydantic's errors as a sentence."""
+    place, name = error["loc"], ".".join(map(str, error["loc"]))
+    line = settings.line_of(place)
+    if error["type"] == "extra_forbidden":
+        return str(_wrong(line, say("one of {names}", names=", ".join(_names(kind, place))), name))
+    if error["type"] == "value_error":
+        return say("line {line}: {problem}", line=line, problem=f"{name}: {error['ctx']['error']}")
+    expected = say("{name}, {description}", name=name, description=_description(kind, place))
+    return str(_wrong(line, expected, say("nothing there") if error["type"] == "missing" else error["input"]))
+
+
+def _description(kind: type[BaseModel], place: tuple[int | str, ...]) -> str:
+    """What is said of the innermost field at a place."""
+    found = [part.model_fields[name].description or "" for part, name in _along(kind, place)]
+    return say(found[-1]) if found else say("something else")
+
+
+def _names(kind: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """The fields of the part that holds the place, but those that are not written there."""
+    inner = [kind, *(_part(part, name) for part, name in _along(kind, place))]
+    last = next(part for part in reversed(inner) if part is not None)
+    return [name for name in last.model_fields if name not in ("title", "prose") or last is Front]
+
+
+def _along(kind: type[BaseModel], place: tuple[int | str, ...]) -> Iterator[tuple[type[BaseModel], str]]:
+    part: type[BaseModel] | None = kind
+    for name in place:
+        if part is None or name not in part.model_fields:
+            return
+        yield part, str(name)
+        part = _part(part, str(name))
+
+
+def _part(kind: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The part that a field holds, if it holds one."""
+    options = (kind.model_fields[name].annotation, *getattr(kind.model_fields[name].annotation, "__args__", ()))
+    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def _wrong(line: int, expected: str, got: object) -> Mistakes:
+    """expected: what, in the reader's language."""
+    try:
+        told = repr(str(got).strip()[:80])
+    except ValueError:  # of a number of more digits than Python writes
+        told = say("a {kind} too large to show", kind=type(got).__name__)
+    return Mistakes(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=told))

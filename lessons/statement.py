@@ -1,0 +1,17 @@
+"""A sentence in no language yet, with what stands in its places: computed once, said to each reader in their own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Statement:
+    """sentence: marked by N_, or nothing but places. values: text, numbers, or what is said itself, one or several.
+
+    viz/lessons/words.py says it, with the numbers as {x:percent} 41.3%, {x:chance}, {x:nats} 2.47, {x:perplexity} 12
+    (of a loss), {x:weight}, {x:change} −0.43.
+    """
+
+    sentence: str
+    values: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,112 @@
+"""Every law, on one module: `check(module) -> Report`."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+
+from torch import Tensor, nn
+
+from i18n import N_, remembered, say
+from mask_check import cache, cross, gradients, kernels, packing, padding, reach, source, training_mode
+from mask_check.declared import Mask
+from mask_check.findings import CannotCheck, CheckReport, Finding, MeasuredMask
+from mask_check.prepare import prepare
+from mask_check.subject import CheckedModule, evaluating
+from mask_check.trial import unknown
+from model.errors import first_line
+from serving import threads
+
+SECONDS = 120.0
+ROUNDING = N_("What rounding moves")  # what is in hand before the first law
+Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
+
+
+def check(
+    module: nn.Module,
+    *,
+    ids: Tensor | Sequence[int] | None = None,
+    mask: Mask = None,
+    name: str | None = None,
+    pieces: Sequence[str] | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    seconds: float | None = SECONDS,
+    kernel_names: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Measure what really reaches what in a module, and hold it to the masks it declares.
+
+    module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
+    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
+    should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
+    seconds: the most that all may take. kernel_names: the attention kernels to compare. progress: called before each
+    forward; what it raises, if no Exception, ends the check.
+
+    The module is left as it was. A small one is run by the calling thread alone, see `threads`.
+    Raises CannotCheck where it cannot be called, or gives no numbers.
+    """
+    started = time.monotonic()
+    if type(seed) is not int or not 0 <= seed < 2**31:
+        raise CannotCheck(say("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise CannotCheck(say("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
+    subject = CheckedModule(module, seconds=seconds)
+    small = subject.parameters < threads.FEW
+    with remembered(), evaluating(module), threads.one_thread() if small else nullcontext():
+        told = progress or (lambda _law, _share: None)
+        subject.before_forward = partial(told, ROUNDING, 0.0)
+        trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
+        measured: list[MeasuredMask] = []
+
+        def what_reaches_what() -> Finding:
+            measured.append(reach.measure(trial))
+            return reach.judge(trial, measured[0])
+
+        laws: dict[tuple[str, str], Callable[[], Finding]] = {
+            (reach.LAW, reach.NAME): what_reaches_what,
+            (gradients.LAW, gradients.NAME): partial(gradients.judge, trial),
+            **{(law, padding.NAMES[law]): partial(padding.judge, trial, law) for law in padding.SIDES},
+            (padding.CONTENT, padding.NAMES[padding.CONTENT]): partial(padding.judge_content, trial),
+            (packing.LAW, packing.NAME): partial(packing.judge, trial),
+            (cache.LAW, cache.NAME): partial(cache.judge, trial),
+            (kernels.LAW, kernels.NAME): partial(kernels.judge, trial),
+            (kernels.BATCH, kernels.BATCH_NAME): partial(kernels.judge_batch, trial),
+            (cross.LAW, cross.NAME): partial(cross.judge, trial),
+            (source.LAW, source.NAME): partial(source.judge, trial),
+            (training_mode.LAW, training_mode.NAME): partial(training_mode.judge, trial),
+        }
+        findings: list[Finding] = []
+        for (law, title), judge in laws.items():
+            subject.before_forward = partial(told, title, (1 + len(findings)) / (1 + len(laws)))
+            findings.append(_timed(law, title, judge))
+    return CheckReport(
+        name=name or type(module).__name__,
+        kind=subject.kind,
+        declared=trial.declared.words,
+        length=trial.length,
+        pieces=tuple(pieces) if pieces is not None else tuple(str(one) for one in trial.ids.tolist()),
+        dtype=str(subject.dtype).removeprefix("torch."),
+        kernel=kernels.current(module),
+        parameters=subject.parameters,
+        seed=seed,
+        noise=trial.noise,
+        findings=tuple(findings),
+        mask=measured[0] if measured else None,
+        forwards=subject.forwards,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _timed(law: str, title: str, judge: Callable[[], Finding]) -> Finding:
+    """The law's finding with its seconds; a forward that raises under it is a finding too."""
+    started = time.monotonic()
+    try:
+        finding = judge()
+    except (CannotCheck, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
+        finding = unknown(
+            law, title, say("it raised {error}: {words}", error=type(error).__name__, words=first_line(error))
+        )
+    return Finding(**{**vars(finding), "seconds": time.monotonic() - started})

@@ -1,0 +1,194 @@
+"""Which token may reach which, as a module's configuration declares it.
+
+A layer's mask is bool [T,T], True = may attend (row = query). What may reach what after all layers is their product:
+a window of w in each of L layers reaches L·(w−1) back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from i18n import N_, listed, say
+from mask_check.findings import CannotCheck
+from model.spec import MOST_POSITIONS
+
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
+NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
+OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions")
+
+
+@dataclass(frozen=True)
+class LayerMask:
+    """One layer. causal: only earlier tokens. window: keys a query sees, itself included, or to each side of it.
+
+    chunk: attention stays within blocks of so many. prefix: the first so many tokens see each other both ways.
+    """
+
+    causal: bool = True
+    window: int | None = None
+    chunk: int | None = None
+    prefix: int = 0
+
+    def allowed(self, length: int) -> Tensor:
+        """bool [T,T]."""
+        return self.between(torch.arange(length)[:, None], torch.arange(length)[None, :])
+
+    def between(self, query: Tensor, key: Tensor) -> Tensor:
+        """bool, the shape of both together: whether the one position may attend to the other."""
+        mask = query >= key if self.causal else torch.ones_like(query >= key)
+        if self.window is not None:  # transformers' encoders count a window to each side, without the token itself
+            near = query - key < self.window if self.causal else (query - key).abs() <= self.window
+            mask = mask & near
+        if self.chunk is not None:
+            mask = mask & (query // self.chunk == key // self.chunk)
+        return mask | ((query < self.prefix) & (key < self.prefix))
+
+    @property
+    def words(self) -> str:
+        """In the reader's language."""
+        parts = [say("causal") if self.causal else say("both directions")]
+        if self.window is not None:
+            parts.append(
+                say("window {size}", size=self.window) if self.causal
+                else say("window {size} to each side", size=self.window)
+            )  # fmt: skip
+        if self.chunk is not None:
+            parts.append(say("chunks of {size}", size=self.chunk))
+        if self.prefix:
+            parts.append(say("prefix of {size}", size=self.prefix))
+        return listed(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """layers: bool [T,T] of each. words: what they are. exact: whether less than this would be a mistake too."""
+
+    layers: tuple[Tensor, ...]
+    words: str
+    exact: bool = True
+
+    @property
+    def reach(self) -> Tensor:
+        """bool [T,T]: which token (column) may move which output (row), residual connections included."""
+        length = len(self.layers[0])
+        itself = torch.eye(length, dtype=torch.bool)
+        reach = itself
+        for layer in self.layers:
+            reach = ((layer | itself).float() @ reach.float()) > 0
+        return reach
+
+
+Mask = str | Tensor | np.ndarray | Sequence[Tensor | np.ndarray] | None
+
+
+def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None) -> Declared:
+    """What a module says of itself, or what its user says of it.
+
+    mask: None reads the configuration (a module without one is taken for causal); "causal", "full", "window:W",
+    "chunk:C" or "prefix:P" for every layer; bool [T,T], for all layers together or one for each.
+    """
+    if isinstance(mask, Tensor | np.ndarray):
+        return Declared((_square(mask, length),), say("a mask given by hand"))
+    if isinstance(mask, str):
+        layer = _parsed(mask)
+        return _declared([layer] * (_count(config) or 1), length)
+    if isinstance(mask, Sequence) and mask:
+        return Declared(tuple(_square(one, length) for one in mask), say("masks given by hand, one for each layer"))
+    if mask is not None:
+        raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown
+    layers = layers_of(config, kind)
+    own = any(getattr(config, name, None) is not None for name in OWN_PATTERNS)
+    return _declared(layers, length, exact=not own)
+
+
+def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
+    """The mask of every layer that a configuration in transformers' terms declares."""
+    if config is None:
+        return [LayerMask()]
+    config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
+    if parts is None:
+        return _layers_of(config, kind)
+    return [_layers_of(part, kind)[number] for number, part in enumerate(parts)]
+
+
+def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
+    causal = kind != "encoder"
+    says_no = (getattr(config, name, None) is False for name in ("is_causal", "causal"))
+    both = getattr(config, "use_bidirectional_attention", None) is True or getattr(config, "attn_type", None) == "bi"
+    causal = causal and not both and not any(says_no)
+    window = getattr(config, "sliding_window", None) or None
+    if getattr(config, "use_sliding_window", True) is False:
+        window = None
+    chunk = getattr(config, "attention_chunk_size", None) or None
+    prefix = getattr(config, "prefix_length", None) or 0
+    types = getattr(config, "layer_types", None)
+    if types is None and getattr(config, "attention_layers", None) is not None:  # gpt_neo
+        types = ["sliding" if one == "local" else "full" for one in config.attention_layers]
+        window = config.window_size
+    if types is None:
+        return [LayerMask(causal, window, chunk, prefix)] * (_count(config) or 1)
+    return [
+        LayerMask(
+            causal and not str(one).startswith("bidirectional"),
+            window if "sliding" in str(one) else None,
+            chunk if "chunked" in str(one) else None,
+            prefix,
+        )
+        for one in types
+    ]
+
+
+def farthest(layers: Sequence[LayerMask]) -> int | None:
+    """How far back anything may reach after all layers; None where nothing but the text's length limits it."""
+    windows = [layer.window for layer in layers]
+    chunks = [layer.chunk for layer in layers]
+    if all(window is not None for window in windows):
+        return sum(
+            (window - (1 if layer.causal else 0)) for window, layer in zip(windows, layers, strict=True) if window
+        )
+    if all(chunks) and chunks[0]:
+        return chunks[0] - 1
+    return None
+
+
+def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
+    kinds = list(dict.fromkeys(layers))
+    several = (
+        say("{some} of {all} layers {mask}", some=layers.count(kind), all=len(layers), mask=kind.words)
+        for kind in kinds
+    )
+    words = kinds[0].words if len(kinds) == 1 else listed(several, N_("; "))
+    reach = farthest(layers)
+    if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
+        words = say("{mask} (a reach of {reach} over {all} layers)", mask=words, reach=reach, all=len(layers))
+    return Declared(tuple(layer.allowed(length) for layer in layers), words, exact)
+
+
+def _parsed(mask: str) -> LayerMask:
+    name, _, number = mask.partition(":")
+    if name in ("causal", "full") and not number:
+        return LayerMask(causal=name == "causal")
+    if number.isdecimal() and 0 < int(number) <= MOST_POSITIONS:
+        many = int(number)
+        sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
+        if name in sized:
+            return sized[name]
+    raise CannotCheck(f"{NAMED}, got {mask[:40]!r}")
+
+
+def _count(config: Any) -> int | None:
+    found = [getattr(config, name, None) for name in LAYER_COUNTS]
+    return next((one for one in found if isinstance(one, int)), None)
+
+
+def _square(mask: Any, length: int) -> Tensor:
+    found = torch.as_tensor(mask) if isinstance(mask, Tensor | np.ndarray) else None
+    if found is None or found.dtype != torch.bool or found.shape != (length, length):
+        got = type(mask).__name__ if found is None else f"{found.dtype} {list(found.shape)}"
+        raise CannotCheck(f"expected a mask bool [{length}, {length}] (True = may attend), got {got}")  # not shown
+    return found.cpu()

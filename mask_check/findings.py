@@ -1,0 +1,159 @@
+"""What a check found: one Finding for each law, and a Report that holds them all.
+
+T positions. A pair (i, j) is an output position i and the position j whose token was changed.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from i18n import again
+
+Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
+OBEYS: Verdict = "obeys"
+BROKEN: Verdict = "broken"
+CANNOT_TELL: Verdict = "cannot tell"  # not shown
+DOES_NOT_APPLY: Verdict = "does not apply"  # not shown
+SAFETY = 2.0  # over the largest that was seen: two runs are compared, and each has its own
+DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
+
+
+class CannotCheck(ValueError):
+    """The module cannot be checked at all; the message is a sentence for its user."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The largest change of an output, in its own units, that no mask is to blame for.
+
+    repeated: of the same row twice, of other rows in its batch as far as rounding explains it, and at the least its
+    number type's epsilon of the largest output. rounded: of one more rounding in every part.
+    """
+
+    repeated: float
+    rounded: float
+
+    @property
+    def beside(self) -> float:
+        """What counts as no change between two rows of one forward, or of two forwards of one shape."""
+        return SAFETY * self.repeated
+
+    @property
+    def across(self) -> float:
+        """What counts as no change between forwards of other shapes, other kernels or other steps."""
+        return SAFETY * max(self.repeated, self.rounded)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One law. law: its key. name: what it asks, in words.
+
+    amount: the largest violation, in the outputs' own units (a gradient's for the law of gradients), infinite where an
+    output is no number; None where nothing was measured. tolerance: what rounding alone may come to. pair: the first
+    offending pair, or None. words: what was found, one sentence. seconds: how long it took. silent: where pairs that
+    are declared open break the law, how many have a gradient of exactly 0; there is no amount then.
+    """
+
+    law: str
+    name: str
+    verdict: Verdict
+    words: str
+    amount: float | None = None
+    tolerance: float | None = None
+    pair: tuple[int, int] | None = None
+    seconds: float = 0.0
+    silent: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredMask:
+    """What reaches what, [T,T]: rows are outputs i, columns are changed tokens j.
+
+    moved: float, the largest change of output i when token j is changed; NaN in columns that were not measured.
+    declared: bool, True where j may reach i after all layers. tolerance: what counts as no change.
+    """
+
+    moved: np.ndarray
+    declared: np.ndarray
+    tolerance: float
+
+    @property
+    def measured(self) -> np.ndarray:
+        """bool [T]: the columns that were measured."""
+        return ~np.isnan(self.moved).all(axis=0)
+
+    @property
+    def reaches(self) -> np.ndarray:
+        """bool [T,T]: where a change arrived."""
+        return np.nan_to_num(self.moved, nan=0.0, posinf=np.inf) > self.tolerance
+
+    @property
+    def leaks(self) -> np.ndarray:
+        """bool [T,T]: arrived, though declared closed."""
+        return self.reaches & ~self.declared
+
+    @property
+    def silent(self) -> np.ndarray:
+        """bool [T,T]: declared open, measured, and nothing arrived."""
+        return self.declared & ~self.reaches & self.measured[None, :]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckReport:
+    """A check of one module.
+
+    declared: its masks in words. length: T. pieces: a label for each position. dtype, kernel, parameters: of the
+    module. seed: of all that was drawn at random. noise: what moves its outputs though no mask is to blame.
+    forwards: how often it was called. mask: what reaches what; None where that could not be measured.
+    """
+
+    name: str
+    kind: str
+    declared: str
+    length: int
+    pieces: tuple[str, ...]
+    dtype: str
+    kernel: str
+    parameters: int
+    seed: int
+    noise: Noise
+    findings: tuple[Finding, ...]
+    mask: MeasuredMask | None
+    forwards: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """The laws that are broken."""
+        return tuple(finding for finding in self.findings if finding.verdict == BROKEN)
+
+    @property
+    def obeys(self) -> bool:
+        """No law is broken, and what reaches what could be told."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 obeys, 1 a law is broken, 2 it could not be told."""
+        if self.broken:
+            return 1
+        decisive = [finding for finding in self.findings if finding.law == DECISIVE]
+        return 0 if decisive and decisive[0].verdict == OBEYS else 2
+
+    def again(self) -> "CheckReport":
+        """The same in the language that is spoken now."""
+        findings = tuple(replace(finding, words=again(finding.words)) for finding in self.findings)
+        return replace(self, declared=again(self.declared), kernel=again(self.kernel), findings=findings)
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        return 10_000 + (0 if self.mask is None else self.mask.moved.nbytes + self.mask.declared.nbytes)
+
+    def finding(self, law: str) -> Finding:
+        """The finding of a law by its key. Raises KeyError where it was not asked."""
+        for finding in self.findings:
+            if finding.law == law:
+                return finding
+        raise KeyError(law)

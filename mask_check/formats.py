@@ -1,0 +1,143 @@
+"""A report as text for a terminal, as JSON, and as JUnit's XML for continuous integration."""
+
+import json
+import math
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from i18n import N_, say, together
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, CheckReport, MeasuredMask
+
+WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
+VERDICTS = {  # by exit code
+    0: N_("It obeys its mask on the {count:,} tokens checked."),
+    1: N_("It does not obey its mask on the {count:,} tokens checked."),
+    2: N_("Whether it obeys its mask cannot be told from the {count:,} tokens checked."),
+}
+REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
+KEY = (  # not shown on a page
+    f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  "
+    f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
+)
+
+
+def as_text(report: CheckReport, *, picture: bool = False) -> str:
+    """Lines for a terminal; with a picture of the measured mask where asked."""
+    size = f"{report.parameters / 1e6:.3g} M parameters"
+    lines = [
+        f"{report.name}: {report.kind}, {report.dtype}, kernel {report.kernel}, {size}",
+        f"declared: {report.declared}; {report.length} tokens, seed {report.seed}",  # not shown
+        "",
+    ]
+    width = max(len(finding.name) for finding in report.findings)
+    for finding in report.findings:
+        verdict = WORDS.get(finding.verdict, finding.verdict)
+        numbers = f"{finding.silent} silent pairs" if finding.silent else ""  # not shown
+        if finding.amount is not None and finding.tolerance is not None:
+            numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
+        pair = "" if finding.pair is None else f" {finding.pair}"
+        lines.append(f"{verdict:<11}  {finding.name:<{width}}  {numbers:<18}  {finding.words}{pair}")
+    if picture and report.mask is not None:
+        lines += ["", *rows_of(report.mask), KEY]
+    took = f"{report.forwards} forwards, {report.seconds:.1f} s."
+    return "\n".join([*lines, "", f"{verdict_of(report)} {took}"])
+
+
+def verdict_of(report: CheckReport) -> str:
+    """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
+    words = say(VERDICTS[report.exit_code], count=report.length)
+    changed = report.length if report.mask is None else int(report.mask.measured.sum())
+    if changed == report.length:
+        return words
+    return together([words, say("{changed:,} of them were changed, one at a time.", changed=changed)])
+
+
+def amount_text(amount: float) -> str:
+    """Two figures; what is no finite number is "NaN"."""
+    return f"{amount:.2g}" if math.isfinite(amount) else "NaN"
+
+
+def rows_of(mask: MeasuredMask) -> list[str]:
+    """The measured mask as characters, a row for each output."""
+    cells = np.where(mask.reaches, REACHED, CLOSED)
+    cells = np.where(mask.silent, SILENT, cells)
+    cells = np.where(mask.leaks, LEAK, cells)
+    cells = np.where(mask.measured[None, :], cells, UNMEASURED)
+    return ["".join(row) for row in cells]
+
+
+def as_dict(report: CheckReport) -> dict[str, Any]:
+    """Plain data, every number finite or None."""
+    mask = report.mask
+    return {
+        "name": report.name,
+        "obeys": report.obeys,
+        "exit_code": report.exit_code,
+        "kind": report.kind,
+        "declared": report.declared,
+        "length": report.length,
+        "dtype": report.dtype,
+        "kernel": report.kernel,
+        "parameters": report.parameters,
+        "seed": report.seed,
+        "noise": {"repeated": report.noise.repeated, "rounded": report.noise.rounded},
+        "forwards": report.forwards,
+        "seconds": round(report.seconds, 3),
+        "findings": [
+            {
+                "law": finding.law,
+                "name": finding.name,
+                "verdict": finding.verdict,
+                "amount": _finite(finding.amount),
+                "tolerance": _finite(finding.tolerance),
+                "silent": finding.silent,
+                "pair": None if finding.pair is None else list(finding.pair),
+                "words": finding.words,
+            }
+            for finding in report.findings
+        ],
+        "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
+        "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
+    }
+
+
+def as_json(report: CheckReport) -> str:
+    """as_dict, indented."""
+    return json.dumps(as_dict(report), indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def as_junit(report: CheckReport) -> str:
+    """A test suite with a test for each law: broken fails, "cannot tell" and "does not apply" are skipped."""
+    failures = len(report.broken)
+    skipped = sum(finding.verdict in (CANNOT_TELL, DOES_NOT_APPLY) for finding in report.findings)
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"unmask check {_printable(report.name)}",  # not shown
+        tests=str(len(report.findings)),
+        failures=str(failures),
+        skipped=str(skipped),
+        errors="0",
+        time=f"{report.seconds:.3f}",
+    )
+    for finding in report.findings:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=_printable(report.name), name=finding.law, time=f"{finding.seconds:.3f}"
+        )
+        words = _printable(finding.words)
+        if finding.verdict == BROKEN:
+            ElementTree.SubElement(case, "failure", message=words, type=finding.law)
+        elif finding.verdict in (CANNOT_TELL, DOES_NOT_APPLY):
+            ElementTree.SubElement(case, "skipped", message=f"{finding.verdict}: {words}")
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _finite(amount: float | None) -> float | None:
+    return amount if amount is not None and math.isfinite(amount) else None
+
+
+def _printable(text: str) -> str:
+    """Without the characters that XML has no way to write."""
+    return "".join(one if one.isprintable() else " " for one in text)

@@ -1,0 +1,140 @@
+"""Law 5: the same numbers from every attention kernel that the module offers, and from a batch of any size."""
+
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from i18n import N_, listed, say, say_all, together
+from mask_check.findings import BROKEN, CannotCheck, Finding
+from mask_check.padding import padded, positions
+from mask_check.subject import CheckedModule
+from mask_check.trial import CheckTrial, difference_of, first_above, skipped, written
+from model.errors import first_line
+
+LAW, NAME = "kernels", N_("Attention kernels")
+BATCH, BATCH_NAME = "batch", N_("A batch of one")
+CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
+ROWS_BESIDE = 4
+
+
+def current(module: nn.Module) -> str:
+    """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    return str(name) if name else say("its own")
+
+
+def check_names(subject: CheckedModule, asked: Any) -> None:
+    """Raises CannotCheck unless the kernels asked for, None for those that cost little, are names of kernels."""
+    if asked is None:
+        return
+    known = [*CHEAP, *getattr(subject.module, "attention_kernels", ())]
+    if subject.is_transformers:
+        from transformers import AttentionInterface  # takes seconds to import
+
+        known += AttentionInterface().valid_keys()
+    several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
+    for name in asked if several else [asked]:
+        if not several or name not in known:
+            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}",
+                                  known=", ".join(dict.fromkeys(known)), got=repr(name)[:80]))  # fmt: skip
+
+
+def judge(trial: CheckTrial) -> Finding:
+    """Every other kernel's outputs of the row, and of a row padded on the left, beside those of its own."""
+    module, own = trial.subject.module, current(trial.subject.module)
+    asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
+    if not hasattr(module, "set_attn_implementation"):
+        return skipped(LAW, NAME, say("it offers no choice of attention kernels."))
+    expected = [trial.alone, *_padded(trial)]
+    tried, refused, most = [], [], 0.0
+    for name in asked:
+        if name == own:
+            continue
+        with using(module, name, own) as refusal:
+            if refusal:
+                refused.append(f"{name} ({refusal})")
+                continue
+            tried.append(name)
+            try:
+                found = [trial.subject.outputs(trial.ids[None])[0], *_padded(trial)]
+            except (CannotCheck, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
+                words = say("{name} cannot be computed: {error}", name=name, error=first_line(error))
+                return Finding(LAW, NAME, BROKEN, words, torch.inf, trial.tolerance)
+        for padded_row, here, there in zip((False, True), found, expected, strict=False):
+            amount, each = difference_of(here, there)
+            if amount > trial.tolerance:
+                where = first_above(each, trial.tolerance)
+                told = {"where": where, "amount": written(amount), "own": own, "name": name}
+                if padded_row:
+                    words = say("output {where} of a row padded on the left differs by {amount} between {own} and "
+                                "{name}.", **told)  # fmt: skip
+                else:
+                    words = say("output {where} differs by {amount} between {own} and {name}.", **told)
+                return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
+            most = max(most, amount)
+    if not tried:
+        others = listed(refused, N_("; ")) or say("no other asked")
+        return skipped(LAW, NAME, say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
+    agree = say("{kernels} agree.", kernels=say_all([own, *tried]))
+    if trial.kernels and refused:
+        agree = together([agree, say("Not compared: {refused}.", refused=listed(refused, N_("; ")))])
+    return trial.finding(LAW, NAME, amount=most, broken="", kept=agree)
+
+
+def judge_batch(trial: CheckTrial) -> Finding:
+    """The row alone and in a batch with others."""
+    beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
+    found = trial.subject.batch_outputs(torch.cat([beside, trial.ids[None]]))[-1]
+    amount, each = difference_of(found, trial.alone)
+    where = first_above(each, trial.tolerance)
+    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.",
+                  count=ROWS_BESIDE, where=where, amount=written(amount))  # fmt: skip
+    return trial.finding(
+        BATCH,
+        BATCH_NAME,
+        amount=amount,
+        broken=together([differs, what_mixes_rows(trial.subject.module)]),
+        kept=say("the row is the same among {count} others.", count=ROWS_BESIDE),
+    )
+
+
+def what_mixes_rows(module: nn.Module) -> str:
+    """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
+            return say("{part} has batch_first=False: it takes the first axis for positions and the second for rows.",
+                       part=name or type(part).__name__)  # fmt: skip
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            return say("{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.",
+                       part=name or type(part).__name__)  # fmt: skip
+    return ""
+
+
+@contextmanager
+def using(module: Any, name: str, own: str) -> Iterator[str]:
+    """Another kernel for a while. Yields why it is not to be had, "" where it is."""
+    refusal = ""
+    try:
+        module.set_attn_implementation(name)
+        if current(module) != name:
+            refusal = say("not offered")
+    except (ValueError, ImportError, TypeError, KeyError) as error:
+        refusal = first_line(error)[:80]
+    try:
+        yield refusal
+    finally:
+        if current(module) != own:
+            module.set_attn_implementation(own)
+
+
+def _padded(trial: CheckTrial) -> list[Tensor]:
+    """Outputs of the row's first part padded on the left, [T',V], where padding can be told."""
+    if not trial.subject.takes_mask or trial.subject.kind == "encoder-decoder" or trial.length < 3:
+        return []
+    ids, keep, real = padded(trial, "left")
+    return [trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real]]

@@ -1,0 +1,217 @@
+"""Law 3: documents packed into one row, by each of the module's own conventions, are each as it is alone.
+
+Conventions: positions that start again (transformers' own, where its masks are made from position ids), a document
+number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in which each document sees itself alone.
+"""
+
+import ast
+import inspect
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from i18n import N_, say, say_all
+from mask_check.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
+from mask_check.subject import CheckedModule, apart
+from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+
+LAW, NAME = "packing", N_("Packed documents")
+DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
+LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
+
+
+def judge(trial: CheckTrial) -> Finding:
+    """Two documents in one row: each as alone, and no token of the first moves the second."""
+    first = trial.length * 2 // 5
+    if first < 1:
+        return skipped(LAW, NAME, say("the text is too short for two documents."))
+    known = conventions(trial, first)
+    findings = [_judge(trial, first, *how) for how in known]
+    if not findings:
+        return skipped(LAW, NAME, say("it has no convention for packed documents that this check knows."))
+    by_verdict = {finding.verdict: finding for finding in reversed(findings)}
+    if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
+        return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
+    most = max(findings, key=lambda finding: finding.amount or 0.0)
+    how = say_all([words for words, _ in known])
+    return replace(most, words=say("{how}: both documents are as they are alone.", how=how))
+
+
+def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]]]:
+    """Each in words, and as arguments for a row whose first document has so many tokens."""
+    subject, length = trial.subject, trial.length
+    row = torch.arange(length, device=trial.ids.device)
+    restarted = torch.where(row < first, row, row - first)[None]
+    too = {"position_ids": restarted} if subject.names_positions else {}
+    lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
+    known: list[tuple[str, dict[str, Any]]] = []
+    known += [(name, {name: (row >= first).long()[None]}) for name in DOCUMENT_ARGUMENTS if subject.takes(name)][:1]
+    known += [(name, {name: lengths}) for name in LENGTH_ARGUMENTS if subject.takes(name)][:1]
+    found = [(say("by {name}", name=name), arguments | too) for name, arguments in known[:1]]
+    if not found and too and not _has_state(subject.config):
+        rows = rows_of_positions(subject)
+        if rows == 1:
+            found.append((say("by positions that start again"), too))
+        elif rows:
+            words = say("by positions that start again, in {rows} rows", rows=rows)
+            found.append((words, {"position_ids": restarted.expand(rows, 1, -1)}))
+    mask = explicit_mask(trial, first)
+    if mask is not None:
+        found.append((say("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
+    return found
+
+
+def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
+    """The declared mask within each of two documents, [1,1,T,T], in the form that the module takes.
+
+    Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
+    explicitly, changes nothing. None where neither does, where its layers' masks differ (one mask cannot say two) or
+    where positions cannot be told to it. A module that nothing says takes such masks is asked only if one moves it.
+    """
+    subject = trial.subject
+    layers = trial.declared.layers
+    alike = all(torch.equal(layer, layers[0]) for layer in layers)
+    if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
+        return None
+    if subject.kind == "encoder-decoder" or (subject.is_transformers and not _makes_masks(subject.module)):
+        return None
+    whole = layers[0].to(trial.ids.device)
+    documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
+    packed = torch.block_diag(*documents).bool()
+    for form in (_added, _as_bool):
+        given = _try(trial, form(whole, subject.dtype))
+        if given is None or difference_of(given, trial.alone)[0] > trial.tolerance:
+            continue
+        mask = form(packed, subject.dtype)
+        said = subject.is_transformers or _says(subject.config, "attention_mask")
+        moved = _try(trial, mask)
+        if said or (moved is not None and difference_of(moved, trial.alone)[0] > trial.tolerance):
+            return mask
+    return None
+
+
+def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
+    """One convention."""
+    found = trial.subject.outputs(trial.ids[None], **arguments)[0]
+    alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
+    amount, each = difference_of(found, torch.cat(alone))
+    where = first_above(each, trial.tolerance)
+    finding = trial.finding(
+        LAW,
+        NAME,
+        amount=amount,
+        broken=say(
+            "{how}: output {where} differs by {amount} from its document alone.",
+            how=words,
+            where=where,
+            amount=written(amount),
+        ),
+        kept="",
+    )
+    pair = _seen_across(trial, first, arguments, found)
+    if finding.verdict == BROKEN and pair is not None:
+        seen = say(
+            "{how}: output {output} of the second document moves when token {token} of the first is changed.",
+            how=words, output=pair[0], token=pair[1],
+        )  # fmt: skip
+        return Finding(LAW, NAME, BROKEN, seen, amount, trial.tolerance, pair)
+    if finding.verdict != BROKEN and not _joined_would_differ(trial, first, alone[1]):
+        return unknown(LAW, NAME, say("as one document they give the same outputs too, so nothing is shown."), finding)
+    return finding
+
+
+def rows_of_positions(subject: CheckedModule) -> int:
+    """In how many rows of position ids a decoder is told of documents, 0 where in none: of transformers' own, read from
+    its source, where its causal mask is made from them.
+
+    In 4, [4,B,T], where a token has a time, a height and a width (Qwen2-VL): first stand the positions in the text,
+    and without them documents are not told apart.
+    """
+    if _says(subject.config, "position_ids"):
+        return 1
+    source = _source(subject.module)
+    if source is None or subject.kind == "encoder-decoder":  # its documents would have a source each, too
+        return 0
+    try:
+        text = inspect.getsource(source)
+    except OSError:
+        return 0
+    given = {name for node in ast.walk(ast.parse(text)) for name in _given_positions(node)}
+    if "position_ids" in given:
+        return 1
+    return 4 if "text_position_ids" in given and "position_ids.shape[0] == 4" in text else 0
+
+
+def _source(module: Any) -> ModuleType | None:
+    """The module of transformers' that its class, or the one it is derived from, stands in."""
+    names = (one.__module__ for one in type(module).__mro__)
+    return next((sys.modules.get(name) for name in names if name.startswith("transformers.models.")), None)
+
+
+def _given_positions(node: ast.AST) -> list[str]:
+    """The names of what create_causal_mask gets as position_ids, in a call or in the dict of its arguments."""
+    match node:
+        case ast.Call(func=ast.Name("create_causal_mask"), keywords=keywords):
+            given: list[tuple[Any, ast.expr]] = [(keyword.arg, keyword.value) for keyword in keywords]
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Dict(keys=keys, values=values)) if "mask_kwargs" in name:
+            given = [(getattr(key, "value", None), value) for key, value in zip(keys, values, strict=True)]
+        case _:
+            return []
+    return [value.id for key, value in given if key == "position_ids" and isinstance(value, ast.Name)]
+
+
+def _has_state(config: Any) -> bool:
+    """Whether some layers carry a state along instead of attending: positions do not tell them of documents."""
+    types = getattr(config, "layer_types", None) or []
+    return any("attention" not in str(one) or "linear" in str(one) for one in types)
+
+
+def _says(config: Any, how: str) -> bool:
+    return getattr(config, "packs_by", None) == how
+
+
+def _makes_masks(module: Any) -> bool:
+    """Whether a model of transformers' leaves its masks to the functions that hand one of four axes on as it is."""
+    source = _source(module)
+    return hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
+
+
+def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """bool [T,T] -> [1,1,T,T], 0 or the number type's least, to be added to the scores."""
+    return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[None, None]
+
+
+def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
+    """bool [T,T] -> bool [1,1,T,T]."""
+    return allowed[None, None]
+
+
+def _try(trial: CheckTrial, mask: Tensor) -> Tensor | None:
+    """[T,V] under an explicit mask; None where the module refuses it."""
+    try:
+        return trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
+    except (CannotCheck, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
+        return None
+
+
+def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packed: Tensor) -> tuple[int, int] | None:
+    """The first pair of an output of the second document and a token of the first that moves it, from packed [T,V]."""
+    changed = trial.other(trial.ids, trial.generator(3))
+    for column in range(first):
+        ids = trial.ids.clone()
+        ids[column] = changed[column]
+        moved = apart(trial.subject.outputs(ids[None], **arguments)[0], packed)[first:]
+        if bool((moved > trial.tolerance).any()):
+            return first + first_above(moved, trial.tolerance), column
+    return None
+
+
+def _joined_would_differ(trial: CheckTrial, first: int, second_alone: Tensor) -> bool:
+    """The positive control: without the convention the second document is not as it is alone."""
+    return difference_of(trial.alone[first:], second_alone)[0] > trial.tolerance

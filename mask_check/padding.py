@@ -1,0 +1,166 @@
+"""Law 2: a row in a padded batch is the row alone, on either side, whatever its pads contain."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from i18n import N_, say, say_count
+from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.subject import CheckedModule
+from mask_check.tolerance import Products
+from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+
+RIGHT, LEFT, CONTENT = "padding-right", "padding-left", "pad-content"
+NAMES = {RIGHT: N_("Padding on the right"), LEFT: N_("Padding on the left"), CONTENT: N_("What pads contain")}
+SIDES = {RIGHT: "right", LEFT: "left"}
+
+
+def judge(trial: CheckTrial, law: str) -> Finding:
+    """One side's padding. A batch of a short row and a long one, each against itself alone."""
+    why = _why_not(trial)
+    if why:
+        return skipped(law, NAMES[law], why)
+    side = SIDES[law]
+    ids, keep, real = padded(trial, side)
+    found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
+    amount, each = difference_of(found[0, real], trial.part_alone)
+    beside, of_long = difference_of(found[1], trial.alone)
+    where = first_above(each, trial.tolerance)
+    pad = int((~keep[0]).nonzero()[0])
+    pads = _pads(trial.length - trial.part, side)
+    broken = say("with {pads}, output {where} of the row differs by {amount} from the row alone.",
+                 pads=pads, where=where, amount=written(amount))  # fmt: skip
+    if beside > amount:
+        where = first_above(of_long, trial.tolerance)
+        broken = say(
+            "in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.",
+            where=where, amount=written(beside),
+        )  # fmt: skip
+    elif not bool(torch.isfinite(found[0, real]).all()):
+        broken = say("with {pads}, output {where} of the row is no number.", pads=pads, where=where)
+    kept = say("{pads}: the row is as it is alone.", pads=pads)
+    pair = None if beside > amount else (real.start + where, pad)
+    finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
+    if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
+        why = say(
+            "positions are counted from the row's first cell and it takes no position_ids, so that a row moved to the "
+            "right is another text to it; what its pads contain does not matter. Pad on the right."
+        )
+        return skipped(law, NAMES[law], why)
+    return finding
+
+
+def judge_content(trial: CheckTrial) -> Finding:
+    """Other ids under the padding mask move no real token's output; the same ids without a mask would."""
+    why = _why_not(trial)
+    if why:
+        return skipped(CONTENT, NAMES[CONTENT], why)
+    most, pair, words = 0.0, None, say("other ids in the pads move nothing.")
+    tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
+    for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
+        amount, each, cells = _content(trial, side)
+        if amount > most:
+            most = amount
+        if tolerance < amount <= trial.tolerance and _sizes_differ(trial, side):
+            tolerance = trial.tolerance
+        if amount > tolerance and pair is None:
+            where = first_above(each, tolerance)
+            pair = cells[0] + where, cells[1]
+            moved = written(float(each[where]))
+            words = (
+                say("other ids in the pads on the left move output {where} of the row by {moved}.",
+                    where=where, moved=moved)
+                if side == "left"
+                else say("other ids in the pads on the right move output {where} of the row by {moved}.",
+                         where=where, moved=moved)
+            )  # fmt: skip
+    verdict = OBEYS if pair is None else BROKEN
+    finding = Finding(CONTENT, NAMES[CONTENT], verdict, words, most, tolerance, pair)
+    if verdict != BROKEN and not _unmasked_would_move(trial):
+        why = say("without a padding mask the same ids move nothing either.")
+        return unknown(CONTENT, NAMES[CONTENT], why, finding)
+    return finding
+
+
+def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:
+    """A batch of the row's first part, padded, and of the whole row: ids, keep [2,T], and where the part stands."""
+    length, part = trial.length, trial.part
+    ids = torch.stack([trial.ids, trial.ids])
+    real = slice(0, part) if side == "right" else slice(length - part, length)
+    ids[0] = trial.pad if fill is None else fill
+    ids[0, real] = trial.ids[:part]
+    keep = torch.ones_like(ids, dtype=torch.bool)
+    keep[0] = False
+    keep[0, real] = True
+    return ids, keep, real
+
+
+def positions(subject: CheckedModule, keep: Tensor, side: str) -> dict[str, Any]:
+    """The position ids that go with a batch padded on the left, counted over its real tokens."""
+    if side == "right" or not subject.takes_positions:
+        return {}
+    return {"position_ids": (keep.long().cumsum(-1) - 1).clamp(min=0)}
+
+
+def _why_not(trial: CheckTrial) -> str:
+    if trial.length < 3:
+        return say("the text is too short for a row that needs padding.")
+    if trial.subject.kind == "encoder-decoder":
+        return say("an encoder-decoder's padding is its source's: see the law of cross-attention.")
+    if trial.subject.takes_mask:
+        return ""
+    return say("its forward takes no attention_mask, so it cannot be told of padding.")
+
+
+def _with_two_contents(trial: CheckTrial, side: str) -> tuple[Tensor, Tensor, Tensor, slice]:
+    """What `padded` gives, its ids once more with others in the pads: ids and others [2,T], keep [2,T], the row."""
+    ids, keep, real = padded(trial, side)
+    others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
+    return ids, others, keep, real
+
+
+def _content(trial: CheckTrial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
+    """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
+    ids, others, keep, real = _with_two_contents(trial, side)
+    more = positions(trial.subject, keep, side)
+    amount, each = difference_of(
+        trial.subject.outputs(others, keep, **more)[0, real], trial.subject.outputs(ids, keep, **more)[0, real]
+    )
+    return amount, each, (real.start, int((~keep[0]).nonzero()[0]))
+
+
+def _unmasked_would_move(trial: CheckTrial) -> bool:
+    """The positive control: the same change of ids, on the left and unmasked, arrives at the row's real tokens."""
+    ids, others, keep, real = _with_two_contents(trial, "left")
+    everything = torch.ones_like(keep)
+    amount, _ = difference_of(
+        trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
+    )
+    return amount > trial.noise.beside
+
+
+def _sizes_differ(trial: CheckTrial, side: str) -> bool:
+    """Whether what pads contain changes the sizes of what is multiplied, and so the order of sums."""
+    ids, others, keep, _ = _with_two_contents(trial, side)
+    more = positions(trial.subject, keep, side)
+    one, other = (Products() for _ in range(2))
+    for products, rows in ((one, ids), (other, others)):
+        with products:
+            trial.subject.outputs(rows, keep, **more)
+    return one.sizes != other.sizes
+
+
+def _pads(count: int, side: str) -> str:
+    if side == "left":
+        return say_count("{count} pad on the left", "{count} pads on the left", count)
+    return say_count("{count} pad on the right", "{count} pads on the right", count)
+
+
+def _cannot_shift(trial: CheckTrial) -> bool:
+    """A model of transformers' that has no way to be told positions, and that does obey its padding mask."""
+    subject = trial.subject
+    if not subject.is_transformers or subject.names_positions:
+        return False
+    amount, _, _ = _content(trial, "left")
+    return amount <= trial.noise.beside

@@ -1,0 +1,216 @@
+"""From a module to a trial of it: what it reads, what it declares, how much its rounding moves it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from i18n import say, together
+from mask_check.declared import Mask, declare, farthest, layers_of
+from mask_check.findings import CannotCheck
+from mask_check.kernels import check_names, what_mixes_rows
+from mask_check.subject import CheckedModule
+from mask_check.tolerance import noise_of
+from mask_check.trial import CheckTrial
+from model.errors import first_line
+from serving import machine
+
+USUAL_LENGTH, MOST_LENGTH = 24, 64
+SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
+SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
+CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "max_seq_len")
+COMPANY = 3  # rows that the noise is measured beside
+PROBE = 3  # tokens on which the number of ids is found out, where no row is given
+MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
+COPIES = 4  # of a layer's scores at once, of ROWS rows: scores, mask, weights and the product
+ROWS = 5
+
+
+def prepare(
+    subject: CheckedModule,
+    ids: Tensor | Sequence[int] | None,
+    *,
+    mask: Mask = None,
+    length: int | None = None,
+    seed: int = 0,
+    kernels: tuple[str, ...] | None = None,
+) -> CheckTrial:
+    """Everything that the laws are tried with.
+
+    Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not have,
+    more tokens than its positions or the memory allow, and kernels that do not exist.
+    """
+    check_names(subject, kernels)
+    if subject.kind == "decoder" and declares_encoder(subject):
+        subject.kind = "encoder"
+    given = None if ids is None else _row_of(ids)
+    asked = length if given is None else len(given)
+    if asked is not None:
+        _check_length(subject, asked)
+    vocabulary = _vocabulary(subject, asked or PROBE)
+    pool = _pool(subject.config, vocabulary)
+    generator = torch.Generator().manual_seed(seed)
+    row = _random(pool, generator, _length(subject, length)) if given is None else _checked(given, vocabulary)
+    row = row.to(subject.device)
+    if subject.kind == "encoder-decoder":
+        many = next(one for one in SOURCE_LENGTHS if one != len(row))
+        subject.source = _random(pool, generator, many).to(row)
+    declared = declare(subject.config, len(row), mask, subject.kind)
+    _check_numbers(_first_outputs(subject, row))
+    company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
+    noise = noise_of(subject, row[None], company, seed)
+    if not math.isfinite(noise.across):
+        raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be told apart"))
+    subject.find_positions(row, noise.across)
+    return CheckTrial(subject, row, pool, _pad(subject.config, vocabulary), declared, noise, seed, kernels)
+
+
+def declares_encoder(subject: CheckedModule) -> bool:
+    """Whether a model of transformers' is an encoder by its class, and not told to be a decoder."""
+    if not subject.is_transformers:
+        return getattr(subject.config, "is_causal", None) is False
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING
+
+    masked = type(subject.config) in MODEL_FOR_MASKED_LM_MAPPING
+    return masked and not getattr(subject.config, "is_decoder", False)
+
+
+def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
+    try:
+        return subject.outputs(row[None])
+    except CannotCheck:
+        raise
+    except Exception as error:
+        told = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
+        why = say("its forward raised {error} on {count} tokens: {words}", **told)
+        fewer = _runs_on(subject, row[:PROBE])
+        if fewer and len(row) > PROBE:
+            why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **told, fewer=PROBE)
+        mixed = what_mixes_rows(subject.module)
+        raise CannotCheck(why if fewer or not mixed else together([f"{why.rstrip('.')}.", mixed])) from error
+
+
+def _runs_on(subject: CheckedModule, row: Tensor) -> bool:
+    try:
+        subject.outputs(row[None])
+    except Exception:  # noqa: BLE001 - a stranger's forward may raise anything
+        return False
+    return True
+
+
+def _vocabulary(subject: CheckedModule, length: int) -> int:
+    """How many ids it reads: its configuration's number, or the size of the embedding that reads them."""
+    config = subject.config
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    said = getattr(text, "vocab_size", None)
+    if isinstance(said, int) and said > 1:
+        return said
+    ids = torch.zeros(1, max(length, 1), dtype=torch.long, device=subject.device)
+    if subject.kind == "encoder-decoder":
+        subject.source = ids[0]
+    sizes: list[int] = []
+
+    def look(part: nn.Module, arguments: tuple[Any, ...], _found: Any) -> None:
+        read = arguments[0] if arguments else None
+        if isinstance(part, nn.Embedding) and isinstance(read, Tensor) and torch.equal(read, ids):
+            sizes.append(part.num_embeddings)
+
+    hooks = [one.register_forward_hook(look) for one in subject.module.modules() if isinstance(one, nn.Embedding)]
+    try:
+        _first_outputs(subject, ids[0])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not sizes or max(sizes) < 2:
+        raise CannotCheck(say("no embedding was found that reads its ids: give it a config with vocab_size"))
+    return max(sizes)
+
+
+def _length(subject: CheckedModule, asked: int | None) -> int:
+    """Enough tokens to see past every window, where that is few; no more than its positions."""
+    if asked is not None:
+        return asked
+    reaches = farthest(layers_of(subject.config, subject.kind))
+    wanted = USUAL_LENGTH if reaches is None else max(USUAL_LENGTH, reaches + 4)
+    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, _positions(subject.config)[0] or MOST_LENGTH)
+
+
+def _positions(config: Any) -> tuple[int, str]:
+    """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    limits = [(getattr(text, one, None), one) for one in CONTEXTS]
+    return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
+
+
+def _check_length(subject: CheckedModule, asked: Any) -> None:
+    if type(asked) is not int or asked < 2:
+        raise CannotCheck(say("expected a length of 2 tokens at least, got {asked}", asked=repr(asked)[:40]))
+    most, name = _positions(subject.config)
+    if most and asked > most:
+        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}",
+                              most=most, name=name, asked=asked))  # fmt: skip
+    needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
+    if needed > MEMORY_SHARE * free:
+        raise CannotCheck(
+            say("expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are "
+                "free", asked=asked, needed=needed / 1e9, free=free / 1e9)
+        )  # fmt: skip
+
+
+def needed_bytes(config: Any, length: int) -> float:
+    """An estimate of the memory that a check of so many tokens takes, beside the module itself: scores of ROWS rows,
+    or of one in all layers for its gradients; their logits; what is measured of each pair."""
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    sizes = [getattr(text, one, None) for one in HEADS]
+    heads = next((one for one in sizes if isinstance(one, int)), 1)
+    layers = len(layers_of(config))
+    cells = 4.0 * heads * max(ROWS * COPIES, 3 * layers) + 32 + layers
+    return cells * length**2 + 4.0 * 3 * ROWS * length * (getattr(text, "vocab_size", None) or 1000)
+
+
+def _row_of(ids: Any) -> Tensor:
+    """ids [T] or [1,T], as whole numbers."""
+    try:
+        given = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise CannotCheck(say("expected ids as whole numbers [T], got {ids}", ids=repr(ids)[:80])) from None
+    given = given[0] if given.ndim == 2 and len(given) == 1 else given
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        got = f"{str(given.dtype).removeprefix('torch.')} {list(given.shape)}"
+        raise CannotCheck(say("expected ids as whole numbers [T], got {ids}", ids=got))
+    return given.long()
+
+
+def _pool(config: Any, vocabulary: int) -> Tensor:
+    """The ids that a text is made of: those that stand for nothing special, where there are two."""
+    said = [getattr(config, one, None) for one in SPECIAL]
+    special = {one for some in said for one in (some if isinstance(some, list) else [some])}
+    usable = [one for one in range(vocabulary) if one not in special]
+    return torch.tensor(usable if len(usable) > 1 else range(vocabulary))
+
+
+def _pad(config: Any, vocabulary: int) -> int:
+    pad = getattr(config, "pad_token_id", None)
+    return pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
+
+
+def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
+    return pool[torch.randint(0, len(pool), (many,), generator=generator)]
+
+
+def _checked(row: Tensor, vocabulary: int) -> Tensor:
+    if len(row) < 2 or int(row.min()) < 0 or int(row.max()) >= vocabulary:
+        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}",
+                              last=vocabulary - 1, ids=row.tolist()[:8]))  # fmt: skip
+    return row
+
+
+def _check_numbers(outputs: Tensor) -> None:
+    """[1,T,V]. -inf is a number here: some models give it to entries that are never predicted."""
+    wrong = (outputs.isnan() | outputs.isposinf()).any(-1)[0]
+    if bool(wrong.any()):
+        raise CannotCheck(say("its outputs are no numbers (NaN or infinity) from position {first} on",
+                              first=int(wrong.nonzero()[0])))  # fmt: skip

@@ -1,0 +1,262 @@
+"""A small sound decoder and encoder-decoder, called as transformers' are: what the patients are made from.
+
+Everything that a mask can go wrong in is a method of its own, so that a patient replaces one and no more.
+Sizes: B rows, Q new tokens, K all tokens, H heads, D head width, W width, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mask_check.declared import LayerMask, layers_of
+from model.attention import AttentionStages, attention_stages
+from model.blocks import Block, CrossBlock
+
+Stages = Callable[..., AttentionStages]  # called as model.attention.attention_stages is
+
+
+@dataclass(kw_only=True)
+class SmallConfig:
+    """Sizes and masks, by transformers' names.
+
+    packs_by: how documents are packed, "position_ids" (those that restart) or "attention_mask" ([B,1,T,T]).
+    """
+
+    vocab_size: int = 53
+    hidden_size: int = 24
+    num_hidden_layers: int = 3
+    num_attention_heads: int = 3
+    max_position_embeddings: int = 96
+    pad_token_id: int = 0
+    is_causal: bool = True
+    sliding_window: int | None = None
+    attention_chunk_size: int | None = None
+    prefix_length: int = 0
+    layer_types: list[str] | None = None
+    is_encoder_decoder: bool = False
+    packs_by: str | None = "position_ids"
+    _attn_implementation: str = "eager"
+
+
+@dataclass
+class SmallCache:
+    """Keys and values [B,H,K,D] of each layer, and how many tokens were read in all."""
+
+    layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    length: int = 0
+
+
+@dataclass
+class SmallOutput:
+    """logits [B,Q,V]; the cache where one was asked for; an encoder-decoder's states of its source [B,S,W]."""
+
+    logits: Tensor
+    past_key_values: SmallCache | None = None
+    encoder_last_hidden_state: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """What a mask may depend on. queries [B,Q], keys [B,K]: positions in their own text. keep bool [B,K].
+
+    documents [B,K]: which of a packed row's documents; None where there is one. step: whether earlier keys are cached.
+    explicit bool [B,1,Q,K]: a mask that was given whole, and stands for all of these.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    keep: Tensor
+    documents: Tensor | None = None
+    step: bool = False
+    explicit: Tensor | None = None
+
+
+class SmallDecoder(nn.Module):
+    """Learned positions, three kernels, a cache that drops what a window hides, packed documents by their positions."""
+
+    attention_kernels: tuple[str, ...] = ("eager", "sdpa", "flex_attention")
+
+    def __init__(self, config: SmallConfig | None = None, *, stages: Stages = attention_stages, seed: int = 3) -> None:
+        """stages: what the eager kernel computes attention with."""
+        super().__init__()
+        self.config = config or SmallConfig()
+        self.stages = stages
+        size = self.config
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.embedding = nn.Embedding(size.vocab_size, size.hidden_size)
+            self.position_embedding = nn.Embedding(size.max_position_embeddings, size.hidden_size)
+            self.blocks = nn.ModuleList(self.block() for _ in range(size.num_hidden_layers))
+            self.dropout = nn.Dropout(0.1)
+            self.norm = nn.LayerNorm(size.hidden_size)
+            self.unembedding = nn.Linear(size.hidden_size, size.vocab_size, bias=False)
+            for parameter in self.parameters():
+                if parameter.ndim > 1:
+                    nn.init.normal_(parameter, std=0.3)
+        self.masks = layers_of(self.config, "decoder")
+
+    def block(self) -> nn.Module:
+        """One layer."""
+        width = self.config.hidden_size
+        return Block(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
+
+    def set_attn_implementation(self, name: str) -> None:
+        """Choose the kernel. Raises ValueError for one that is not in attention_kernels."""
+        if name not in self.attention_kernels:
+            raise ValueError(f"expected one of {', '.join(self.attention_kernels)}, got {name}")  # not shown
+        self.config._attn_implementation = name
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: SmallCache | None = None,
+        use_cache: bool = False,
+    ) -> SmallOutput:
+        """input_ids [B,Q]; position_ids [B,Q]; attention_mask [B,K], 1 = a real token, cached ones included.
+
+        Or all of the mask, [B,1,Q,K]: bool, True = may attend, or what is added to the scores.
+        """
+        rows, many = input_ids.shape
+        past = 0 if past_key_values is None else past_key_values.length
+        whole = attention_mask is not None and attention_mask.ndim == 4
+        explicit = self.explicit(attention_mask) if whole and attention_mask is not None else None
+        keep = torch.ones(rows, past + many, dtype=torch.bool)
+        if attention_mask is not None and not whole:
+            keep = attention_mask.bool()
+        documents = None
+        if position_ids is not None and attention_mask is None and not use_cache:
+            documents = self.documents_of(position_ids)
+        counted = self.positions_of(keep) if documents is None or position_ids is None else position_ids  # [B,K]
+        positions = counted[:, past:] if position_ids is None else position_ids
+        x = self.dropout(self.embed(input_ids) + self.position_embedding(positions.clamp(min=0)))
+        made = SmallCache(length=past + many)
+        for layer, block in enumerate(cast(Iterable[Block], self.blocks)):
+            q, k, v = block.attention.project(*[block.attention_norm(x)] * 3)
+            if past_key_values is not None:
+                old_k, old_v = past_key_values.layers[layer]
+                k, v = torch.cat([old_k, k], dim=-2), torch.cat([old_v, v], dim=-2)
+            seen = slice(past + many - k.shape[-2], None)
+            places = Places(counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0, explicit)
+            made.layers.append(self.cached(layer, k, v))
+            allowed = self.allowed(layer, places)
+            x = x + self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
+            x = block.feed_forward(x)
+        return SmallOutput(self.unembedding(self.norm(x)), made if use_cache else None)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """[B,Q] -> [B,Q,W]."""
+        return self.embedding(ids)
+
+    def explicit(self, mask: Tensor) -> Tensor | None:
+        """[B,1,Q,K], bool or added to the scores -> bool, True = may attend."""
+        return mask if mask.dtype == torch.bool else mask == 0
+
+    def positions_of(self, keep: Tensor) -> Tensor:
+        """[B,K]: counted over real tokens, -1 before the first."""
+        return keep.long().cumsum(-1) - 1
+
+    def documents_of(self, position_ids: Tensor) -> Tensor | None:
+        """[B,Q]: a document begins where positions do not go on by one."""
+        begins = torch.diff(position_ids, dim=-1, prepend=position_ids[:, :1] - 1) != 1
+        return begins.cumsum(-1) if bool(begins.any()) else None
+
+    def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """What a later token may still look at: all, or the last w − 1 under a window."""
+        window = self.masks[layer].window
+        kept = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
+        return k[..., k.shape[-2] - kept :, :], v[..., v.shape[-2] - kept :, :]
+
+    def allowed(self, layer: int, places: Places) -> Tensor:
+        """bool [B,1,Q,K], True = may attend."""
+        if places.explicit is not None:
+            return places.explicit
+        allowed = self.order(self.masks[layer], places)[:, None] & places.keep[:, None, None, :]
+        if places.documents is not None:
+            allowed = allowed & (places.documents[:, None, :, None] == places.documents[:, None, None, :])
+        return allowed
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        """bool [B,Q,K]: the layer's own mask."""
+        return mask.between(places.queries[:, :, None], places.keys[:, None, :])
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        """[B,H,Q,D], by the chosen kernel. A query with no key gives 0 in each."""
+        kernel = self.config._attn_implementation
+        if kernel == "sdpa":
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.for_sdpa(allowed))
+        if kernel == "flex_attention":
+            return self.flex(q, k, v, allowed)
+        return self.stages(q, k, v, allowed).output.to(q.dtype)
+
+    def for_sdpa(self, allowed: Tensor) -> Tensor | None:
+        """The mask that is given to scaled_dot_product_attention."""
+        return allowed
+
+    def flex(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        """FlexAttention, not compiled."""
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # slow to import
+
+        block_mask = create_block_mask(
+            lambda b, h, query, key: allowed[b, 0, query, key],
+            *(len(q), None, q.shape[-2], k.shape[-2]),
+            device=str(q.device),
+        )
+        return cast(Tensor, flex_attention(q, k, v, block_mask=self.for_flex(block_mask)))
+
+    def for_flex(self, block_mask: Any) -> Any:
+        """The block mask that is given to flex_attention."""
+        return block_mask
+
+
+class SmallPair(SmallDecoder):
+    """An encoder-decoder: the encoder's layers see both ways, the decoder's also look at the source."""
+
+    attention_kernels = ("eager",)
+
+    def __init__(self, config: SmallConfig | None = None) -> None:
+        super().__init__(config or SmallConfig(is_encoder_decoder=True))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            self.encoder = nn.ModuleList(super(SmallPair, self).block() for _ in range(2))
+            for parameter in self.encoder.parameters():
+                if parameter.ndim > 1:
+                    nn.init.normal_(parameter, std=0.3)
+
+    def block(self) -> nn.Module:
+        width = self.config.hidden_size
+        return CrossBlock(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
+
+    def forward(  # type: ignore[override]  # an encoder-decoder is called with both of its texts
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+    ) -> SmallOutput:
+        """input_ids [B,S] is the source, decoder_input_ids [B,T] what is written."""
+        ids = input_ids if decoder_input_ids is None else decoder_input_ids
+        source_keep = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+        keep = torch.ones_like(ids).bool() if decoder_attention_mask is None else decoder_attention_mask.bool()
+        source = self.embedding(input_ids) + self.position_embedding(self.positions_of(source_keep).clamp(min=0))
+        for block in self.encoder:
+            source, _ = block(source, self.source_reach(source_keep))
+        x = self.dropout(self.embedding(ids) + self.position_embedding(self.positions_of(keep).clamp(min=0)))
+        row = torch.arange(ids.shape[1])[None]
+        for layer, block in enumerate(self.blocks):
+            allowed = self.allowed(layer, Places(row, row, keep))
+            x, _, _ = block(x, source, allowed, self.source_allowed(source_keep))
+        return SmallOutput(self.unembedding(self.norm(x)), encoder_last_hidden_state=source)
+
+    def source_reach(self, source_keep: Tensor) -> Tensor:
+        """bool, broadcast to [B,1,S,S]: what of the source its own tokens may look at."""
+        return source_keep[:, None, None, :]
+
+    def source_allowed(self, source_keep: Tensor) -> Tensor:
+        """bool [B,1,1,S]: what of the source may be looked at."""
+        return source_keep[:, None, None, :]

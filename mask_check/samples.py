@@ -1,0 +1,208 @@
+"""Modules that break one law each, the way that reports of published software say it was broken.
+
+Each is the small sound decoder with one method replaced.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mask_check.declared import LayerMask
+from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from model.attention import attention_stages
+
+
+class SeesTheFuture(SmallDecoder):
+    """is_decoder, and a bidirectional mask all the same."""
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        return torch.ones_like(super().order(mask, places))
+
+
+class LeaksUnderSdpa(SmallDecoder):
+    """Eager is given the mask; for sdpa it is left to a flag that is never set."""
+
+    def for_sdpa(self, allowed: Tensor) -> Tensor | None:
+        return None
+
+
+class IgnoresTheBlockMask(SmallDecoder):
+    """FlexAttention is called, and its block mask never arrives."""
+
+    def for_flex(self, block_mask: object) -> object:
+        return None
+
+
+class PacksTogether(SmallDecoder):
+    """Positions start again with each document; the mask goes on."""
+
+    def documents_of(self, position_ids: Tensor) -> Tensor | None:
+        return None
+
+
+class IgnoresTheDocumentMask(SmallDecoder):
+    """A mask of the documents is taken, and the causal one used in its place."""
+
+    def __init__(self) -> None:
+        super().__init__(SmallConfig(packs_by="attention_mask"))
+
+    def explicit(self, mask: Tensor) -> Tensor | None:
+        return None
+
+
+class CountsPads(SmallDecoder):
+    """The padding mask is obeyed, but positions are counted over pads too."""
+
+    def positions_of(self, keep: Tensor) -> Tensor:
+        return torch.arange(keep.shape[1]).expand(len(keep), -1)
+
+    def forward(  # type: ignore[override]  # takes no position_ids, so that nobody can put it right from outside
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> SmallOutput:
+        return super().forward(input_ids, attention_mask)
+
+
+class LooksAtPads(SmallDecoder):
+    """The padding mask is taken, and forgotten."""
+
+    def allowed(self, layer: int, places: Places) -> Tensor:
+        everything = torch.ones_like(places.keep)
+        return super().allowed(layer, replace(places, keep=everything))
+
+
+class RepeatsMasks(SmallDecoder):
+    """Each row's mask is meant for all of its heads, and `repeat` lays the rows' masks out in turn."""
+
+    attention_kernels = ("eager", "sdpa")
+
+    def allowed(self, layer: int, places: Places) -> Tensor:
+        allowed = super().allowed(layer, places)
+        rows, _, queries, keys = allowed.shape
+        heads = self.config.num_attention_heads
+        return allowed[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
+
+
+class ForgetsPaddingWhenCached(SmallDecoder):
+    """All at once the padding mask is obeyed; a step through the cache takes every cached key for a real token."""
+
+    def allowed(self, layer: int, places: Places) -> Tensor:
+        keep = torch.ones_like(places.keep) if places.step else places.keep
+        return super().allowed(layer, replace(places, keep=keep))
+
+
+class CropsItsCache(SmallDecoder):
+    """A sliding cache that drops one key too many once it is past its window."""
+
+    def __init__(self) -> None:
+        super().__init__(SmallConfig(sliding_window=5))
+
+    def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = super().cached(layer, k, v)
+        full = k.shape[-2] == (self.masks[layer].window or 0) - 1
+        return (k[..., 1:, :], v[..., 1:, :]) if full else (k, v)
+
+
+class ChunkedStepsSeeAhead(SmallDecoder):
+    """Several tokens in one step see each other both ways, as if the mask began anew at each step."""
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        order = super().order(mask, places)
+        new = places.keys >= places.queries[:, :1]
+        return order | new[:, None] if places.step else order
+
+
+class WindowTooWide(SmallDecoder):
+    """A window of w that lets a token see w back and itself: one more than it says."""
+
+    def __init__(self) -> None:
+        super().__init__(SmallConfig(sliding_window=3))
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        return super().order(LayerMask(window=(mask.window or 0) + 1), places)
+
+    def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return k, v
+
+
+class WindowTooNarrow(WindowTooWide):
+    """A window of w that leaves out the farthest of its tokens."""
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        return SmallDecoder.order(self, LayerMask(window=(mask.window or 0) - 1), places)
+
+
+class TrainsWithoutMask(SmallDecoder):
+    """The mask is made in eval mode alone."""
+
+    def order(self, mask: LayerMask, places: Places) -> Tensor:
+        order = super().order(mask, places)
+        return torch.ones_like(order) if self.training else order
+
+
+class LooksAtSourcePads(SmallPair):
+    """Cross-attention without the source's padding mask."""
+
+    def source_allowed(self, source_keep: Tensor) -> Tensor:
+        return torch.ones_like(source_keep)[:, None, None, :]
+
+
+class EncodesPads(SmallPair):
+    """The encoder has no padding mask, though cross-attention has one."""
+
+    def source_reach(self, source_keep: Tensor) -> Tensor:
+        return torch.ones_like(source_keep)[:, None, None, :]
+
+
+class EncodesCausally(SmallPair):
+    """The encoder is given the decoder's causal mask: a source token never sees a later one."""
+
+    def source_reach(self, source_keep: Tensor) -> Tensor:
+        length = source_keep.shape[1]
+        return super().source_reach(source_keep) & torch.ones(length, length, dtype=torch.bool).tril()
+
+
+class LeaksWhatFewTokensHave(SmallDecoder):
+    """Reads one number of every later embedding, and that number is the same for all tokens: no substitute shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.embedding.weight[:, 0] = 0.7
+
+    def embed(self, ids: Tensor) -> Tensor:
+        found = super().embed(ids)
+        ahead = found[..., :1].flip(1).cumsum(1).flip(1)
+        return torch.cat([found[..., :1], found[..., 1:2] + 0.1 * ahead, found[..., 2:]], dim=-1)
+
+
+class MixesItsRows(SmallDecoder):
+    """Normalised over the batch: a row's outputs depend on the rows beside it."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        found = super().attend(layer, q, k, v, allowed)
+        return found - found.mean(0, keepdim=True) * 0.5
+
+
+class ReusesBlockedScores(SmallDecoder):
+    """A causal layer writes -inf into its scores in place, and a layer that should see everything reuses them."""
+
+    attention_kernels = ("eager",)
+
+    def __init__(self, stages: Callable = attention_stages) -> None:
+        types = ["full_attention", "bidirectional_attention"]
+        super().__init__(SmallConfig(num_hidden_layers=2, layer_types=types, packs_by=None), stages=stages)
+        self._scores: Tensor | None = None
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        if layer == 0:
+            stages = self.stages(q, k, v, allowed)
+            self._scores = stages.scaled
+            return stages.output
+        assert self._scores is not None
+        scores = self._scores.masked_fill(~allowed, float("-inf"))
+        return scores.softmax(-1).nan_to_num(0.0) @ v
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
+        return super().forward(input_ids, attention_mask)

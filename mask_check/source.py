@@ -1,0 +1,78 @@
+"""Law 6, its other half: an encoder-decoder's encoder, measured on its own.
+
+Its last hidden states are taken for outputs, and asked what an encoder is asked: everything reaches everything (or what
+its windows let), both by other tokens and by gradients, and the source's padding reaches no real token.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from i18n import N_, say, together
+from mask_check import gradients, padding, reach
+from mask_check.declared import declare
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
+from mask_check.subject import CheckedModule
+from mask_check.tolerance import noise_of
+from mask_check.trial import CheckTrial, skipped
+
+LAW, NAME = "encoder", N_("The source's encoder")
+STATES = "encoder_last_hidden_state"
+COMPANY = 3  # rows that its noise is measured beside
+
+
+class EncoderOnly(nn.Module):
+    """An encoder-decoder as what its encoder alone makes of a source: ids [B,S] -> states [B,S,D]."""
+
+    def __init__(self, pair: CheckedModule, ids: Tensor) -> None:
+        """ids [T]: what the decoder reads meanwhile."""
+        super().__init__()
+        self.module, self.config = pair.module, encoder_config(pair.config)
+        self._pair, self._ids = pair, ids
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
+        ids = self._ids.expand(len(input_ids), -1)
+        source = {self._pair.ids_name: input_ids, "attention_mask": attention_mask}
+        return getattr(self._pair.call(ids, **source), STATES, None)
+
+
+def judge(trial: CheckTrial) -> Finding:
+    """The first of its laws that is broken, or what all of them found."""
+    pair, source = trial.subject, trial.subject.source
+    if pair.kind != "encoder-decoder" or source is None:
+        return skipped(LAW, NAME, say("it has no encoder beside its decoder."))
+    encoder = EncoderOnly(pair, trial.ids[:1])
+    with torch.no_grad():
+        if not isinstance(encoder(source[None]), Tensor):
+            return skipped(LAW, NAME, say("its outputs have no {states}.", states=STATES))
+    own = of_encoder(trial, encoder, source)
+    findings = [reach.judge(own, reach.measure(own)), gradients.judge(own)]
+    if pair.takes_mask:
+        findings += [padding.judge(own, padding.RIGHT), padding.judge_content(own)]
+    for verdict in (BROKEN, CANNOT_TELL):
+        for finding in findings:
+            if finding.verdict == verdict:
+                words = say("{law}: {found}", law=say(finding.name).lower(), found=finding.words)
+                return replace(finding, law=LAW, name=NAME, words=words)
+    most = findings[-1] if pair.takes_mask else findings[0]
+    words = say("its states: {found}", found=findings[0].words)
+    if pair.takes_mask:
+        words = together([words, say("Pads after its source, whatever they contain, move none.")])
+    return Finding(LAW, NAME, OBEYS, words, most.amount, most.tolerance)
+
+
+def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
+    """What the encoder's laws are tried on: the source [S], in its own number of states, with its own noise."""
+    subject = CheckedModule(encoder)
+    subject.kind = "encoder"
+    company = trial.random_rows(COMPANY, len(source), trial.generator(8))
+    noise = noise_of(subject, source[None], company, trial.seed)
+    declared = declare(encoder.config, len(source), None, "encoder")
+    return CheckTrial(subject, source, trial.pool, trial.pad, declared, noise, trial.seed)
+
+
+def encoder_config(config: Any) -> Any:
+    """The part of an encoder-decoder's configuration that is its encoder's."""
+    return config.get_text_config(encoder=True) if hasattr(config, "get_text_config") else config

@@ -1,0 +1,219 @@
+"""The module under test, called in one way whatever its forward is called with.
+
+Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its vocabulary).
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from i18n import say
+from mask_check.findings import CannotCheck
+from model.huggingface.positions import USUAL, counts_by_ids
+
+IDS = ("input_ids", "idx", "tokens", "ids", "x")
+TARGETS = "targets"  # nanoGPT's name for the ids that follow
+NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
+
+
+class TookTooLong(CannotCheck):
+    """The time that the caller allows is used up."""
+
+
+class CheckedModule:
+    """A module that reads ids [B,T] and gives outputs [B,T,V].
+
+    kind: "decoder", "encoder" or "encoder-decoder"; for the last, ids are the decoder's and `source` [S] is read by
+    its encoder. forwards counts the calls; before_forward is called before each, and may raise to end them.
+    one_row: whether `outputs` runs each row of a batch by itself, for a module whose rows change each other.
+    """
+
+    def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
+        self.module = module
+        self.config: Any = getattr(module, "config", None)
+        self.forwards = 0
+        self.before_forward: Callable[[], None] = lambda: None
+        self.source: Tensor | None = None
+        self.one_row = False
+        self._needs_targets = False
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._seconds = seconds
+        signature = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
+        self._takes = set(signature)
+        further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
+        if self.is_transformers and further and "past_key_values" in self._takes:
+            self._takes.add("use_cache")  # some hand it on unnamed
+        needed = [name for name, one in signature.items() if one.default is one.empty and name in NEEDS]
+        if needed:
+            raise CannotCheck(
+                say("its forward needs {what}: only models that read token ids alone can be checked", what=needed[0])
+            )
+        first = [name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD]
+        found = [name for name in IDS if name in self._takes] or first
+        if not found:
+            raise CannotCheck(
+                say("expected a forward that takes token ids, such as forward(input_ids), got one without")
+            )
+        self.ids_name = found[0]
+        pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
+        self.kind = "encoder-decoder" if pair else "decoder"
+        self.takes_positions = False  # until find_positions was called
+        self._first = 0
+        self._counts_by_ids = any(map(counts_by_ids, module.modules()))
+        parameters = list(module.parameters())
+        self.parameters = sum(one.numel() for one in parameters)
+        floating = [one for one in parameters if one.is_floating_point()]
+        self.dtype = floating[0].dtype if floating else torch.float32
+        self.device = floating[0].device if floating else torch.device("cpu")
+
+    def takes(self, name: str) -> bool:
+        """Whether the forward has an argument of this name."""
+        return name in self._takes
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether padding can be told to it."""
+        return self.takes("attention_mask")
+
+    @property
+    def names_positions(self) -> bool:
+        """Whether the forward has an argument for the positions of its ids."""
+        return self.takes("decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids")
+
+    @property
+    def counts_by_itself(self) -> bool:
+        """Whether it numbers otherwise than it can be told: RoBERTa's kind and M2M-100 count by which ids are pads."""
+        return self._counts_by_ids or (self.names_positions and not self.takes_positions)
+
+    @property
+    def is_transformers(self) -> bool:
+        """Whether it is a model class of transformers', whose conventions are known."""
+        return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
+
+    def find_positions(self, ids: Tensor, tolerance: float) -> None:
+        """See whether it can be told positions: those that it counts by itself, from one of USUAL on, change nothing
+        for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
+        if not self.names_positions:
+            return
+        counted = torch.arange(len(ids), device=ids.device)[None]
+        untold = self.outputs(ids[None])
+        for first in (0,) if self._counts_by_ids else USUAL:
+            self._first = first
+            try:
+                told = self.outputs(ids[None], position_ids=counted)
+            except (IndexError, RuntimeError):  # its table has no such position
+                continue
+            self.takes_positions = float(apart(told, untold).max()) <= tolerance
+            if self.takes_positions:
+                return
+        self._first = 0
+
+    def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
+        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
+        if not self.one_row or len(ids) == 1:
+            return self.batch_outputs(ids, keep, **more)
+        rows = []
+        for row in range(len(ids)):
+            own = {
+                name: value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
+                for name, value in {"keep": keep, **more}.items()
+            }
+            rows.append(self.batch_outputs(ids[row : row + 1], **own))
+        return torch.cat(rows)
+
+    def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
+        """As `outputs`, of all rows in one forward."""
+        with torch.no_grad():
+            found = self.call(ids, keep, **more)
+            if self.takes(TARGETS) and not self._needs_targets and _is_of_last_alone(found, ids):
+                self._needs_targets = True  # nanoGPT leaves out the other positions unless a loss is asked for
+                found = self.call(ids, keep, **more)
+            return self.read(found, ids)
+
+    def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
+        """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
+        is left out."""
+        self._check_time()
+        self.before_forward()
+        self.forwards += 1
+        arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+        if "position_ids" in arguments:
+            arguments["position_ids"] = arguments["position_ids"] + self._first
+        if self.kind == "encoder-decoder":
+            arguments["decoder_input_ids"] = ids
+            mask = "decoder_attention_mask"
+            if "position_ids" in arguments:
+                arguments["decoder_position_ids"] = arguments.pop("position_ids")
+            if "encoder_outputs" not in arguments and self.ids_name not in arguments and self.source is not None:
+                arguments[self.ids_name] = self.source[None].expand(len(ids), -1)
+        else:
+            arguments[self.ids_name] = ids
+            mask = "attention_mask"
+        if keep is not None:
+            arguments[mask] = keep if keep.is_floating_point() else keep.long()
+        if self.takes("use_cache"):
+            arguments.setdefault("use_cache", False)
+        if self._needs_targets:
+            arguments[TARGETS] = ids
+        return self.module(**arguments)
+
+    def read(self, found: Any, ids: Tensor) -> Tensor:
+        """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
+        logits = _logits(found)
+        if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
+            got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise CannotCheck(
+                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}",
+                    rows=ids.shape[0], length=ids.shape[1], got=got)
+            )  # fmt: skip
+        return logits.float()
+
+    def _check_time(self) -> None:
+        if self._until is not None and time.monotonic() > self._until:
+            raise TookTooLong(
+                say(
+                    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
+                    "a shorter text",
+                    seconds=self._seconds, forwards=self.forwards,
+                )
+            )  # fmt: skip
+
+
+def _logits(found: Any) -> Any:
+    """What stands for outputs in what a forward returned."""
+    for name in ("logits", "prediction_logits", "last_hidden_state"):
+        if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
+            return getattr(found, name)
+    if isinstance(found, dict):
+        return found.get("logits")
+    return found[0] if isinstance(found, tuple | list) and found else found
+
+
+def _is_of_last_alone(found: Any, ids: Tensor) -> bool:
+    """Whether a forward returned outputs of the last position alone, [B,1,V] or [B,V], for ids [B,T]."""
+    logits = _logits(found)
+    return isinstance(logits, Tensor) and ids.shape[1] > 1 and logits.shape[:-1] in ((len(ids), 1), (len(ids),))
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode, and every part in its own mode again afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def apart(one: Tensor, other: Tensor) -> Tensor:
+    """[..,V] -> [..]: the largest difference at a position, infinite where one is no number and the other differs."""
+    difference = (one - other).abs()
+    difference = torch.where(one == other, 0.0, difference)  # -inf logits of entries that are never predicted
+    return torch.nan_to_num(difference, nan=torch.inf, posinf=torch.inf).amax(-1)

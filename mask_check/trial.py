@@ -1,0 +1,139 @@
+"""What every law is tried on: one module, one row of ids, and what counts as no change."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mask_check.declared import Declared
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding, Noise
+from mask_check.subject import CheckedModule, apart
+
+MOST_LOGITS = 2**24  # of one forward: rows · T · V
+MOST_ROWS_AT_ONCE = 64
+WORK = 6e9  # parameters · rows that the search for what reaches what may cost, at 24 tokens a row
+FEWEST_ROWS, MOST_ROWS = 24, 640
+
+
+@dataclass(frozen=True, eq=False)
+class CheckTrial:
+    """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
+
+    kernels: the names to compare, None for those that cost little.
+    """
+
+    subject: CheckedModule
+    ids: Tensor
+    pool: Tensor
+    pad: int
+    declared: Declared
+    noise: Noise
+    seed: int
+    kernels: tuple[str, ...] | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tolerance(self) -> float:
+        """What counts as no change of an output between two forwards."""
+        return self.noise.across
+
+    @property
+    def part(self) -> int:
+        """The length of a shorter row than the whole, so that a batch of both needs padding."""
+        return max(1, self.length * 2 // 3)
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows the search for what reaches what may take: fewer for a large module."""
+        rows = WORK / max(self.subject.parameters, 1) * 24 / self.length
+        return int(min(max(rows, FEWEST_ROWS), MOST_ROWS))
+
+    @property
+    def rows_at_once(self) -> int:
+        if self.subject.one_row:
+            return 1
+        vocabulary = int(getattr(self.subject.config, "vocab_size", None) or 1000)
+        return int(min(max(MOST_LOGITS // (self.length * vocabulary), 2), MOST_ROWS_AT_ONCE))
+
+    @cached_property
+    def alone(self) -> Tensor:
+        """[T,V]: the outputs of the row by itself, which most laws compare with."""
+        return self.subject.outputs(self.ids[None])[0]
+
+    @cached_property
+    def part_alone(self) -> Tensor:
+        """The same of its shorter part."""
+        return self.subject.outputs(self.ids[None, : self.part])[0]
+
+    def generator(self, offset: int) -> torch.Generator:
+        """Random numbers that are the same at every check with this seed."""
+        return torch.Generator().manual_seed(1000 * self.seed + offset)
+
+    def other(self, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """For every id another one of the pool."""
+        place = torch.randint(0, len(self.pool), ids.shape, generator=generator)
+        chosen = self.pool[place]
+        beside = self.pool[(place + 1) % len(self.pool)]
+        return torch.where(chosen == ids.cpu(), beside, chosen).to(ids)
+
+    def random_rows(self, count: int, length: int, generator: torch.Generator) -> Tensor:
+        """[count, length] of the pool."""
+        return self.pool[torch.randint(0, len(self.pool), (count, length), generator=generator)].to(self.ids)
+
+    def changed_beside_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For rows [N,T] in turn their outputs beside the row's own from the same forward: ([n,T,V], [1,T,V]).
+
+        The same batch, so that both are computed with the same shapes; every forward has as many rows. Where the rows
+        of a batch change each other, a forward for each row.
+        """
+        if self.subject.one_row:
+            yield from ((self.subject.outputs(row[None]), self.alone[None]) for row in rows)
+            return
+        many = min(self.rows_at_once, len(rows) + 1) - 1
+        for part in rows.split(many):
+            filled = torch.cat([self.ids[None], part, self.ids.expand(many - len(part), -1)])
+            found = self.subject.outputs(filled)
+            yield found[1 : 1 + len(part)], found[:1]
+
+    def finding(
+        self, law: str, name: str, *, amount: float, broken: str, kept: str, pair: tuple[int, int] | None = None
+    ) -> Finding:
+        """The verdict on an amount: `broken` or `kept` says what was found."""
+        if amount > self.tolerance:
+            return Finding(law, name, BROKEN, broken, amount, self.tolerance, pair)
+        return Finding(law, name, OBEYS, kept, amount, self.tolerance)
+
+
+def written(amount: float) -> str:
+    """An amount in a sentence."""
+    return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
+
+
+def skipped(law: str, name: str, why: str) -> Finding:
+    """A law that asks nothing of this module."""
+    return Finding(law, name, DOES_NOT_APPLY, why)
+
+
+def unknown(law: str, name: str, why: str, finding: Finding | None = None) -> Finding:
+    """A law whose answer could not be found."""
+    if finding is None:
+        return Finding(law, name, CANNOT_TELL, why)
+    return replace(finding, verdict=CANNOT_TELL, words=why)
+
+
+def first_above(difference: Tensor, tolerance: float) -> int:
+    """Where the first number of [T] above the tolerance stands; 0 where there is none."""
+    found = (difference > tolerance).nonzero()
+    return int(found[0]) if len(found) else 0
+
+
+def difference_of(found: Tensor, expected: Tensor) -> tuple[float, Tensor]:
+    """Of [T,V]: the largest difference, and that of each position, [T]."""
+    each = apart(found, expected)
+    return float(each.max()), each

@@ -1,0 +1,145 @@
+"""An atlas of a model's heads over texts of any size, without the page:
+
+    python -m model.atlas.__main__ MODEL FILE.txt FILE.csv … -o atlas.parquet
+
+writes a row for each head to atlas.parquet, and examples by decile to atlas.examples.parquet. It reads the files as
+it goes, and its memory does not grow with them. Ctrl-C stops it after the texts in hand; the same command goes on from
+there.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from model import catalog
+from model.atlas import threads
+from model.atlas.progress import AtlasProgress, about, begun, load, made_of, save
+from model.atlas.result import Atlas
+from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
+from model.atlas.texts import Unit, units_of_files, units_of_random
+from model.atlas.unit import LONGEST_ROW, check, row_length
+from model.files import write
+from model.masks import NATIVE
+from serving import machine
+
+SAVE_EVERY = 30.0  # seconds between two savings of what there is so far
+STOPPED = 130  # the exit status of a program that Ctrl-C ended
+
+
+def write_tables(out: Path, atlas: Atlas, said: dict[str, object]) -> None:
+    """Both tables."""
+    write(out, as_parquet(heads_table(atlas), said))
+    write(examples_path(out), as_parquet(examples_table(atlas), said))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command. Returns its exit status: 0 done, 130 stopped, 2 with a sentence on why it could not."""
+    given = _parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except (ValueError, OSError) as error:
+        print(f"atlas: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(given: argparse.Namespace) -> int:
+    if bool(given.files) == given.random:
+        raise ValueError("expected files, or --random instead of them")
+    if given.length < 2:
+        raise ValueError(f"expected rows of at least 2 tokens, got {given.length}")
+    machine.keep_freed_memory()
+    model = catalog.load(given.model)
+    lifted: dict[str, Any] = dict.fromkeys(given.without, False)
+    masks = replace(model.standard, **lifted)
+    check(model, masks)
+    length = row_length(model, given.length)
+    units = units_of_random(model) if given.random else units_of_files(given.files)
+    files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in given.files]
+    settings = {"model": model.key, "files": files, "masks": json.loads(masks.to_json()), "length": length}
+    state = given.out.with_suffix(given.out.suffix + ".part")
+    progress = load(state, settings) if state.exists() else begun(model, length)
+    if given.ray is not None:
+        from model.atlas import ray_cluster  # an optional package
+
+        done = ray_cluster.measured(given.model, units, masks, length, progress, given.ray)
+    else:
+        done = threads.measured(model, units, masks, length, progress)
+    with _stop_asked_for() as asked:
+        finished = _follow(done, progress, lambda: save(state, settings, progress), asked)
+    if not finished:
+        print(f"\nStopped after {progress.tally.texts:,} texts. The same command goes on from there.", file=sys.stderr)
+        return STOPPED
+    if not progress.tally.rows:
+        raise ValueError("expected a text of at least two tokens in the files, found none")
+    atlas = made_of(progress, model)
+    write_tables(given.out, atlas, about(model, masks, length, atlas))
+    state.unlink(missing_ok=True)
+    print(f"{given.out}: {model.num_layers} × {model.num_heads} heads, {atlas.texts:,} texts, {atlas.read:,} tokens")
+    return 0
+
+
+def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: object, asked: list[int]) -> bool:
+    """Measure to the end, saving now and then; False where somebody asked it to stop."""
+    assert callable(keep)
+    began = saved = time.monotonic()
+    for _ in done:
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            speed = progress.tally.read / (now - began)
+            print(f"\r{progress.tally.texts:,} texts, {progress.tally.read:,} tokens, {speed:,.0f} a second ",
+                  end="", file=sys.stderr)  # fmt: skip
+        if asked or now - saved > SAVE_EVERY:
+            keep()
+            saved = now
+        if asked:
+            return False
+    return True
+
+
+@contextmanager
+def _stop_asked_for() -> Iterator[list[int]]:
+    """A list that Ctrl-C, or being told to end, puts something into; a second Ctrl-C ends the program at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            signal.default_int_handler(number, None)
+        asked.append(number)
+        print("\nStopping after the texts in hand …", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m model.atlas.__main__",
+        description="Measure every head of a model over texts, and write what was found as Parquet tables.",
+        epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
+        "the same command goes on.",
+    )
+    parser.add_argument("model", help="a name of the app's, a hub id or a folder")
+    parser.add_argument("files", nargs="*", type=Path, help="texts, as .txt or .csv in UTF-8")
+    parser.add_argument("-o", "--out", type=Path, default=Path("atlas.parquet"), help="where the table goes")
+    parser.add_argument("--random", action="store_true", help="random tokens that come twice, instead of files")
+    parser.add_argument("--length", type=int, default=LONGEST_ROW, help="tokens of a row at most; longer texts are cut")
+    liftable = [name for name in NATIVE if name != "padding"]
+    parser.add_argument("--without", nargs="+", default=[], choices=liftable, help="masks of the model to lift")
+    parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="spread it over a Ray cluster: "
+                        "the one at ADDRESS, or a new one on this machine")  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""An atlas as it grows: unit after unit, saved and gone on with. The page and the command both make theirs so."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model.atlas.result import Atlas, atlas_of
+from model.atlas.tally import Tally
+from model.atlas.texts import Unit
+from model.atlas.unit import empty_tally
+from model.base import Model
+from model.files import write
+from model.masks import MaskSpec
+
+Measure = Callable[[Unit, int], Tally]  # of a unit, and the bar of the sample: measure_unit with all else given
+STATE = b"unmask atlas 1\n"  # what a saved state begins with
+
+
+@dataclass
+class AtlasProgress:
+    """What was measured so far. next_unit: for each source, the first unit that is not in the tally."""
+
+    tally: Tally
+    next_unit: dict[int, int] = field(default_factory=dict)
+
+    def has(self, unit: Unit) -> bool:
+        return unit.number < self.next_unit.get(unit.source, 0)
+
+    def add(self, unit: Unit, tally: Tally) -> None:
+        """Units of a source come in order. Raises ValueError where one was left out."""
+        expected = self.next_unit.get(unit.source, 0)
+        if unit.number != expected:
+            raise ValueError(f"expected unit {expected} of source {unit.source}, got {unit.number}")  # not shown
+        self.tally.add(tally)
+        self.next_unit[unit.source] = unit.number + 1
+
+
+def measured(units: Iterable[Unit], progress: AtlasProgress, measure: Measure) -> Iterator[Unit]:
+    """Measure the units that progress does not have yet, one after the other; each is given back once it is in."""
+    for unit in units:
+        if not progress.has(unit):
+            progress.add(unit, measure(unit, progress.tally.sample.bar))
+            yield unit
+
+
+def begun(model: Model, length: int) -> AtlasProgress:
+    """Nothing measured yet."""
+    return AtlasProgress(empty_tally(model, length))
+
+
+def made_of(progress: AtlasProgress, model: Model) -> Atlas:
+    """The atlas of what was measured so far."""
+    return atlas_of(progress.tally, model.label, model.describe().layer_numbers.get(model.attentions[0], ()))
+
+
+def about(model: Model, masks: MaskSpec, length: int, atlas: Atlas | None = None) -> dict[str, object]:
+    """What stands in the tables' metadata."""
+    counted = {} if atlas is None else {"texts": atlas.texts, "rows": atlas.rows, "tokens": atlas.read}
+    return {"model": model.name, "masks": json.loads(masks.to_json()), "longest_row": length, **counted}
+
+
+def save(path: Path, settings: dict[str, object], progress: AtlasProgress) -> None:
+    """At once or not at all."""
+    header = json.dumps({"settings": settings, "next_unit": list(progress.next_unit.items())}).encode()
+    write(path, STATE + header + b"\n" + progress.tally.to_bytes())
+
+
+def load(path: Path, settings: dict[str, object]) -> AtlasProgress:
+    """What was saved. Raises ValueError for a damaged file, and for one of other settings."""
+    data = path.read_bytes()
+    try:
+        if not data.startswith(STATE):
+            raise ValueError("it does not begin as one")  # not shown
+        header, _, tally = data.removeprefix(STATE).partition(b"\n")
+        found = json.loads(header)
+        differing = sorted(name for name in settings if found["settings"].get(name) != settings[name])
+        progress = AtlasProgress(Tally.from_bytes(tally), dict(map(tuple, found["next_unit"])))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"{path}: expected what an atlas has come to so far, got a damaged file ({error})"  # not shown
+        raise ValueError(why) from None
+    if differing:
+        names = ", ".join(differing)
+        why = f"{path} is of an atlas with other settings ({names}): delete it, or write with -o elsewhere"  # not shown
+        raise ValueError(why)
+    return progress

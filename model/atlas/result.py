@@ -1,0 +1,241 @@
+"""What an atlas says of every head: plain arrays made of a tally, and the questions a reader asks of them.
+
+Sizes: M measures, L layers, H heads, C the longest row, S sampled queries, N the most tokens that are named for a head.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.atlas.names import MEASURES, NAMES
+from model.atlas.tally import Sample, Tally
+
+NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
+LEAST_QUERIES = 20  # that a name needs
+MOST_TOKENS = 15  # named for each head
+LEAST_SEEN = 3  # times that a query token must have come up
+FARTHEST = 10**9
+BINS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, FARTHEST))  # tokens back
+
+
+@dataclass(frozen=True)
+class TokenShare:
+    """A token and a number: of keys the share of all the head's attention, of queries the mean sharpness. count: how
+    often it came up."""
+
+    token: str
+    share: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sampled query: what the measure was, its row as labels, where the query stands in it, and its heaviest keys.
+
+    keys: (position, weight), the heaviest first. source, number: of its text, both from 0.
+    """
+
+    value: float
+    text: str
+    pieces: tuple[str, ...]
+    query: int
+    keys: tuple[tuple[int, float], ...]
+    source: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Decile:
+    """A tenth of the sampled queries by a measure: number 10 is the strongest. low, high: the measure's range in it."""
+
+    number: int
+    low: float
+    high: float
+    queries: int
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Atlas:
+    """means [M,L,H], NaN where a measure counts nowhere; counts int64 [M,L]: the queries where it does; even [M,L]: the
+    mean of a head that looks evenly at all it may see.
+
+    at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is open;
+    even_at_offset [L,2C-1]. spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
+    on itself, and BINS back.
+    top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
+    labels: of every id that is named. numbers: of each layer in the network. sample: see Sample.
+    """
+
+    texts: int
+    rows: int
+    read: int
+    means: np.ndarray
+    counts: np.ndarray
+    even: np.ndarray
+    at_offset: np.ndarray
+    even_at_offset: np.ndarray
+    spread: np.ndarray
+    even_spread: np.ndarray
+    top_keys: np.ndarray
+    key_shares: np.ndarray
+    key_counts: np.ndarray
+    top_queries: np.ndarray
+    query_peaks: np.ndarray
+    query_counts: np.ndarray
+    labels: dict[int, str]
+    numbers: tuple[int, ...]
+    sample: Sample
+
+    @property
+    def layers(self) -> int:
+        return self.means.shape[1]
+
+    @property
+    def heads(self) -> int:
+        return self.means.shape[2]
+
+    def nbytes(self) -> int:
+        """The memory it takes, in bytes, about."""
+        arrays = sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+        return arrays + 100 * len(self.labels) + self.sample.nbytes()
+
+    def name(self, place: tuple[int, ...]) -> str:
+        """Of a layer and head: "L3 H2", the layer numbered as in the network."""
+        return f"L{self.numbers[place[0]]} H{place[1]}"
+
+    def measure(self, name: str) -> np.ndarray:
+        """[L,H]."""
+        return self.means[NAMES.index(name)]
+
+    def named(self, layer: int, head: int) -> tuple[str, ...]:
+        """What the head is called, the clearest first: see NAMED, TIMES_EVEN and LEAST_QUERIES; () for most heads."""
+        found = []
+        for place, (name, measure) in enumerate(MEASURES.items()):
+            mean, even = self.means[place, layer, head], self.even[place, layer]
+            enough = self.counts[place, layer] >= LEAST_QUERIES
+            if measure.names and enough and mean >= max(NAMED, TIMES_EVEN * even):
+                found.append((mean, name))
+        return tuple(name for _, name in sorted(found, reverse=True))
+
+    def back(self, distance: int) -> np.ndarray:
+        """[L,H]: the mean weight on the token so many places back; negative: ahead. NaN where no such cell is open.
+
+        Raises ValueError for more than the longest row has.
+        """
+        middle = self.at_offset.shape[-1] // 2
+        if abs(distance) > middle:
+            raise ValueError(f"expected at most {middle} tokens back, got {distance}")  # not shown
+        return self.at_offset[..., middle - distance]
+
+    def key_tokens(self, layer: int, head: int) -> list[TokenShare]:
+        """The tokens that got most of the head's attention."""
+        return self._tokens(self.top_keys, self.key_shares, self.key_counts, layer, head)
+
+    def query_tokens(self, layer: int, head: int) -> list[TokenShare]:
+        """The tokens, of those that came up LEAST_SEEN times, as which the head looks most sharply at one token."""
+        return self._tokens(self.top_queries, self.query_peaks, self.query_counts, layer, head)
+
+    def deciles(self, name: str, layer: int, head: int, each: int = 3) -> list[Decile]:
+        """The sampled queries where the measure counts, in tenths, the strongest first; `each` of a tenth, by chance.
+
+        A tenth without a query, of a sample of fewer than ten, is left out.
+        """
+        values = self.sample.values[:, NAMES.index(name), layer, head]
+        measured = np.flatnonzero(~np.isnan(values))
+        order = measured[np.argsort(values[measured], kind="stable")]
+        edges = [number * len(order) // 10 for number in range(11)]
+        tenths = [(number, order[edges[number - 1] : edges[number]]) for number in range(10, 0, -1)]
+        return [
+            Decile(
+                number,
+                float(values[some[0]]),
+                float(values[some[-1]]),
+                len(some),
+                tuple(self._example(int(one), values, layer, head) for one in sorted(some)[:each]),
+            )
+            for number, some in tenths
+            if len(some)
+        ]
+
+    def _example(self, place: int, values: np.ndarray, layer: int, head: int) -> Example:
+        sample = self.sample
+        keys, weights = sample.keys[place, layer, head], sample.weights[place, layer, head]
+        source, number, query = sample.place[place].tolist()
+        return Example(
+            float(values[place]),
+            sample.texts[place],
+            tuple(self.labels[token] for token in sample.ids[place]),
+            query,
+            tuple((int(key), float(weight)) for key, weight in zip(keys, weights, strict=True) if key >= 0),
+            source,
+            number,
+        )
+
+    def _tokens(
+        self, ids: np.ndarray, shares: np.ndarray, counts: np.ndarray, layer: int, head: int
+    ) -> list[TokenShare]:
+        here = zip(ids[layer, head].tolist(), shares[layer, head].tolist(), counts[layer, head].tolist(), strict=True)
+        return [TokenShare(self.labels[token], share, count) for token, share, count in here if token >= 0]
+
+
+def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...] = ()) -> Atlas:
+    """label: a model's, for its tokens. numbers: of its layers in the network, where they are not 0, 1, 2 …"""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = tally.sums / tally.counts[..., None]
+        even = tally.uniform / tally.counts
+        at_offset = tally.offsets / tally.cells[:, None]
+        even_at_offset = tally.even / tally.cells
+        spread, even_spread = _spread(tally.offsets), _spread(tally.even)
+        shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
+        peaks = tally.query_peak / tally.query_count[:, None]
+    peaks = np.where(tally.query_count[:, None] >= LEAST_SEEN, peaks, -1.0)
+    keys = _top(np.nan_to_num(shares))
+    queries = _top(peaks)
+    top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
+    top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
+    top_keys = np.where(key_shares > 0, top_keys, -1)
+    top_queries = np.where(query_peaks >= 0, top_queries, -1)
+    named = {*top_keys.ravel().tolist(), *top_queries.ravel().tolist()} - {-1}
+    named |= {token for ids in tally.sample.ids for token in ids}
+    return Atlas(
+        texts=tally.texts,
+        rows=tally.rows,
+        read=tally.read,
+        means=means,
+        counts=tally.counts,
+        even=even,
+        at_offset=at_offset,
+        even_at_offset=even_at_offset,
+        spread=spread,
+        even_spread=even_spread,
+        top_keys=top_keys,
+        key_shares=key_shares,
+        key_counts=_taken(tally.key_count, keys),
+        top_queries=top_queries,
+        query_peaks=query_peaks,
+        query_counts=np.take_along_axis(np.broadcast_to(tally.query_count[:, None], peaks.shape), queries, -1),
+        labels={token: label(token) for token in sorted(named)},
+        numbers=numbers or tuple(range(len(tally.counts[0]))),
+        sample=tally.sample,
+    )
+
+
+def _spread(offsets: np.ndarray) -> np.ndarray:
+    """offsets [..,2C-1], sums -> shares [..,2+bins]: later tokens, itself, and each of BINS."""
+    middle = offsets.shape[-1] // 2
+    back = offsets[..., :middle][..., ::-1]  # back[0]: one token back
+    parts = [offsets[..., middle + 1 :].sum(-1), offsets[..., middle]]
+    parts += [back[..., low - 1 : high].sum(-1) for low, high in BINS]
+    return np.stack(parts, -1) / offsets.sum(-1, keepdims=True)
+
+
+def _top(values: np.ndarray) -> np.ndarray:
+    """[.., n] -> the places of the MOST_TOKENS largest, the largest first; of equals the first."""
+    return np.argsort(-values, axis=-1, kind="stable")[..., :MOST_TOKENS]
+
+
+def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """values [n] at places [.., N]."""
+    return values[places] if len(values) else np.zeros(places.shape, np.int64)

@@ -1,0 +1,81 @@
+"""An atlas as tables: a row for each head, and a row for each example. What the page and the command both give."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from model.atlas.names import MEASURES, NAMES
+from model.atlas.result import BINS, Atlas
+
+EXAMPLES = 3  # of each head, measure and decile
+
+
+def measures_table(atlas: Atlas) -> pd.DataFrame:
+    """A row a head: its layer, numbered as in the network, its head, what it is called, every measure."""
+    places = list(np.ndindex(atlas.layers, atlas.heads))
+    called = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
+    layers, heads = zip(*places, strict=True)
+    columns = {"layer": [atlas.numbers[layer] for layer in layers], "head": heads, "called": called}
+    return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in NAMES})
+
+
+def heads_table(atlas: Atlas) -> pd.DataFrame:
+    """The same with all that is known of a head.
+
+    even_…: what an even head would measure in its layer; queries_…: over how many. spread: [{from, to, share}] by
+    distance back, 0 is itself, negative ahead. key_tokens, query_tokens: [{token, share, count}].
+    """
+    table = measures_table(atlas)
+    places = list(np.ndindex(atlas.layers, atlas.heads))
+    for number, name in enumerate(NAMES):
+        table[f"even_{name}"] = [atlas.even[number, layer] for layer, _ in places]
+        table[f"queries_{name}"] = [int(atlas.counts[number, layer]) for layer, _ in places]
+    longest = atlas.at_offset.shape[-1] // 2
+    edges = [(-longest, -1), (0, 0), *((low, min(high, longest)) for low, high in BINS if low <= longest)]
+    table["spread"] = [
+        [
+            {"from": low, "to": high, "share": share}
+            for (low, high), share in zip(edges, atlas.spread[place], strict=False)
+        ]
+        for place in places
+    ]
+    table["key_tokens"] = [[vars(one) for one in atlas.key_tokens(*place)] for place in places]
+    table["query_tokens"] = [[vars(one) for one in atlas.query_tokens(*place)] for place in places]
+    return table
+
+
+def examples_table(atlas: Atlas) -> pd.DataFrame:
+    """A row an example: of each head and measure, EXAMPLES of every tenth of the sampled queries.
+
+    source and text number the files and the texts of each from 0; keys: [{position, token, weight}].
+    """
+    rows = []
+    for name in MEASURES:
+        for layer, head in np.ndindex(atlas.layers, atlas.heads):
+            for decile in atlas.deciles(name, layer, head, EXAMPLES):
+                for one in decile.examples:
+                    keys = [{"position": key, "token": one.pieces[key], "weight": weight} for key, weight in one.keys]
+                    rows.append({
+                        "layer": atlas.numbers[layer], "head": head, "measure": name, "decile": decile.number,
+                        "value": one.value, "source": one.source, "text": one.number, "row": one.text,
+                        "position": one.query, "token": one.pieces[one.query], "keys": keys,
+                    })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def as_parquet(table: pd.DataFrame, about: dict[str, object]) -> bytes:
+    """A Parquet file; about: what stands in its metadata under "unmask", as JSON."""
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    arrow = arrow.replace_schema_metadata({**(arrow.schema.metadata or {}), b"unmask": json.dumps(about).encode()})
+    sink = pa.BufferOutputStream()
+    parquet.write_table(arrow, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def examples_path(out: Path) -> Path:
+    """Where the examples go beside the heads: atlas.parquet, atlas.examples.parquet."""
+    return out.with_suffix(".examples" + out.suffix)

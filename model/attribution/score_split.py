@@ -1,0 +1,62 @@
+"""Why a head's score is what it is: q·k split exactly, by dimension, and by what wrote the query and the key.
+
+With the norms frozen q and k are linear in the residual stream, and the score is a sum over pairs: a source of the
+query times a source of the key. What an architecture adds to the scores (ALiBi's slopes, T5's positions) is no product
+and stands beside them; a soft-cap is applied to their sum.
+Sizes: D head width, S sources.
+"""
+
+import torch
+from torch import Tensor
+
+from i18n import say
+from model.attribution.linearized_run import LinearizedRun
+from model.attribution.parts import ScoreSplit
+from model.base import Model
+from model.errors import NotSupported
+from model.trace import LayerRecord, Trace
+
+TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
+
+
+@torch.inference_mode()
+def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, query: int, key: int) -> ScoreSplit:
+    """The score of one cell of a run."""
+    record = trace.layers[layer]
+    shared = head * record.k.shape[1] // record.q.shape[1]  # the key-value head that it reads
+    q, k = record.q[row, head, query].double().cpu(), record.k[row, shared, key].double().cpu()
+    scale = q.shape[-1] ** -0.5 if record.scale is None else record.scale
+    each = q * k * scale
+    score, added = float(each.sum()), _added(record, row, head, query, key)
+    plain = (q.numpy(), k.numpy(), scale, each.numpy(), score, added, record.terms.softcap)
+    try:
+        names, terms = by_source(model.frozen(trace, row), layer, head, shared, query, key, scale)
+    except NotSupported as error:
+        return ScoreSplit(*plain, why_not=str(error))
+    found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
+    if not abs(found - score) <= TOLERANCE * size:
+        why = say(
+            "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear then",
+            found=found,
+        )
+        return ScoreSplit(*plain, why_not=why)
+    return ScoreSplit(*plain, sources=names, terms=terms.numpy())
+
+
+def by_source(
+    run: LinearizedRun, layer: int, head: int, shared: int, query: int, key: int, scale: float
+) -> tuple[tuple[str, ...], Tensor]:
+    """Names S, and terms float64 [S,S]; shared: the key-value head. Raises NotSupported as FrozenRun."""
+    wrote = run.stream([query, key], layer)
+    by_query, by_key = (run.read(layer, place, wrote.parts[:, at]) for at, place in enumerate((query, key)))
+    q, k = by_query.q[:, head], by_key.k[:, shared]  # [S,D]
+    q[-1] += by_query.q_bias[head]  # the last source is the biases
+    k[-1] += by_key.k_bias[shared]
+    return wrote.names, q @ k.T * scale
+
+
+def _added(record: LayerRecord, row: int, head: int, query: int, key: int) -> float:
+    if record.terms.bias is None:
+        return 0.0
+    whole = (record.q.shape[0], record.q.shape[1], record.q.shape[2], record.k.shape[2])
+    return float(record.terms.bias.expand(whole)[row, head, query, key])

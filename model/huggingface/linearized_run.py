@@ -1,0 +1,181 @@
+"""A run of a transformers network with its norms frozen: what its heads read and write, by asking its own layers.
+
+Nothing here knows a family. Each layer's code is called again with parts in the place of the whole, and what it gives
+is only believed where the parts sum to what the run has.
+Sizes: N parts, P positions, T tokens, W width, H heads, D head width, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from i18n import N_, say
+from model.attribution.linearized_run import (
+    BIASES,
+    EMBEDDING,
+    POSITION,
+    TOKEN,
+    LinearizedRun,
+    QKContributions,
+    Stream,
+    head_outputs,
+)
+from model.errors import NotSupported
+from model.huggingface.bench import LayerProbe
+from model.huggingface.frozen_norms import FrozenNorms, Uncapped
+from model.huggingface.layers import parts_beside
+from model.huggingface.residual import NO_LIST, ResidualStreams
+from model.trace import Trace
+
+TOLERANCE = 1e-4  # of the largest number: float32, through a layer
+SEVERAL = N_("Its layers have several attentions each")
+APART = N_("Something of its own stands between its layers, so its residual stream is no sum of what they add")
+NORMED = N_("Its layers do more to the residual stream than add to it, so what a part wrote does not stay as it was")
+NOT_LINEAR = N_("What its heads add to the residual stream is no sum over them")
+UNSEEN = N_("What its heads give does not leave the layer by the module that it was found in")
+HEAD = N_("Its logits are not linear in its last states")
+
+
+@dataclass(frozen=True, eq=False)
+class Sited:
+    """Where the layers of a trace stand: their numbers in the network's list, and the modules of their attentions."""
+
+    numbers: tuple[int, ...]
+    modules: tuple[nn.Module, ...]
+
+
+class FrozenNetwork(LinearizedRun):
+    """One row of a run, run alone and read."""
+
+    def __init__(
+        self,
+        read: ResidualStreams,
+        trace: Trace,
+        sited: Sited,
+        bench: Callable[[int], LayerProbe],
+        ends: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]],
+    ) -> None:
+        """read, trace: of a batch of one row. bench: at a position. ends: what the network makes of the stream that
+        leaves its last layer, [.., W] to [.., W], and of that, [.., V]."""
+        if len(set(sited.numbers)) < len(sited.numbers):
+            raise NotSupported(say(SEVERAL))
+        leaving = read.streams[1:]
+        if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
+            raise NotSupported(say(APART))
+        if len(read.layers) != len(leaving) or max(sited.numbers) >= len(leaving):
+            raise NotSupported(say(NO_LIST))
+        self._read, self._trace, self._sited = read, trace, sited
+        self._bench, self._benches = bench, dict[int, LayerProbe]()
+        self._final, self._readout = ends
+        self._found = dict[tuple[int, int], tuple[Tensor, Tensor]]()
+
+    @torch.inference_mode()
+    def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
+        places, streams = list(positions), self._read.streams
+        last = len(streams) - 1 if layer is None else self._sited.numbers[layer]
+        names, parts = self._embedded(places)
+        biases = torch.zeros_like(parts[0])
+        for number in range(last):
+            left = (streams[number + 1] - streams[number])[0, places].double().cpu()
+            if number in self._sited.numbers:
+                found = [self._written(self._sited.numbers.index(number), place) for place in places]
+                heads, bias = (torch.stack(some) for some in zip(*found, strict=True))  # [P,H,W], [P,W]
+                parts += heads.unbind(1)
+                names += [f"L{number} H{head}" for head in range(heads.shape[1])]
+                biases += bias
+                left = left - heads.sum(1) - bias
+            parts.append(left)
+            names.append(f"L{number} {self._rest(number)}")
+        return Stream((*names, BIASES), torch.stack([*parts, biases]))
+
+    @torch.inference_mode()
+    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+        number = self._sited.numbers[layer]
+        whole = self._read.streams[number][0, position]
+        nothing = torch.zeros(1, len(whole), dtype=parts.dtype)
+        q, k = self._at(position).heads(number, whole, torch.cat([nothing, parts]))
+        return QKContributions(q[1:] - q[0], k[1:] - k[0], q[0], k[0])
+
+    @torch.inference_mode()
+    def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
+        self._written(layer, position)  # raises where what is added is not known
+        made, _ = self._adds(layer, position, torch.cat([torch.zeros_like(outputs[:1]), outputs]))
+        return made[1:] - made[0]
+
+    @torch.inference_mode()
+    def logits(self, position: int, parts: Tensor) -> Tensor:
+        last = self._read.streams[-1][0, position]
+        parts = parts.to(last)
+        given = torch.cat([torch.zeros_like(last)[None], last[None], (last - parts.sum(0))[None], parts])[None]
+        with FrozenNorms() as norms:
+            self._final(last.expand_as(given))
+        with FrozenNorms(norms.kept):
+            states = self._final(given)
+        with Uncapped(self._readout(states[:, :1]).shape[-1]) as head:
+            made = self._readout(states)[0].double().cpu()  # [3+N,V]
+        self.caps_logits = head.capped
+        nothing, whole, rest = made[:3]
+        each = made[3:] - nothing
+        if not _near(rest + each.sum(0), whole):
+            raise NotSupported(say(HEAD))
+        return each
+
+    def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
+        """What enters the first layer: of the tokens, and of the positions where the network has a table of them."""
+        entering = self._read.streams[0][0, places].double().cpu()
+        tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
+        rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
+        if not rows or any(one.shape != entering.shape for one in rows):
+            return [EMBEDDING], [entering]
+        factor = float((rows[0] * entering).sum() / rows[0].square().sum())  # Gemma's are multiplied
+        if len(rows) == 1 and _near(rows[0] * factor, entering):
+            return [TOKEN], [entering]
+        if len(rows) == 2 and _near(rows[0] + rows[1], entering):
+            return [TOKEN, POSITION], [rows[0], entering - rows[0]]
+        return [EMBEDDING], [entering]
+
+    def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
+        """What each head of a layer adds to the stream at a position, float64 [H,W], and what is added whatever they
+        give, [W]."""
+        if (layer, position) not in self._found:
+            self._found[layer, position] = self._write_each(layer, position)
+        return self._found[layer, position]
+
+    def _write_each(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
+        whole = self._outputs(layer, position)
+        heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], each head's alone
+        made, bias = self._adds(layer, position, torch.cat([heads, torch.zeros_like(heads[:1]), whole[None]]))
+        x = self._read.streams[self._sited.numbers[layer]][0, position].double().cpu()
+        nothing, everything = made[-2], made[-1]
+        if not _near(nothing, x + bias):
+            raise NotSupported(say(NORMED))
+        each = made[:-2] - nothing
+        if not each.any():
+            raise NotSupported(say(UNSEEN))
+        if not _near(each.sum(0), everything - nothing):
+            raise NotSupported(say(NOT_LINEAR))
+        return each, bias
+
+    def _adds(self, layer: int, position: int, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        number, module = self._sited.numbers[layer], self._sited.modules[layer]
+        x = self._read.streams[number][0, position]
+        return self._at(position).adds(number, module, x, self._outputs(layer, position), outputs)
+
+    def _outputs(self, layer: int, position: int) -> Tensor:
+        return head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
+
+    def _rest(self, number: int) -> str:
+        """What else of a layer writes."""
+        here = self._sited.numbers.index(number) if number in self._sited.numbers else None
+        return parts_beside(self._read.layers[number].module, None if here is None else self._sited.modules[here])
+
+    def _at(self, position: int) -> LayerProbe:
+        if position not in self._benches:
+            self._benches[position] = self._bench(position)
+        return self._benches[position]
+
+
+def _near(found: Tensor, expected: Tensor) -> bool:
+    return float((found - expected).abs().max()) <= TOLERANCE * max(float(expected.abs().max()), 1e-6)

@@ -1,0 +1,49 @@
+"""Obey: does a model obey its mask? Its own code with its own kernels, measured."""
+
+import streamlit as st
+
+from ui import page
+
+page.set_up("Obey")  # first, so that the browser has something to fetch while torch is imported
+
+from i18n import N_, say
+from ui import controls, explain, mask_check
+from ui.guard import guarded
+from ui.heads import head as head_picture
+from ui.markdown import escaped
+from viz.mask_check import laws_table, mask_figure, named_pairs, sentence, view_of
+
+mask_check.restore()
+with st.sidebar:
+    what = mask_check.choose_what()
+    number_type = mask_check.choose_type()
+notes = ""
+if what == "patient":
+    with st.sidebar:
+        patient = mask_check.choose_patient()
+    mask_check.share_patient()
+    with guarded(say("Checking {name} …", name=escaped(patient.name))):
+        report = mask_check.of_patient(patient, number_type)
+    notes = mask_check.of_what(patient)
+else:
+    model, text = controls.open_page()
+    controls.ask_for_text(text, N_("Type a text on the left: its first line is what the model reads."))
+    mask_check.share(model)
+    with guarded(say("Checking {name} …", name=explain.title_of(model))):
+        reading = mask_check.read(model, text)
+        report = mask_check.of_model(model, reading, number_type)
+    if reading.cut:
+        notes = say("The first {count} tokens of the first line are read.", count=report.length)
+
+view = view_of(report)
+st.markdown("### " + say("Obey") + f"\u2002:small[{mask_check.size(report)}]")
+st.html(sentence(view))
+if notes:
+    st.markdown(notes)
+figure = mask_figure(view, dark=page.is_dark())
+head_picture.show(figure, mask_check.alt(report), room="two", key="obey_figure", on_pick=None)
+st.html(mask_check.key(report) + named_pairs(view))
+st.html(laws_table(view))
+st.caption(mask_check.numbers(report))
+with st.expander(say("How it is measured")):
+    st.markdown(say(mask_check.HOW))

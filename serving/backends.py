@@ -1,0 +1,43 @@
+"""Which of the homes the operator's settings ask for."""
+
+from collections.abc import Sequence
+
+from serving import machine
+from serving.engine import Engine
+from serving.fair_queue import FairQueue
+from serving.scheduler import InThisProcess, Scheduler, Worker
+from serving.settings import Settings
+from serving.worker_process import WorkerProcess
+
+INSPECTION_SECONDS = 60.0
+LEAST_INSPECTED, MOST_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; the imports alone take a third of the first
+
+
+def start(settings: Settings, engine: Engine) -> Scheduler:
+    """engine: the one of this process, which does the jobs where no worker does."""
+    workers: Sequence[Worker]
+    if settings.ray:
+        if settings.ray == "local":
+            machine.keep_ray_on_loopback()
+        from serving import ray_cluster  # which imports ray: in requirements-ray.txt
+
+        workers = ray_cluster.workers(settings.ray, settings.workers, settings.models_in_memory, settings.traces_bytes)
+    elif settings.workers:
+        share = settings.traces_bytes // settings.workers
+        workers = [WorkerProcess(settings.models_in_memory, share) for _ in range(settings.workers)]
+    else:
+        workers = [InThisProcess(engine) for _ in range(machine.cores())]
+    affinity = bool(settings.workers and not settings.ray)  # Ray finds the replica that has a trace by itself
+    return Scheduler(workers, queue_for(settings, len(workers)), seconds=settings.job_seconds, affinity=affinity)
+
+
+def inspector(settings: Settings) -> Scheduler:
+    """Where what a stranger wrote is read before this process reads it: one worker with limits of time and memory."""
+    most = max(machine.memory_bytes() // 4, LEAST_INSPECTED)
+    worker = WorkerProcess(1, 1, memory_bytes=min(most, MOST_INSPECTED))
+    return Scheduler([worker], queue_for(settings, 1), seconds=INSPECTION_SECONDS, affinity=False)
+
+
+def queue_for(settings: Settings, workers: int) -> FairQueue:
+    """A queue for so many workers."""
+    return FairQueue(workers, most_waiting=settings.waiting_jobs, most_a_reader=settings.waiting_jobs_a_reader)

@@ -1,0 +1,263 @@
+"""Jobs that run for long: each in a process of its own, behind everybody else who wants the core, with one thread.
+
+Such a job is a function of model/ that is called with `report` before its arguments: it calls report(what) with plain
+data now and then, which is also where it stands still while it is paused. It belongs to the reader who started it, and
+ends when it is stopped, when its time is over, or when nobody has called `watch` for a while. More jobs than may run at
+once wait in a queue, first come first served.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from threading import Lock, RLock, Thread
+from time import monotonic, sleep
+from typing import Any, Literal
+
+from i18n import N_, language, say, say_count, spoken
+from serving.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+MOST_SECONDS = 300.0  # from the start of its process to its end, pauses and all
+MOST_WAITING = 50  # jobs in the queue
+USUAL_SECONDS = 30.0  # what a job is expected to take until some have finished
+LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
+LOOK = 0.2  # seconds from one look for what is over to the next
+GO_ON, PAUSE = b"go on", b"pause"
+STOPPED = N_("Stopped.")
+ENDED = N_("It ended before it was done. Start it again.")
+TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the most that it may take.")
+UNSEEN = N_("Stopped, because nobody was watching.")
+
+State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
+
+
+class TooManyBackgroundJobs(ValueError):
+    """The queue of long jobs is full."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a job has come to. reports: all that it has told so far. answer: at the end. error: what it raised.
+    why: one sentence, for a job that waits in the queue, stopped or failed.
+    """
+
+    state: State = "starting"
+    reports: tuple[Any, ...] = ()
+    answer: Any = None
+    error: Exception | None = None
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "stopped", "failed")
+
+
+class Background:
+    """One of them: function(report, *arguments, **options). Raises Busy when the queue is full.
+
+    What it says, and what its process raises, is in the language of who began it.
+
+    left_seconds: after how many without `watch` it ends; most_seconds: after how many in any case.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        left_seconds: float = LEFT_SECONDS,
+        most_seconds: float = MOST_SECONDS,
+        **options: Any,
+    ) -> None:
+        self._so_far, self._lock = Watched(), RLock()
+        self._left_seconds, self._most_seconds = left_seconds, most_seconds
+        self._began = self._seen = monotonic()
+        self._language = language()
+        self._job = pickle.dumps((self._language, function, arguments, options), pickle.HIGHEST_PROTOCOL)
+        self._process: subprocess.Popen | None = None
+        with _counting:
+            if len(_waiting) >= MOST_WAITING:
+                raise TooManyBackgroundJobs(
+                    say(
+                        "{count} trainings and checks wait in the queue, the most that it holds. Expected wait for a "
+                        "place: {wait}.",
+                        count=len(_waiting), wait=_duration(_expected_wait(1)),
+                    )
+                )  # fmt: skip
+            _waiting.append(self)
+        self._start_in_turn()
+        Thread(target=self._listen, daemon=True).start()
+
+    def watched(self) -> Watched:
+        """What it has come to; also tells that somebody is there."""
+        with self._lock:
+            self._seen = monotonic()
+            now = self._so_far
+        if now.state != "waiting":
+            return now
+        with _counting:
+            position = _waiting.index(self) + 1 if self in _waiting else 1
+            seconds = _expected_wait(position)
+        return replace(now, why=say("In the queue: position {position}, expected wait {wait}.", position=position,
+                                    wait=_duration(seconds)))  # fmt: skip
+
+    def finish(self, look: Callable[[Watched], object]) -> Any:
+        """Wait for the answer, telling look what it has come to. Ends the job where look raises.
+
+        Raises what the job raised, ValueError for one that was stopped.
+        """
+        try:
+            while not (now := self.watched()).over:
+                look(now)
+                sleep(LOOK / 2)
+        finally:
+            self.stop()
+        if now.error is not None:
+            raise now.error
+        if now.state != "done":
+            raise ValueError(now.why)
+        return now.answer
+
+    def pause(self) -> None:
+        self._tell(PAUSE)
+        self._change(state="paused")
+
+    def go_on(self) -> None:
+        self._tell(GO_ON)
+        self._change(state="running")
+
+    def stop(self, why: str = "") -> None:
+        """At once; what it has come to stays."""
+        self._change(state="stopped", why=why or self._said(STOPPED))
+        with _counting:
+            if self in _waiting:
+                _waiting.remove(self)
+        if self._process is None:
+            return
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)  # so that its place is free for the next one
+
+    def is_alive(self) -> bool:
+        """Whether its process still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def _start_in_turn(self) -> None:
+        """Start its process if it is the first in the queue and there is room; else it waits."""
+        with _counting:
+            for other in [other for other in _running if not other.is_alive()]:
+                _running.remove(other)
+                _took.append(monotonic() - other._began)
+            if self not in _waiting:
+                return  # stopped meanwhile
+            if _waiting[0] is not self or len(_running) >= most_at_once():
+                self._change(state="waiting")
+                return
+            _waiting.remove(self)
+            self._began = monotonic()
+            self._change(state="starting")
+            self._process, self._connection = _started()
+            _running.append(self)
+        with suppress(OSError):  # it has ended; _listen says how
+            self._connection.send_bytes(self._job)
+
+    def _tell(self, order: bytes) -> None:
+        with self._lock, suppress(OSError):  # it has ended; _listen says how
+            self._connection.send_bytes(order)
+
+    def _listen(self) -> None:
+        while self._process is None:
+            if self._so_far.over:
+                return
+            sleep(LOOK)
+            self._end_in_time()
+            self._start_in_turn()
+        try:
+            while True:
+                if self._connection.poll(LOOK):
+                    self._hear(*pickle.loads(self._connection.recv_bytes()))  # noqa: S301 - of our own process
+                self._end_in_time()
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self._process.wait()
+            self._change(state="failed", why=self._said(ENDED))
+            self._connection.close()
+
+    def _hear(self, kind: str, what: Any) -> None:
+        if kind == "report":
+            with self._lock:
+                if self._so_far.state == "starting":
+                    self._change(state="running")
+                self._change(reports=(*self._so_far.reports, what))
+        elif kind == "answer":
+            self._change(state="done", answer=what)
+        else:
+            self._change(state="failed", error=what, why=str(what))
+
+    def _end_in_time(self) -> None:
+        now = monotonic()
+        if self._process is not None and now - self._began > self._most_seconds:
+            self.stop(self._said(TOO_LONG, minutes=self._most_seconds / 60))
+        elif now - self._seen > self._left_seconds:
+            self.stop(self._said(UNSEEN))
+
+    def _said(self, sentence: str, **values: Any) -> str:
+        """In its language: the thread that listens has no page."""
+        with spoken(self._language):
+            return say(sentence, **values)
+
+    def _change(self, **fields: Any) -> None:
+        """Nothing changes the state once it is over."""
+        with self._lock:
+            if self._so_far.over:
+                fields = {name: value for name, value in fields.items() if name == "reports"}
+            self._so_far = replace(self._so_far, **fields)
+
+
+_running: list[Background] = []  # counted, never shown: whose they are is no business of other readers
+_waiting: list[Background] = []  # in their order
+_took: deque[float] = deque(maxlen=16)  # seconds that the last jobs ran
+_counting = Lock()  # of the three above
+
+
+def most_at_once() -> int:
+    """How many may run in this server at a time."""
+    return Settings.from_environment().background_jobs
+
+
+def _expected_wait(position: int) -> float:
+    """Seconds until the job at this position of the queue, from 1, starts: each takes what the last ones took."""
+    usual, now = sum(_took) / len(_took) if _took else USUAL_SECONDS, monotonic()
+    ends = [max(usual - (now - job._began), LOOK) for job in _running]
+    ends += [LOOK] * max(most_at_once() - len(ends), not ends)
+    heapify(ends)
+    for _ in range(position - 1):
+        heapreplace(ends, ends[0] + usual)
+    return ends[0]
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 90:
+        return say_count("{count} minute", "{count} minutes", round(seconds / 60))
+    return say_count("{count} second", "{count} seconds", max(round(seconds), 1))
+
+
+def _started() -> tuple[subprocess.Popen, Connection]:
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.background_worker", str(theirs.fileno())],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    theirs.close()
+    return process, ours

@@ -1,0 +1,180 @@
+"""Whose turn it is: a bounded queue in which users, not jobs, take turns.
+
+A user with ten jobs waiting gets one done for each that another user waits for. A job goes to the worker that has
+its trace, where one has it, else to whichever is free first. A job of low priority is done when no other waits, and
+never by all workers at once where there are several: so a new request finds one free.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition
+from time import monotonic
+
+from i18n import N_, say, spoken
+from serving.job import Job
+
+MOST_REMEMBERED = 10_000  # runs, and which worker has their traces
+STOPPED = N_("This server is being stopped. Try again in a minute")
+FIRST_GUESS = 0.5  # seconds a job, until some were done
+
+
+class QueueFull(ValueError):
+    """There is no room in the queue; says so to the reader, with the wait."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A job in the queue. started: when a worker took it, in seconds of time.monotonic; 0 while it waits."""
+
+    job: Job
+    reader: str
+    affinity_key: Sequence[Hashable] = ()
+    answer: Future = field(default_factory=Future)
+    entered: float = field(default_factory=monotonic)
+    started: float = 0.0
+    losses: int = 0  # workers that were lost over it
+    low_priority: bool = False
+    left: bool = False  # nobody waits for it any longer
+
+
+class FairQueue:
+    """workers: how many jobs are done at a time. most_waiting: of all readers; most_a_reader: of one."""
+
+    def __init__(self, workers: int, *, most_waiting: int, most_a_reader: int) -> None:
+        self._workers, self._most_waiting, self._most_a_reader = workers, most_waiting, most_a_reader
+        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # whose turn is next stands first
+        self._has: OrderedDict[Hashable, int] = OrderedDict()  # which worker has the trace of a run
+        self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
+        self._low_priority = 0  # jobs of that kind that are being done
+
+    def enter(
+        self, job: Job, reader: str, affinity_key: Sequence[Hashable] = (), *, low_priority: bool = False
+    ) -> Ticket:
+        """Queue up. affinity_key: what Job.affinity_key says, where a trace stays with its worker. Raises Busy."""
+        with self._changed:
+            if self._closed:
+                raise QueueFull(say(STOPPED))
+            mine, waiting = self._readers.get(reader, ()), self.waiting()
+            if waiting >= self._most_waiting:
+                raise QueueFull(
+                    say(
+                        "{waiting} questions wait here already, as many as this server lets wait. "
+                        "They take about {seconds:.0f} seconds: try again then",
+                        waiting=waiting, seconds=self.expected_wait(),
+                    )
+                )  # fmt: skip
+            if len(mine) >= self._most_a_reader:
+                raise QueueFull(
+                    say("You have {count} questions waiting here, the most that one reader may have", count=len(mine))
+                )
+            ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
+            self._readers.setdefault(reader, deque()).append(ticket)
+            self._changed.notify_all()
+            return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up its place. A job that is being done is done, for nobody."""
+        with self._changed:
+            ticket.left = True
+            ticket.answer.cancel()
+            self._remove(ticket)
+
+    def next(self, worker: int) -> Ticket | None:
+        """Wait for the next job of this worker. None when all is over."""
+        with self._changed:
+            while not self._closed:
+                ticket = self._pick(worker)
+                if ticket is not None:
+                    return ticket
+                self._changed.wait()
+            return None
+
+    def done(self, ticket: Ticket, seconds: float) -> None:
+        """A worker is free again, after so long, by which the next one's wait is guessed."""
+        with self._changed:
+            if ticket.low_priority:
+                self._low_priority -= 1
+                self._changed.notify_all()
+            else:
+                self._mean += 0.1 * (seconds - self._mean)
+
+    def again(self, ticket: Ticket) -> None:
+        """Its worker was lost: it is next, at any worker, if somebody still waits for it."""
+        with self._changed:
+            if ticket.left:
+                return
+            ticket.started, ticket.affinity_key, ticket.losses = 0.0, (), ticket.losses + 1
+            if self._closed:
+                _refuse(ticket)
+                return
+            self._readers.setdefault(ticket.reader, deque()).appendleft(ticket)
+            self._readers.move_to_end(ticket.reader, last=False)
+            self._changed.notify_all()
+
+    def lost(self, worker: int) -> None:
+        """A worker has lost all its traces."""
+        with self._changed:
+            for run in [run for run, has in self._has.items() if has == worker]:
+                del self._has[run]
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody waits any longer: readers get Busy, workers None."""
+        with self._changed:
+            self._closed = True
+            for ticket in [ticket for some in self._readers.values() for ticket in some]:
+                if not ticket.answer.done():
+                    _refuse(ticket)
+            self._readers.clear()
+            self._changed.notify_all()
+
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return sum(map(len, self._readers.values()))
+
+    def expected_wait(self) -> float:
+        """Seconds that a job which queues up now would wait, at least 1."""
+        return max(self._mean * (self.waiting() + 1) / self._workers, 1.0)
+
+    def _pick(self, worker: int) -> Ticket | None:
+        mine = [
+            ticket
+            for tickets in self._readers.values()
+            for ticket in tickets
+            if worker == next((self._has[run] for run in ticket.affinity_key if run in self._has), worker)
+        ]
+        ticket = next((ticket for ticket in mine if not ticket.low_priority), None)
+        if ticket is None and self._low_priority < max(self._workers - 1, 1):
+            ticket = next(iter(mine), None)
+        if ticket is not None:
+            self._remove(ticket)
+            if ticket.reader in self._readers:
+                self._readers.move_to_end(ticket.reader)
+            self._begin(ticket, worker)
+        return ticket
+
+    def _begin(self, ticket: Ticket, worker: int) -> None:
+        self._low_priority += ticket.low_priority
+        if not ticket.losses:
+            ticket.answer.set_running_or_notify_cancel()
+        ticket.started = monotonic()
+        for run in ticket.affinity_key:
+            self._has[run] = worker
+            self._has.move_to_end(run)
+        while len(self._has) > MOST_REMEMBERED:
+            self._has.popitem(last=False)
+
+    def _remove(self, ticket: Ticket) -> None:
+        mine = self._readers.get(ticket.reader)
+        if mine and ticket in mine:
+            mine.remove(ticket)
+            if not mine:
+                del self._readers[ticket.reader]
+
+
+def _refuse(ticket: Ticket) -> None:
+    """In the language of who asked: this thread has no page."""
+    with spoken(ticket.job.language):
+        ticket.answer.set_exception(QueueFull(say(STOPPED)))

@@ -1,0 +1,67 @@
+"""Operator settings from UNMASK_* variables."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from serving import machine
+
+PREFIX = "UNMASK_"
+
+
+class Settings(BaseModel):
+    """Each is UNMASK_ and its name in capitals: UNMASK_MAX_WEIGHTS_GB, UNMASK_MODELS …"""
+
+    model_config = ConfigDict(frozen=True)
+
+    max_weights_gb: float = Field(default=3.0, gt=0)  # the most memory for a model's loaded weights, in 10^9 bytes
+    models: tuple[str, ...] = ()  # all that a hosted demo offers; when there are any, nothing else can be loaded
+    lessons: Path | None = None  # a folder of a teacher's own lessons
+    shared: bool = False  # whether others than who started it read here; serve.py is
+    model_root: Path | None = None  # a folder that every model folder must lie in
+    models_in_memory: int = Field(default=2, ge=1)
+    results_share: float = Field(default=0.1, gt=0, le=0.9)  # of the container's memory, for pictures' numbers
+    traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of it, for the runs that those are made of
+    workers: int = Field(default=0, ge=0)  # processes that do the jobs; 0 = the server's own
+    ray: str = ""  # the Ray cluster whose replicas do the jobs, as ray.init takes it: "auto", or an address
+    characters: int = Field(default=100_000, ge=100)  # of a text: those that are read
+    rows: int = Field(default=16, ge=2)  # of a text: lines that are read
+    tokens: int = Field(default=4096, ge=16)  # of a row, where the model reads as many
+    background_jobs: int = Field(default=2, ge=1)  # trainings and checks at a time
+    waiting_jobs: int = Field(default=100, ge=1)  # of all readers, before the next one is asked to come back
+    waiting_jobs_a_reader: int = Field(default=8, ge=1)
+    job_seconds: float = Field(default=120.0, gt=0)  # the most that one job may take
+    metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
+    metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
+    frame_ancestors: str = Field(default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$")  # who may show the app in a frame
+
+    @property
+    def max_weights_bytes(self) -> int:
+        return int(self.max_weights_gb * 10**9)
+
+    @property
+    def results_bytes(self) -> int:
+        return int(self.results_share * machine.memory_bytes())
+
+    @property
+    def traces_bytes(self) -> int:
+        return int(self.traces_share * machine.memory_bytes())
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+        """The settings in force now; an empty variable counts as none. Raises ValueError naming a bad variable."""
+        given: dict[str, object] = {
+            name: environment[PREFIX + name.upper()].strip()
+            for name in cls.model_fields
+            if environment.get(PREFIX + name.upper(), "").strip()
+        }
+        if "models" in given:
+            given["models"] = tuple(name.strip() for name in str(given["models"]).split(",") if name.strip())
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            variable = PREFIX + str(first["loc"][0]).upper()
+            raise ValueError(f"{variable}: {first['msg']}, found {str(first['input'])!r}") from None

@@ -1,0 +1,106 @@
+"""Training while somebody watches: one small model on one reader's text, as a background job (live_training.py)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from i18n import say
+from serving.background import LEFT_SECONDS, Background, State, Watched
+
+MOST_STEPS = 600
+LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """What a training has come to. Losses are means of a few steps, in nats a character.
+
+    steps, losses, last: the curve so far; last is the loss of each row's last target alone. texts: what it wrote, as
+    (step, text). with_mask, without_mask: at the end, the loss under either mask. copy: at the end, each head's mean
+    weight on the next character, [L][H]. why: one sentence, for a training that stopped or failed.
+    """
+
+    state: State = "starting"
+    steps: tuple[int, ...] = ()
+    losses: tuple[float, ...] = ()
+    last: tuple[float, ...] = ()
+    texts: tuple[tuple[int, str], ...] = ()
+    with_mask: float | None = None
+    without_mask: float | None = None
+    copy: tuple[tuple[float, ...], ...] = ()
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "stopped", "failed")
+
+    @property
+    def best_copy(self) -> tuple[float, int, int]:
+        """At the end, the highest copy score, and the layer and head that has it."""
+        return max((score, layer, head) for layer, heads in enumerate(self.copy) for head, score in enumerate(heads))
+
+    @property
+    def step(self) -> int:
+        """The last one heard of."""
+        return self.steps[-1] if self.steps else 0
+
+
+class Training(Background):
+    """One of them. Raises ValueError for a text too short or steps out of range, Busy when there is no room.
+
+    causal: whether it is trained with the causal mask. Of a longer text the first MOST_CHARACTERS are read.
+    left_seconds: after how many without `watch` it ends.
+    """
+
+    def __init__(
+        self, text: str, *, causal: bool, steps: int, seed: int = 1, left_seconds: float = LEFT_SECONDS
+    ) -> None:
+        text = clean(text)
+        if len(text) < LEAST_CHARACTERS:
+            raise ValueError(
+                say(
+                    "A text of at least {least} characters is needed to train on, this one has {count}.",
+                    least=LEAST_CHARACTERS,
+                    count=len(text),
+                )
+            )
+        if not 1 <= steps <= MOST_STEPS:
+            raise ValueError(
+                say("From 1 to {most} steps can be trained here, not {steps}.", most=MOST_STEPS, steps=steps)
+            )
+        self.causal, self.total_steps = causal, steps
+        super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
+
+    def watch(self) -> TrainingProgress:
+        """What it has come to; also tells it that somebody is there."""
+        return progress_of(self.watched())
+
+
+def progress_of(watched: Watched) -> TrainingProgress:
+    """The curve, the texts and the measurements that a training has reported."""
+    curve = [one for one in watched.reports if "loss" in one]
+    last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})
+    return TrainingProgress(
+        state=watched.state,
+        steps=tuple(one["step"] for one in curve),
+        losses=tuple(one["loss"] for one in curve),
+        last=tuple(one["last"] for one in curve),
+        texts=tuple((one["step"], one["text"]) for one in watched.reports if "text" in one),
+        with_mask=last.get("with"),
+        without_mask=last.get("without"),
+        copy=tuple(map(tuple, last.get("copy", ()))),
+        why=watched.why,
+    )
+
+
+def clean(text: str) -> str:
+    """The part of a text that is trained on: its first MOST_CHARACTERS, line ends as one character."""
+    return text[:MOST_CHARACTERS].replace("\r\n", "\n").encode("utf-8", "replace").decode("utf-8").strip()
+
+
+def _train(report: Callable[[dict[str, Any]], None], text: str, causal: bool, steps: int, seed: int) -> None:
+    """In a process of its own, which alone imports torch for it."""
+    from model.why_causal import live_training
+
+    for told in live_training.train(text, causal, steps, seed):
+        report(told)

@@ -1,0 +1,123 @@
+"""The large picture of a head on a page: as large as its column and the window let it be, with or without padding."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from i18n import say
+from ui import page
+from ui.heads import query_keys
+from ui.link import ZOOM
+from ui.widgets.bound import bound
+from ui.widgets.listeners import component_value, wholes
+from viz.components import source
+
+_listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("axis_names.js", "pick.js"))
+
+OnPick = Callable[[int, int | None], None]
+ABOVE = 195  # pixels over the picture as a page opens
+LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
+
+
+def choose_query(position: int, key: int | None) -> None:
+    """What a click on a cell does on a page with the choices "query" and "key"."""
+    st.session_state.query = position
+    if key is not None:
+        st.session_state.key = key
+
+
+def show(
+    figure: go.Figure,
+    alt: str,
+    *,
+    room: str,
+    key: str = "head_figure",
+    above: int = ABOVE,
+    tall: float = 1,
+    zooms: bool = False,
+    on_pick: OnPick | None = choose_query,
+    moves: query_keys.Moves | None = None,
+) -> None:
+    """Draw one of viz.head's figures in the room there is.
+
+    room: "pair" for a figure that a comparison may take the place of, "two" for two large pictures, else "one".
+    above: pixels over it as the page opens. tall: a picture's height in widths, at most 1. zooms: zooming in is the
+    choice "zoom", of a page that draws that part alone (`zoomed`): so it is exact, and stays when a mask is flipped.
+    on_pick: what a click on a cell does with the positions of its row and of its column. moves: how keys move the
+    query, whose row the figure frames.
+    """
+    margin = figure.layout.margin
+    make_room(f"{room}_{key}", {side: margin[side] for side in "lrtb"}, above, tall)
+    with st.container(key=f"{room}_{key}"):
+        st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
+    listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
+    if moves:
+        query_keys.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
+
+
+def make_room(place: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:
+    """For a picture in the container of the name `place`, a room: ui/page.py. margin: its, in pixels."""
+    across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
+    sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f};"
+    st.html(f"<style>.st-key-{place} {{ {sizes} }}</style>")
+
+
+def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:
+    """Hear the clicks on the chart of this key in the container of the name `place`: as show's, or on a bar, which has
+    one position and None."""
+
+    ear = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
+
+    def take() -> None:
+        picked = component_value(ear)
+        sent = picked.get("pick")
+        places = wholes(sent, 2) or wholes(sent, 1)
+        if on_pick and places:
+            on_pick(places[0], places[1] if len(places) > 1 else None)
+        zoom = picked.get("zoom")
+        if zoom == "":
+            st.session_state.zoom = None
+        elif isinstance(zoom, str) and re.fullmatch(ZOOM, zoom):
+            st.session_state.zoom = zoom
+
+    heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
+    _listener(data=heed, key=ear, on_pick_change=take, on_zoom_change=take)
+
+
+def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The rows and columns to show of those given, each from a position up to, without, another: the choice "zoom".
+
+    Draws the way back to the whole where the reader has zoomed in.
+    """
+    found = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
+    if found is None:
+        return rows, columns
+    top, bottom, left, right = map(int, found.groups())
+    part = (max(top, rows[0]), min(bottom + 1, rows[1])), (max(left, columns[0]), min(right + 1, columns[1]))
+    if any(begin >= end for begin, end in part) or part == (rows, columns):
+        return rows, columns
+    (top, bottom), (left, right) = part
+    shown = {"top": top, "bottom": bottom - 1, "left": left, "right": right - 1}
+    st.button(say("Show all: these are queries {top}–{bottom} and keys {left}–{right}", **shown), key="zoom_out",
+              icon=":material/zoom_out_map:", on_click=lambda: st.session_state.update(zoom=None))  # fmt: skip
+    return part
+
+
+def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) -> tuple[int, int]:
+    """The positions to show, from the first up to, without, the second: padding is left out unless it is asked for.
+
+    keep: bool [T], the row's own tokens. masked: whether padding is: what no token looks at is out of sight at first
+    where the row's own tokens are few beside it. Draws the switch where the row has padding.
+    """
+    own = np.flatnonzero(keep)
+    if keep.all() or not len(own):
+        return part
+    chosen = st.session_state.get("show_padding")
+    at_first = bool(not masked or keep.mean() >= LEAST_OWN)
+    shown = st.toggle(say("Show padding"), **bound("show_padding", at_first if chosen is None else chosen),
+                      help=say("The rows and columns of the padding tokens."))  # fmt: skip
+    begin, end = max(part[0], int(own[0])), min(part[1], int(own[-1]) + 1)
+    return part if shown or begin >= end else (begin, end)

@@ -1,0 +1,63 @@
+"""The overview of all heads as a component: bytes in, the picked head out."""
+
+import math
+from collections.abc import Sequence
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from i18n import say
+from model.heads.survey import Survey
+from ui import explain, run_view
+from ui.drawn import cached_figure
+from ui.guard import guarded
+from ui.heads.canvas import canvas
+from ui.run_view import RunView
+from ui.widgets.listeners import component_value, wholes
+from viz.overview import TITLES, overview_packet
+from viz.view import HeadView
+
+MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
+
+_component = canvas("overview")
+
+
+def takes_a_moment(now: RunView, one: HeadView) -> bool:
+    """Whether all heads of a view are surveyed in a moment. one: any of them."""
+    return math.prod(run_view.shape_of(now)) * one.weights.size <= MOMENT
+
+
+def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
+    """Survey all heads of each view, and draw those of the first in its place, this one as the chosen one."""
+    with place, guarded(say("Looking at every head …")):
+        found = [view.survey() for view in views]
+        model, attention = views[0].model, views[0].run.attention
+        by = st.session_state.dim or "", st.session_state.dim_sorted
+        show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()), by)
+        number = model.describe().layer_number(attention, layer)
+        name = views[0].name(layer, head)
+        st.caption(say(explain.OVERVIEW, name=name, layer=number, head=head))
+    return found
+
+
+def show(
+    found: Survey,
+    layer: int,
+    head: int,
+    numbers: Sequence[int],
+    by: tuple[str, bool] | None = None,
+    key: str = "overview",
+) -> None:
+    """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
+    rerun, what dims heads to .dim and .dim_sorted. numbers, by: as overview_packet's."""
+    packet = cached_figure(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
+                   measures=found.measures(), by=by)  # fmt: skip
+
+    def picked() -> None:
+        pick, by = wholes(component_value(key).get("pick"), 2), component_value(key).get("by")
+        if pick:
+            st.session_state.layer, st.session_state.head = pick
+        if isinstance(by, list) and len(by) == 2 and (by[0] in TITLES or not by[0]):
+            st.session_state.dim, st.session_state.dim_sorted = by[0] or None, bool(by[1])
+
+    _component(data=packet, key=key, on_pick_change=picked, on_by_change=picked)

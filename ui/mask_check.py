@@ -1,0 +1,255 @@
+"""The page Obey: what is checked, the check itself, and the words around it."""
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import streamlit as st
+import torch
+
+from i18n import N_, remembered, say, say_count, together
+from mask_check.check import Progress, check
+from mask_check.declared import declare
+from mask_check.findings import CannotCheck, CheckReport
+from mask_check.formats import amount_text
+from mask_check.registry import everyone
+from mask_check.reported_samples import SampleModule
+from model import catalog
+from model.base import Model, files_key
+from model.bug_clinic.bugs import BUGS
+from model.text import first_line
+from serving.background import Background
+from serving.settings import Settings
+from ui import controls, link, page, results
+from ui.heads import head as head_picture
+from ui.markdown import escaped
+from ui.widgets import choices
+from ui.widgets.one_of import one_of
+from viz.mask_check import MARK, declared_figure
+
+ALL = everyone(BUGS)
+WHATS = {"model": N_("A model"), "patient": N_("A patient")}
+TYPES = ("float32", "bfloat16")
+KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # of report.kind
+MOST_TOKENS = 48  # of the text that is read
+MOST_MEGABYTES = 600  # of weights: more would take minutes here
+SECONDS = 90.0
+LOADING = N_("Loading …")
+WAITING = N_("Another reader has begun this very check …")
+BETWEEN = 0.1  # seconds from one look at the progress to the next
+HOW = N_("""
+Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
+forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
+and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
+A token whose change arrives nowhere proves nothing, so each must be seen to arrive somewhere; else the verdict is
+*cannot tell*. Gradients ask the same without a substitute: behind a mask they are exactly 0.
+
+The other laws compare two ways to the same number: a row alone and in a padded batch, packed documents and each alone,
+step by step through the cache and all at once, one attention kernel and another, training mode without dropout and
+eval mode.
+""")
+
+
+@dataclass(frozen=True)
+class CheckInput:
+    """What a model reads: ids, and a label for each."""
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    cut: bool
+
+
+class PatientLink(link.Link):
+    """This page's link where no model is looked at. patient: the small module that is checked instead."""
+
+    what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
+    patient: Literal[*ALL] = "future"  # type: ignore[valid-type]
+    number_type: Literal[*TYPES] = TYPES[0]  # type: ignore[valid-type]
+
+
+class ObeyLink(PatientLink, link.TextLink):
+    """The same where a model reads a text."""
+
+
+def restore() -> None:
+    """Put the page's own choices where their widgets find them."""
+    choices.restore("kept_obey", _first)
+
+
+def _first() -> dict[str, Any]:
+    linked = ObeyLink.read()
+    return {name: getattr(linked, name) for name in ("what", "patient", "number_type")}
+
+
+def share_patient() -> None:
+    """Keep the URL true to the page, and offer links, where no model is looked at."""
+    with st.sidebar:
+        link.share(PatientLink.of_choices())
+
+
+def share(model: Model) -> None:
+    """The same where one is."""
+    controls.share(ObeyLink, model)
+
+
+def choose_what() -> str:
+    """A model, or a patient."""
+    return one_of(say("Check"), WHATS, "what")
+
+
+def choose_patient() -> SampleModule:
+    """One of the small modules."""
+    st.selectbox(say("Patient"), list(ALL), format_func=lambda key: ALL[key].name, key="patient")
+    return ALL[st.session_state.patient]
+
+
+def choose_type() -> str:
+    """The number type that it is computed in."""
+    st.selectbox(say("Number type"), TYPES, key="number_type")
+    return st.session_state.number_type
+
+
+def read(model: Model, text: str) -> CheckInput:
+    """The first line of a text. Raises ValueError for one that the model has no tokens for."""
+    line = first_line(text)
+    batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
+    many = int(batch.keep[0].sum())
+    if many < 2:
+        raise CannotCheck(say("a check needs a text of two tokens at least: type one more word"))
+    kept = min(many, MOST_TOKENS)
+    return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
+
+
+def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
+    """The check of a model as transformers runs it; while it lasts, what the model declares is shown. Raises what
+    loading and checking raise."""
+    name = model.name
+    folder = catalog.fetch(name, None, Settings.from_environment())
+
+    def make(show: Progress) -> CheckReport:
+        from mask_check.checkpoint import check_checkpoint
+        from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
+
+        files = checkpoint_files.local_files(folder)
+        size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
+        if size > MOST_MEGABYTES:
+            raise CannotCheck(
+                say("{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check "
+                    "{name}", name=name, size=size)
+            )  # fmt: skip
+        given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
+        going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
+        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
+
+    key = ("obey", files_key(name, folder), reading, number_type)
+    return _with_progress(key, make, lambda: _show_declared(model, reading))
+
+
+def _show_declared(model: Model, reading: CheckInput) -> None:
+    """What the model's configuration says: known before anything is measured."""
+    reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
+    alt = say("The mask that {name} declares, {length} by {length}; nothing is measured yet.", name=model.name,
+              length=len(reading.ids))  # fmt: skip
+    st.markdown("### " + say("Obey"))
+    figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
+    head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
+
+
+def of_patient(patient: SampleModule, number_type: str) -> CheckReport:
+    """The check of a patient on random ids."""
+
+    def make(show: Progress) -> CheckReport:
+        module = patient.make().to(getattr(torch, number_type))
+        return check(module, name=patient.name, seconds=SECONDS, progress=show)
+
+    return replace(_with_progress(("obey", patient.key, number_type), make), name=patient.name)
+
+
+def _with_progress(
+    key: tuple[Hashable, ...], make: Callable[[Progress], CheckReport], meanwhile: Callable[[], None] = lambda: None
+) -> CheckReport:
+    """The report of this key, kept for the readers of all languages. While it is made: how far it is, a button that
+    ends it before its next forward, and below them what meanwhile draws."""
+    kept = results.result_cache().find(key)
+    if kept is not None:
+        return kept.again()
+    place, name = st.empty(), repr(key)
+    if st.session_state.get("obey_stopped") == name:
+        place.button(say("Stopped. Check it after all"), on_click=_stop, args=("",), icon=":material/play_arrow:")
+        st.stop()
+    with place.container(horizontal=True, vertical_alignment="center"):
+        bar = st.progress(0.0, say(LOADING))
+        st.button(say("Stop"), on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
+    below = st.empty()
+    with below.container():
+        meanwhile()
+    shown = 0.0
+
+    def show(law: str, share: float) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > BETWEEN:
+            bar.progress(share, say(law))  # where Streamlit leaves this run if the reader has asked for another
+            shown = time.monotonic()
+
+    def remembering() -> CheckReport:
+        with remembered():  # who waits for it may read it, and why it cannot be, in another language
+            return make(show)
+
+    try:
+        return results.result_cache().get(key, remembering, lambda: show(WAITING, 0.0)).again()
+    finally:
+        place.empty()
+        below.empty()
+
+
+def _stop(name: str) -> None:
+    st.session_state.obey_stopped = name
+
+
+def of_what(patient: SampleModule) -> str:
+    """Markdown: what a patient is, and which law should name it."""
+    what = escaped(say(patient.said))
+    if not patient.reported:
+        return what
+    return together([what, say("Seen in {place}.", place=escaped(say(patient.reported)))])
+
+
+def size(report: CheckReport) -> str:
+    """The line beside the title."""
+    length = say_count("{count} token", "{count} tokens", report.length)
+    declared = say("declared: {mask}", mask=report.declared)
+    return escaped(" · ".join([report.name, say(report.kind), report.dtype, report.kernel, length, declared]))
+
+
+def key(report: CheckReport) -> str:
+    """HTML: what the marks mean, those that are in the picture."""
+    mask = report.mask
+    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared closed")]
+    if mask is not None and mask.leaks.any():
+        parts.append(f'<span style="color:{MARK}">×</span> ' + say("reaches, though declared closed"))
+    if mask is not None and mask.silent.any():
+        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, not seen to reach"))
+    return f'<p class="key">{" · ".join(parts)}</p>' if parts else ""
+
+
+def numbers(report: CheckReport) -> str:
+    """The caption under the table."""
+    rows, runs = amount_text(report.noise.beside), amount_text(report.noise.across)
+    return say(
+        "Most: the largest violation, in logits (of gradients, in their own units). Tolerated: what rounding may come "
+        "to, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, {forwards} forwards, "
+        "{seconds:.1f} s.",
+        rows=rows, runs=runs, seed=report.seed, forwards=report.forwards, seconds=report.seconds,
+    )  # fmt: skip
+
+
+def alt(report: CheckReport) -> str:
+    """The picture in words."""
+    mask = report.mask
+    leaks = 0 if mask is None else int(mask.leaks.sum())
+    return say_count(
+        "Measured and declared mask of {name}, {length} by {length}; {count} pair leaks.",
+        "Measured and declared mask of {name}, {length} by {length}; {count} pairs leak.",
+        leaks, name=report.name, length=report.length,
+    )  # fmt: skip

@@ -1,0 +1,273 @@
+"""Models, shared by everybody in the process, read-only, a few at a time; and how a reader comes to one."""
+
+import shutil
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from i18n import language, say
+from model import catalog
+from model.base import Model
+from model.errors import CheckpointError, TooLarge
+from serving import backends
+from serving.job import Job
+from serving.loaded_models import LoadedModels
+from serving.once import once
+from serving.scheduler import LostTwice, Scheduler, TooSlow
+from serving.settings import Settings
+from ui import results
+from ui.guard import TROUBLE, problem_in
+from ui.markdown import escaped
+
+SPARE_BYTES = 10**9  # of the disk, left free by a download
+Found = TypeVar("Found")
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
+
+
+def loaded() -> LoadedModels:
+    """Those of this process."""
+    return results.engine().models
+
+
+@once
+def _inspector() -> Scheduler:
+    """Begun when the first model is chosen that is not one of the catalog's."""
+    return backends.inspector(Settings.from_environment())
+
+
+def inspected(function: Callable[[str, Settings], Found], name: str) -> Found:
+    """function(name, settings) of model.catalog, which reads a model's configuration and tokenizer: a stranger's in a
+    process with limits. Raises what the function raises, CheckpointError at these limits."""
+    given = settings()
+    if name in catalog.ENTRIES:
+        return function(name, given)
+    catalog.check_offered(name, given)
+    try:
+        return _inspector().ask(Job(function, (name, given)), results.reader(), results.still_wanted)
+    except (TooSlow, LostTwice):
+        raise CheckpointError(
+            say("{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose "
+                "another model.", model=name)
+        ) from None  # fmt: skip
+
+
+@once
+def _one_download() -> Lock:
+    return Lock()
+
+
+def settings() -> Settings:
+    """The operator's; served to others without UNMASK_MODELS, only what lies on this machine is offered by name."""
+    given = Settings.from_environment()
+    if given.models or not (given.shared or _is_from_elsewhere()):
+        return given
+    return given.model_copy(update={"models": catalog.on_this_machine()})
+
+
+def get(name: str) -> Model:
+    """The model, loaded once; where its files have to be downloaded first, asks for that and ends the page there.
+
+    Raises what catalog.load raises.
+    """
+    size = _to_download(name)
+    if size:
+        _ask(name, size)
+        st.stop()
+    return _get(name)
+
+
+def _get(name: str) -> Model:
+    """The model whose files are here, or may be downloaded: `_to_download` was 0."""
+    found = loaded().find(name)
+    if found is not None:
+        return found
+    with st.spinner(say("Loading {model} …", model=escaped(name)), show_time=True):
+        if st.session_state.get("agreed_download") == name:
+            _download(name)
+        return _load(name)
+
+
+def _load(name: str) -> Model:
+    """With what is being done and a stop: any press ends this script's waiting."""
+    if name not in catalog.ENTRIES:
+        inspected(catalog.inspect, name)
+    place = st.empty()
+    line: DeltaGenerator | None = None
+
+    def show(words: str) -> None:
+        nonlocal line
+        if line is None:
+            box = place.container()
+            line = box.empty()
+            box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=_stop,
+                       args=(name,))  # fmt: skip
+        line.caption(escaped(words or say("waiting for another model's load")))
+
+    model = loaded().load(name, settings(), show)
+    place.empty()
+    return model
+
+
+def _stop(name: str) -> None:
+    _fail(say("The loading of {model} was stopped", model=name))
+
+
+def _fail(problem: str) -> None:
+    """Remember it until the reader tries again, chooses otherwise or reads in another language."""
+    st.session_state.failure = language(), problem
+
+
+def _failure() -> str | None:
+    spoken, problem = st.session_state.get("failure") or (language(), None)
+    return problem if spoken == language() else None
+
+
+def get_or_keep(name: str) -> Model:
+    """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
+    problem = _failure() if name else say("Name a model: its id on the Hugging Face hub, or a folder.")
+    if problem is None:
+        try:
+            size = _to_download(name)
+            if not size:
+                model = _get(name)
+                st.session_state.kept_model = name
+                return model
+        except Exception as error:
+            problem = problem_in(error)
+            if problem is None:
+                raise
+            _fail(problem)
+        else:
+            kept = _kept()
+            _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(kept.name)))
+            return kept
+    kept = _kept()
+    words = escaped(problem.rstrip(".。"))
+    st.error(
+        say("{problem}. Until then this page shows the {model} model.", problem=words, model=escaped(kept.name)),
+        icon=":material/error:",
+    )
+    if name:
+        st.button(say("Try again"), on_click=forget_failure)
+    return kept
+
+
+def forget_failure() -> None:
+    """Let the next rerun try to load the model that could not be had."""
+    st.session_state.pop("failure", None)
+
+
+def _to_download(name: str) -> int:
+    """Bytes to ask the user about: 0 where the model's files are here, and where the user has agreed.
+
+    Raises TooLarge where the disk has no room for them, and what asking the hub for their size raises.
+    """
+    size = 0 if loaded().find(name) else download_size(name)
+    if not size or st.session_state.get("agreed_download") == name:
+        return 0
+    _check_disk(name, size)
+    return size
+
+
+def _ask(name: str, size: int, meanwhile: str = "") -> None:
+    """Let the user decide about a download. meanwhile: what the page shows until then."""
+    words = say(
+        "{name} is not on this machine: {size:,.0f} MB would be downloaded from the Hugging Face hub, "
+        "once, and kept on the disk.",
+        name=escaped(name),
+        size=size / 1e6,
+    )
+    st.info(f"{words} {meanwhile}", icon=":material/download:")
+    key = "download" if meanwhile else "download_another"  # Compare may ask on both sides
+    st.button(say("Download {size:,.0f} MB", size=size / 1e6), key=key, icon=":material/download:",
+              on_click=lambda: st.session_state.update(agreed_download=name))  # fmt: skip
+
+
+def _download(name: str) -> None:
+    """With progress and a stop: any press ends the script, and with it the download. One at a time in this process."""
+    lock = _one_download()
+    if not lock.acquire(blocking=False):
+        raise TooLarge(say("Another download is going on, and there is one at a time. Try again when it is done"))
+    place = st.container()
+    try:
+        bar = place.empty()
+        place.button(say("Stop the download"), key="stop_download", icon=":material/stop:",
+                     on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
+
+        began = monotonic()
+
+        def show(file: str, done: int, total: int) -> None:
+            share = min(done / total, 1.0) if total else 0.0
+            words = say(
+                "{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s",
+                model=escaped(name), file=escaped(file), done=done / 1e6, total=total / 1e6,
+                seconds=monotonic() - began,
+            )  # fmt: skip
+            bar.progress(share, words)
+
+        catalog.fetch(name, show, settings())
+        st.session_state.pop("download_size", None)
+        place.empty()
+    finally:
+        lock.release()
+
+
+def download_size(name: str) -> int:
+    """The bytes to download, 0 where all is on this machine. The hub is asked once for each name that this reader
+    chooses. Raises what catalog.download_size raises."""
+    asked, size = st.session_state.get("download_size", ("", 0))
+    if asked != name or not size:
+        with st.spinner(say("Asking the hub for {model} …", model=escaped(name)), show_time=True):
+            size = inspected(catalog.download_size, name)
+        st.session_state.download_size = name, size
+    return size
+
+
+def _check_disk(name: str, size: int) -> None:
+    from huggingface_hub import constants  # where it keeps its files; slow to import, and only downloads need it
+
+    folder = Path(constants.HF_HUB_CACHE)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if size + SPARE_BYTES > free:
+        raise TooLarge(
+            say(
+                "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. "
+                "Choose a smaller model, or make room",
+                model=name,
+                size=size / 1e9,
+                free=free / 1e9,
+            )
+        )
+
+
+def _kept() -> Model:
+    """The model that was shown last; where its files are gone, the one that ships."""
+    try:
+        return _get(st.session_state.setdefault("kept_model", "story"))
+    except TROUBLE:
+        st.session_state.kept_model = "story"
+        return _get("story")
+
+
+def _is_from_elsewhere() -> bool:
+    """Whether a reader may sit at another machine: the server listens to such, or a proxy has sent this one."""
+    headers = st.context.headers
+    asked_for = urlsplit(f"//{headers.get('Host') or 'localhost'}").hostname  # a proxy's own name, where it says it
+    here = all(map(_is_this_machine, (st.get_option("server.address"), asked_for)))
+    return not here or any(name in headers for name in FORWARDED)
+
+
+def _is_this_machine(address: str | None) -> bool:
+    try:
+        return address == "localhost" or ip_address(address or "").is_loopback
+    except ValueError:  # a name, or no address: all of the machine's
+        return False

@@ -1,0 +1,48 @@
+"""The language of a reader's pages: the browser's, or the one that he chose, which his links then hold as well."""
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from i18n import ENGLISH, LANGUAGES, known_by, language, speak
+from ui.widgets import choices
+from ui.widgets.one_of import plain
+
+
+def restore() -> None:
+    """Call before anything is said: the link's choice, where it has one."""
+    choices.restore("kept_language", lambda: {"lang": _of_link()})
+    speak(of_reader() or ENGLISH)
+
+
+def choose() -> None:
+    """The switch; what it says needs no translation."""
+    st.session_state.language_switch = language()
+    names = {name: plain(own) for name, own in LANGUAGES.items()}
+    st.segmented_control("Language · 语言", list(names), format_func=names.__getitem__, key="language_switch",
+                         required=True, on_change=_take, label_visibility="collapsed")  # fmt: skip
+
+
+def of_reader() -> str | None:
+    """The reader's choice, or the browser's where it is one of ours; None outside of a page."""
+    if get_script_run_ctx(suppress_warning=True) is None:
+        return None
+    browsers = (st.context.locale or "").split("-")[0]
+    return st.session_state.get("lang") or (browsers if browsers in LANGUAGES else None)
+
+
+def in_links() -> dict[str, str]:
+    """What a link holds, so that its page speaks the language that was chosen."""
+    chosen = st.session_state.get("lang")
+    return {"lang": chosen} if chosen else {}
+
+
+def _of_link() -> str | None:
+    asked = st.query_params.get("lang", "")
+    return asked if asked in LANGUAGES else None
+
+
+def _take() -> None:
+    st.session_state.lang = st.session_state.language_switch
+
+
+known_by(of_reader)

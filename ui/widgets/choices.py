@@ -1,0 +1,104 @@
+"""Choices that outlive the page they were made on, and come from its link: the one way there is.
+
+Streamlit forgets a widget's value once a page has not drawn it, and then an older value of the same key may come back.
+So every page keeps a copy of its choices under a name of its own, which holds when the reader comes back to it. A
+choice is read from, and set in, st.session_state under its own key: before its widget is drawn, or in a callback.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+from streamlit.elements.lib.utils import user_key_from_element_id
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+
+
+def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
+    """Call before any widget is drawn: put every choice of the copy `name` where its widget will find it.
+
+    first: the choices, by their keys, where there is no copy yet, and where Back or Forward brought another link.
+    """
+    state = st.session_state
+    visits = state.setdefault("visit_of_copy", {})
+    if name not in state or name in state.to_reread:
+        kept = first()
+    elif visits.get(name) != state.visit:
+        kept = state[name]
+    else:
+        kept = {key: state.get(key, value) for key, value in state[name].items()}
+    state.to_reread.discard(name)
+    state.update(kept)
+    state[name], visits[name] = kept, state.visit
+
+
+def keep(name: str) -> None:
+    """Call in a part of a page that runs again alone (st.fragment) and has choices of the copy `name`: restore does not
+    run there."""
+    state = st.session_state
+    state[name] = {key: state.get(key, value) for key, value in state[name].items()}
+
+
+def begin_page(title: str) -> None:
+    """Call at the start of every run: notes a page newly come to, and a link that Back or Forward brought.
+
+    A rerun that brings a link other than the last one written, and no changed choice, is the browser's. One that brings
+    a changed choice only left the browser before that last link arrived there.
+    """
+    state = st.session_state
+    state.setdefault("to_reread", set())
+    if "page" not in state:
+        _take_note_of_browser()
+    else:
+        state.brought = []
+    if state.get("page") != title:
+        state.update(page=title, visit=state.get("visit", 0) + 1)
+        return
+    if state.get("written_link") in (None, st.query_params.to_dict()):
+        return
+    if not any(state.get(key, value) != value for key, value in state.choices_of_link.items()):
+        state.to_reread = {name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit}
+
+
+def note_link(written: dict[str, str]) -> None:
+    """Call when the page is drawn and its link is written: what the choices are now is what a change is told from.
+
+    Not what they were when a run began: a run that was interrupted has written no link.
+    """
+    state = st.session_state
+    here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
+    keys = [key for name in here for key in state[name]]
+    state.update(written_link=written, choices_of_link={key: state[key] for key in keys if key in state})
+
+
+def _take_note_of_browser() -> None:
+    """A session that begins with states of widgets follows one that was lost: the server was started anew, or the
+    browser was away for longer than server.disconnectedSessionTTL. They hold what the link does not: the text, and the
+    click that brought them. What they mean is known only once the page has drawn its widgets.
+    """
+    state, context = st.session_state, get_script_run_ctx()
+    state.brought = context.session_state.get_widget_states() if context else []
+    # bound widgets go on under the keys they had (ui/widgets/bound.py)
+    state.bound_keys = {
+        key.rpartition("_")[0]: key
+        for key in (user_key_from_element_id(widget.id) or "" for widget in state.brought)
+        if key.rpartition("_")[2].isdecimal()
+    }
+
+
+def end_page() -> None:
+    """Call when all of the page is drawn. Of a session that follows a lost one: the browser's message again, which now
+    finds its widgets and their callbacks.
+    """
+    context, brought = get_script_run_ctx(), st.session_state.get("brought")
+    if brought and context and context.script_requests:
+        st.session_state.brought = []
+        context.script_requests.request_rerun(
+            RerunData(
+                query_string=context.query_string,
+                widget_states=WidgetStates(widgets=brought),
+                page_script_hash=context.page_script_hash,
+                cached_message_hashes=context.cached_message_hashes,
+                context_info=context.context_info,
+            )
+        )

@@ -1,0 +1,103 @@
+"""Which fonts of this machine draw a text, and what to write in place of what none of them has."""
+
+import re
+import unicodedata
+from contextlib import suppress
+from functools import cache
+from itertools import groupby
+
+from matplotlib import font_manager
+from matplotlib.ft2font import FT2Font
+
+from i18n import ENGLISH, language
+
+FONT = "DejaVu Sans"  # not shown; comes with matplotlib
+LETTERS = {"zh": "词码权层头"}  # of a language: what a font for it has, and a font for its neighbours' has not
+WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60"  # Chinese: a line may end after any of them …
+CLOSING = "，。；：、！？）》”"  # … but not before these,
+OPENING = "（《“"  # nor after these
+LETTER = 0.08  # inches of a letter of a token's name
+PIECE = re.compile(rf"\s+|[{OPENING}]*[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+[{CLOSING}]*")
+
+
+def writes(language: str) -> bool:
+    """Whether fonts of this machine have the letters of a language, of i18n.LANGUAGES."""
+    return all(map(_has, LETTERS.get(language, "")))
+
+
+def language_of(kind: str) -> str:
+    """The language of a picture's words, its kind "svg", "png" or "pdf": the reader's, English where no font here has
+    its letters. Text in an SVG is drawn with the fonts of whoever opens it."""
+    return language() if kind == "svg" or writes(language()) else ENGLISH
+
+
+def drawable(text: str) -> str:
+    """The text with the characters that no font of this machine has as their code points, ⟨U+4E2D U+6587⟩."""
+    parts = groupby(text, lambda one: one in "\n " or _has(one))
+    return "".join(
+        "".join(some) if has else f"⟨{' '.join(f'U+{ord(one):04X}' for one in some)}⟩" for has, some in parts
+    )
+
+
+def families(text: str) -> list[str]:
+    """The fonts that draw the text, in the order in which they are asked."""
+    others = {_covering(one) for one in set(text) if one.isprintable() and not _in(FONT, one)}
+    return [FONT, *sorted(name for name in others if name)]
+
+
+def width(label: str) -> float:
+    """Inches of a token's name, wide characters counted twice."""
+    return LETTER * _cells(label)
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """The text in lines of at most so many letters, wide ones counted twice; a word that is longer has its own line."""
+    lines = [""]
+    for piece in PIECE.findall(text):
+        if lines[-1] and _cells(lines[-1] + piece.rstrip()) > most:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        if lines[-1] or not piece.isspace():
+            lines[-1] += " " if piece.isspace() else piece
+    return [line for line in (line.rstrip() for line in lines) if line]
+
+
+def _cells(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def _has(character: str) -> bool:
+    return _in(FONT, character) or _covering(character) is not None
+
+
+def _in(family: str, character: str) -> bool:
+    return ord(character) in _characters(font_manager.findfont(family))
+
+
+@cache
+def _covering(character: str) -> str | None:
+    """The first installed font that has the character."""
+    return _listed(character) or (_listed(character) if _newly_installed() else None)
+
+
+def _listed(character: str) -> str | None:
+    for font in font_manager.fontManager.ttflist:
+        if "LastResort" not in font.fname and ord(character) in _characters(font.fname):
+            return str(font.name)
+    return None
+
+
+@cache
+def _newly_installed() -> bool:
+    """Whether there are fonts that matplotlib's list, a file of its first day here, lacks: now it has them."""
+    known = {font.fname for font in font_manager.fontManager.ttflist}
+    others = sorted(set(font_manager.findSystemFonts()) - known)
+    for path in others:
+        with suppress(OSError, RuntimeError, ValueError):  # what cannot be read, and a font of pictures
+            font_manager.fontManager.addfont(path)
+    return bool(others)
+
+
+@cache
+def _characters(path: str) -> frozenset[int]:
+    return frozenset(FT2Font(path).get_charmap())

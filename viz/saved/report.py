@@ -1,0 +1,142 @@
+"""A run as one HTML file that needs nothing else: all heads, those chosen, masks, numbers, the text.
+
+At most 8 MB: the heads that are held have room for viz.heads.every.MOST_CELLS, and a sentence says where that is less
+than all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import N_, say, say_count, together
+from viz.html import join, table, tag
+from viz.leaks import mean_share
+from viz.loss_words import loss_words
+from viz.numbers import Candidate, LeakShares, leak_table, next_token_table
+from viz.palette import NOW, rgb
+from viz.saved.explorer import AllHeads, explorer_page
+from viz.signs import signs
+
+ABSENT = N_("{} is here at a glance alone: this report has no room for its weights.")
+WORST = 8.0  # nats, of a loss in the strongest colour
+MOST_TOKENS = 1024  # of each side of a head in full
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """What a run measured. future, padding: float32 [L,H], shares of attention. candidates: the likeliest next tokens;
+    losses: float32 [T], nats, NaN where there is none; both empty for a model that predicts no next token."""
+
+    future: np.ndarray
+    padding: np.ndarray
+    candidates: Sequence[Candidate] = ()
+    losses: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class ReportView:
+    """A run to report. model: its name; network: what it is. attention: "self", or which of an encoder-decoder's.
+    tokens: that are no padding. masks: which are on, in words; spec: all of them, to be run again, or "". versions: of
+    what made it. text: as far as it was read; cut: what of it was not, in a sentence, or ""; labels: of its tokens.
+    standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a running
+    app, or ""."""
+
+    model: str
+    network: str
+    attention: str
+    tokens: int
+    masks: str
+    versions: str
+    text: str
+    labels: Sequence[str]
+    heads: AllHeads
+    now: Numbers
+    standard: Numbers | None = None
+    spec: str = ""
+    cut: str = ""
+    link: str = ""
+
+
+def report_page(view: ReportView) -> str:
+    """The file's text."""
+    title = say("{model}: what every head looks at", model=view.model)
+    rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in _about(view) if what]
+    about = table(rows, "numbers about")  # not shown
+    above = join((tag("h1", title), about, tag("p", held_words(view), class_="note")))
+    link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
+    text = (tag("h2", say("The text")), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
+    below = join((*_numbers(view), *text))
+    return explorer_page(title, view.heads, absent=say(ABSENT), above=above, below=below, style="report.css")
+
+
+def _about(view: ReportView) -> list[tuple[str, str]]:
+    layers, heads = view.heads.thumbnails.shape[:2]
+    size = say("{model} ({network}): {layers} layers × {heads} heads", model=view.model, network=view.network,
+               layers=layers, heads=heads)  # fmt: skip
+    return [
+        (say("model"), size),
+        (say("attention"), "" if view.attention == "self" else say(view.attention)),
+        (say("tokens"), together(filter(None, [f"{view.tokens:,}", view.cut]))),
+        (say("masks"), view.masks),
+        (say("masks, in full"), view.spec),
+        (say("made with"), view.versions),
+    ]
+
+
+def held_words(view: ReportView) -> str:
+    """In a sentence: that a weight has four digits, and what there was no room for."""
+    layers, heads = view.heads.thumbnails.shape[:2]
+    held, every = len(view.heads.heads), layers * heads
+    words = say("Weights are held to four digits, as their tooltips show them.")
+    if held == every:
+        return words
+    some = say_count(
+        "{count} of {heads} heads is here in full, the others at a glance, for the file to stay below 8 MB.",
+        "{count} of {heads} heads are here in full, the others at a glance, for the file to stay below 8 MB.",
+        held,
+        heads=every,
+    )
+    return together([words, some])
+
+
+def _numbers(view: ReportView) -> list[str]:
+    now, standard = view.now, view.standard or view.now
+    changed = view.standard is not None
+    layer, head = view.heads.chosen[0]
+    parts: list[str] = []
+    if now.candidates and standard.candidates:
+        next_tokens = Markup(next_token_table(list(now.candidates), list(standard.candidates), changed=changed))
+        parts += [tag("h2", say("The next token")), next_tokens]
+    if now.candidates and standard.candidates and not np.isnan(now.losses).all():  # the first token has none
+        parts.append(tag("h2", say("Loss of each token, in nats")))
+        mean = say("The mean is {mean:.2f}.", mean=np.nanmean(now.losses))
+        words = Markup(loss_words(now.losses, standard.losses, list(view.labels))) if changed else mean
+        parts.append(tag("p", words))
+        for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if changed else 1]:
+            parts.append(_loss_strip(some.losses, view.labels, name if changed else ""))
+    one, every = (
+        tuple(pair(some) for some in (now, standard)) for pair in (lambda some: _of(some, layer, head), _mean)
+    )
+    leaks = leak_table(one, every, view.heads.names[layer][head], changed=changed)  # type: ignore[arg-type]
+    return [*parts, tag("h2", say("Leak")), Markup(leaks)]
+
+
+def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:
+    """The text, each token the darker the less it was expected."""
+    colour = ",".join(map(str, rgb(NOW)))
+    tokens = [
+        tag("span", label, title=say("no loss") if np.isnan(loss) else say("{loss:.2f} nats", loss=loss),
+            style=f"background:rgba({colour},{min(np.nan_to_num(loss) / WORST, 1) * 0.7:.2f})")
+        for loss, label in zip(losses.tolist(), labels, strict=True)
+    ]  # fmt: skip
+    return tag("p", join((tag("b", name), *tokens)), class_="losses")
+
+
+def _of(numbers: Numbers, layer: int, head: int) -> LeakShares:
+    return LeakShares(float(numbers.future[layer, head]), float(numbers.padding[layer, head]))
+
+
+def _mean(numbers: Numbers) -> LeakShares:
+    return LeakShares(mean_share(numbers.future), mean_share(numbers.padding))

@@ -1,0 +1,78 @@
+"""A page of HTML that needs nothing else: no server, no network, no folder beside it.
+
+Its scripts are ours alone: the page's own policy names them by their hashes and lets nothing be fetched.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from i18n import language
+from viz.components import VIEWS, source
+from viz.html import join, tag
+
+POLICY = (
+    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+FRAME = 'width="100%" height="{}" style="border:0" title="{}" srcdoc="{}"'
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """A view to draw: its name out of VIEWS, and its packet."""
+
+    view: str
+    packet: bytes
+
+
+def page(title: str, parts: Iterable[Canvas | str]) -> str:
+    """A whole document: the parts one below the other, texts being HTML unless they are to be escaped."""
+    body, views = [], []
+    for number, part in enumerate(parts):
+        if isinstance(part, Canvas):
+            where = {"data-view": part.view, "data-packet": f"packet{number}"}
+            body += [tag("div", class_=f"view {part.view}", **where), inlined(f"packet{number}", part.packet)]
+            views.append(part.view)
+        else:
+            body.append(Markup(escape(part)))
+    return document(title, join(body), views)
+
+
+def document(
+    title: str, body: Markup, views: Sequence[str], *, script: Sequence[str] = ("page.js",), styles: Sequence[str] = ()
+) -> str:
+    """HTML: the body, and a module for each of the views that are drawn in it; last the script which draws them.
+
+    script: what it is made of. styles: what it needs besides the views'. Files of components/.
+    """
+    used = list(dict.fromkeys(views))
+    modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
+    modules.append(source(*script))
+    policy = POLICY.format(" ".join(map(_hash, modules)))
+    style = source("page.css", *(f"{view}.css" for view in used), *styles)
+    scripts = join(Markup('<script type="module">{}</script>').format(Markup(module)) for module in modules)
+    return str(
+        Markup(
+            '<!doctype html>\n<html lang="{}"><head><meta charset="utf-8">'
+            '<meta http-equiv="Content-Security-Policy" content="{}">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            "<title>{}</title><style>{}</style></head>\n<body>{}\n{}</body></html>\n"
+        ).format(language(), policy, title, Markup(style), body, scripts)
+    )
+
+
+def inlined(name: str, packet: bytes) -> Markup:
+    """Bytes as a data block of a page, which components/page.js reads."""
+    return tag("script", base64.b64encode(packet).decode(), type="text/plain", id=name)
+
+
+def frame(html: str, title: str, height: int) -> str:
+    """A document as a frame within a notebook's page; height in pixels, until its script has measured it."""
+    return f"<iframe {FRAME.format(height, escape(title), escape(html))}></iframe>"
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
