@@ -18,11 +18,10 @@ from ui.heads import views as head_views
 from ui.lessons import start
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure
-from viz.loss_words import misled
+from viz.html import signs
 from viz.numbers import leak_table, loss_figure, next_token_table
-from viz.room import WIDE
-from viz.sentence import sentence
-from viz.signs import signs
+from viz.palette import WIDE
+from viz.sentence import misled, sentence
 from viz.view import cropped
 
 model, text = controls.open_page()

@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from i18n import N_, remembered, say
@@ -15,7 +17,9 @@ from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import unknown
 from model.errors import first_line
+from model.huggingface import own_network
 from serving import threads
+from serving.settings import Settings
 
 SECONDS = 120.0
 ROUNDING = N_("What rounding moves")  # what is in hand before the first law
@@ -110,3 +114,23 @@ def _timed(law: str, title: str, judge: Callable[[], Finding]) -> Finding:
             law, title, say("it raised {error}: {words}", error=type(error).__name__, words=first_line(error))
         )
     return Finding(**{**vars(finding), "seconds": time.monotonic() - started})
+
+
+def check_checkpoint(
+    report: Callable[[tuple[str, float]], None],
+    name: str,
+    folder: Path,
+    ids: tuple[int, ...],
+    pieces: tuple[str, ...],
+    number_type: str,
+    seconds: float,
+) -> CheckReport:
+    """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise."""
+    with remembered():
+        network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
+    title = f"{Path(name).name} ({type(network).__name__})"
+
+    def progress(law: str, share: float) -> None:
+        report((law, share))
+
+    return check(network, name=title, ids=ids, pieces=pieces, seconds=seconds, progress=progress)

@@ -10,7 +10,7 @@ page.set_up(N_("Heads off"))  # first, so that the browser has something to fetc
 from model.heads.ablation import HeadsOff, answer, following, outcome
 from serving.job import ModelRef
 from ui import controls, explain, results, run_view
-from ui.ablation import choosing, ranking
+from ui.ablation import choosing
 from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads import query
@@ -74,4 +74,4 @@ st.caption(
         "root of that.", token=ablation.what_is_asked(asked))
 )  # fmt: skip
 with guarded():
-    ranking.show(now, batch, place, answered.target, off, names, heads)
+    choosing.show(now, batch, place, answered.target, off, names, heads)

@@ -7,11 +7,11 @@ from ui import page
 page.set_up("Bug clinic")  # not shown
 
 from i18n import say
-from model.bug_clinic.lines import attention_for, masks_for
+from model.bug_clinic.comparison import attention_for, masks_for
 from ui import controls, explain, run_view
 from ui.bug_clinic import beside, choose, drawing, spot, words
 from ui.guard import guarded
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 
 model, text = controls.open_page(choose.restore)
 controls.ask_for_text(text)

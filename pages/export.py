@@ -8,7 +8,8 @@ page.set_up("Export")  # first, so that the browser has something to fetch while
 
 from i18n import say
 from ui import controls, explain, link, run_view
-from ui.export import report, sections
+from ui.export import sections
+from ui.export import subject as report
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
 

@@ -8,8 +8,9 @@ page.set_up("Generation")  # first, so that the browser has something to fetch w
 
 from i18n import N_, say
 from ui import controls, explain
-from ui.generation import run, sections, steps
+from ui.generation import sections, steps
 from ui.generation import writing as generation
+from ui.generation import writing as run
 from ui.guard import guarded
 
 model, text = controls.open_page(generation.restore)

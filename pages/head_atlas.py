@@ -14,8 +14,8 @@ from model.atlas.unit import row_length
 from ui import controls, explain
 from ui.drawn import cached_figure
 from ui.guard import guarded
-from ui.head_atlas import choices, finder, picking, runs, sections, taken
-from viz.head_atlas import words
+from ui.head_atlas import choices, finder, runs, sections
+from viz.head_atlas import tables
 from viz.head_atlas.scatter import distances
 from viz.head_atlas.tables import tokens_table
 
@@ -29,8 +29,8 @@ with switches, st.container(horizontal=True):
     choices.choose_masks(model)
 with axes:
     x, y = choices.choose_axes()
-masks = replace(model.standard, **picking.lifted(model))
-layer, head = picking.chosen(model)
+masks = replace(model.standard, **choices.lifted(model))
+layer, head = choices.chosen(model)
 choices.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):
     texts_key, read = runs.source(model, chosen, text)
@@ -44,24 +44,24 @@ size = say_count(
     tokens=atlas.read,
 )
 title.markdown(f"### {say('Head atlas')}\u2002:small[{explain.title_of(model)} · {size}]")
-st.html(words.summary(atlas, random=chosen == "random"))
+st.html(tables.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
-    drawable = picking.show(atlas, x, y, (layer, head))
+    drawable = choices.show(atlas, x, y, (layer, head))
     point = say("A point is a head; click one. Dotted: a head that looks evenly.") if drawable else ""
-    st.caption(together(filter(None, [point, words.naming(), words.cut(atlas, row_length(model))])))
+    st.caption(together(filter(None, [point, tables.naming(), tables.cut(atlas, row_length(model))])))
     if drawable:
-        taken.offer(atlas, model, masks, chosen, x, y, (layer, head))
+        sections.offer(atlas, model, masks, chosen, x, y, (layer, head))
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)
-    st.html(words.head_sentence(atlas, layer, head))
+    st.html(tables.head_sentence(atlas, layer, head))
     figure = distances(atlas, layer, head)
-    st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=picking.distances_alt(atlas, layer, head))
+    st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=choices.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
     keys.html(cached_figure(tokens_table, atlas.key_tokens(layer, head)[:6], say("looked at most")))
-    sharp = cached_figure(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from"), words.no_token())
+    sharp = cached_figure(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from"), tables.no_token())
     queries.html(sharp)
-    st.caption(words.tokens())
+    st.caption(tables.tokens())
 
 section = choices.choose_section()
 if section == "examples":

@@ -10,15 +10,15 @@ page.set_up(N_("Across layers"))  # first, so that the browser has something to 
 from ui import controls, explain, run_view
 from ui.guard import guarded
 from ui.heads import query
-from ui.layers import choosing, sections
+from ui.layers import sections
 
-model, text = controls.open_page(choosing.restore)
+model, text = controls.open_page(sections.restore)
 reading, row = controls.open_text(model, text)
 
 spec = controls.open_masks(say("Across layers"), model, reading.batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-    section = choosing.choose_section()
+    section = sections.choose_section()
     attention = model.attentions[-2] if "cross" in model.attentions else model.attentions[0]
     if section != "lens":
         attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
@@ -32,12 +32,12 @@ with query_place:
 names = run_view.layer_names(model, attention)
 if section != "lens":
     with over_place:
-        over = choosing.choose_over(section)
+        over = sections.choose_over(section)
 if section == "all":
     with layer_place:
-        layer = choosing.choose_layer(model, names)
+        layer = sections.choose_layer(model, names)
     part = controls.choose_positions(tokens.ids.shape[1], tokens.ids.shape[1])
-choosing.share(model)
+sections.share(model)
 
 chosen = sections.ChosenRow(model, tokens, row, place)
 with guarded(say("Looking across all layers …")):

@@ -13,8 +13,8 @@ from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.mask_lab import canvas, compose, effect, sections
-from ui.widgets import notes
-from viz.mask_lab.words import counts, formula
+from ui.widgets import choices
+from viz.mask_lab.canvas import counts, formula
 from viz.view import cropped
 
 model, text = controls.open_page(compose.seed)
@@ -61,7 +61,7 @@ with said, guarded(say("Following what each token can know …")):
     told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)
 st.html(cached_figure(formula, mask) + cached_figure(counts, views[0].blocked, mask))
-notes.show(sections.notes(spec, now, layer))
+choices.show(sections.notes(spec, now, layer))
 
 with st.sidebar:
     ask_first.switch()

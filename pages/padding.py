@@ -11,16 +11,16 @@ from ui import controls, explain
 from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.markdown import escaped
-from ui.padding import choosing, lines, runs, ways
-from ui.widgets import notes
-from viz.formats import amount
+from ui.padding import lines, runs
+from ui.widgets import choices
+from viz.html import amount
 from viz.padding import words
 from viz.padding.grid import LOGITS, STATES, grid
 from viz.padding.tables import texts_table
 
 model, text = controls.open_page()
 if model.kind == "encoder-decoder":
-    st.info(say(choosing.ENCODER_DECODER, model=explain.title_of(model)))
+    st.info(say(lines.ENCODER_DECODER, model=explain.title_of(model)))
     st.stop()
 
 title = st.empty()
@@ -29,7 +29,7 @@ with guarded():
     found = lines.lines(model, text)
     own = runs.own_positions(model, found.texts)
 with switches:
-    choice, causal = choosing.choose(model, own)
+    choice, causal = lines.choose(model, own)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     seen = runs.padded(model, found, choice, causal, own)
 texts, shown, cells, tolerance = seen.texts, seen.way, seen.cells, seen.tolerance
@@ -45,7 +45,7 @@ sentence_place.html(f'<p class="sentence">{sentence}</p>')
 with noted:
     if found.ours:
         lines.offer_ours(found)
-    notes.show([*map(escaped, found.notes), *choosing.notes(model)])
+    choices.show([*map(escaped, found.notes), *lines.notes(model)])
 
 st.html(cached_figure(grid, texts, choice.mask, tolerance, what))
 
@@ -59,7 +59,7 @@ with right:
     st.markdown("#### " + say("Every way to pad, at once"))
     with guarded(say("Running every other way to pad …")):
         every = runs.ways(model, found, causal, own)
-    ways.show(every, shown, len(texts), cells)
+    runs.show(every, shown, len(texts), cells)
     st.caption(
         say(
             "Press a way to see it above. Its number is the largest difference between any sentence's {what} in the "
@@ -72,4 +72,4 @@ sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown,
 
 st.markdown("#### " + say("Why"))
 st.html(words.listed(cached_figure(words.reasons, every, causal=causal, cells=cells)))
-choosing.share(model)
+lines.share(model)

@@ -23,8 +23,8 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from serving.engine import Engine
 from serving.job import Job
+from serving.result_cache import Engine
 from serving.scheduler import SPARE, TooSlow, WorkerLost
 from serving.worker import answered, told
 

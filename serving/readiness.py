@@ -4,8 +4,8 @@ from time import monotonic
 
 from model import catalog
 from model.base import Model
-from serving.engine import Engine
 from serving.job import Job, ModelRef
+from serving.result_cache import Engine
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 

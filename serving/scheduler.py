@@ -13,9 +13,9 @@ from time import monotonic, sleep
 from typing import Any, Literal, Protocol
 
 from i18n import N_, say, spoken
-from serving.engine import Engine
 from serving.fair_queue import FairQueue, Ticket
 from serving.job import Job
+from serving.result_cache import Engine
 
 LOOK = 0.05  # seconds between two looks of a reader who waits
 PAUSE = 1.0  # seconds from one try to start a worker to the next

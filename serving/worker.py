@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 
 from serving import logs
-from serving.engine import Engine
 from serving.job import Job
+from serving.result_cache import Engine
 from serving.scheduler import TOLD
 
 READY, BEAT = b"ready", b"beat"

@@ -47,7 +47,7 @@ from viz.export.paper import Paper  # noqa: E402
 from viz.export.picture import head_picture  # noqa: E402
 from viz.head import head_figure  # noqa: E402
 from viz.heads.bars import bars_figure, row_of  # noqa: E402
-from viz.heads.numbers import numbers_table  # noqa: E402
+from viz.heads.colours import numbers_table  # noqa: E402
 from viz.heads.score_split import _outcome  # noqa: E402
 
 SPEC = MaskSpec(**{GAPS: 3})

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from model.gpt2 import save_transformer
-from model.training.tokenizer import train_tokenizer
+from model.training.story import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
 
 TINY = TransformerConfig(  # sizes that are all different, so that a swapped axis cannot pass

@@ -12,9 +12,9 @@ from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
 from ui.guard import TROUBLE
-from ui.lessons.verdict import verdict
+from ui.lessons.runs import verdict
 from ui.markdown import escaped
-from viz.lessons import screen, words
+from viz.lessons import screen
 
 ASKS = {  # one after the other, those that can be asked
     "loss": N_("With these masks, will the mean loss go down, go up or stay the same?"),
@@ -62,11 +62,11 @@ def masks_to_show(
     kind, answered = found
     with st.container(border=True):
         query = answered.why.values.get("query")
-        place = words.plain(query) if query else ""
+        place = screen.plain(query) if query else ""
         st.markdown(f"**{escaped(say(ASKS[kind], query=place))}**")
         with st.container(horizontal=True):
             for number, choice in enumerate(answered.choices):
-                st.button(escaped(words.plain(choice)), key=f"first_{number}", shortcut=str(number + 1),
+                st.button(escaped(screen.plain(choice)), key=f"first_{number}", shortcut=str(number + 1),
                           on_click=_commit, args=(number, kind, answered, about, spec))  # fmt: skip
     return before
 

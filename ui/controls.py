@@ -19,11 +19,10 @@ from ui import explain, link, run_view
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.sidebar import models
-from ui.sidebar.examples import EXAMPLES, FIRST
 from ui.sidebar.model_found import model_found
-from ui.widgets import choices, notes
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.sidebar.models import EXAMPLES, FIRST
+from ui.widgets import choices
+from ui.widgets.choices import bound, one_of
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 from viz.view import MOST_CELLS
@@ -71,7 +70,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         reading = run_view.tokenize(model, text, st.session_state.pad, targets)
     with st.sidebar:
         row = choose_row(reading.rows)
-    notes.show(explain.limits(model, reading))
+    choices.show(explain.limits(model, reading))
     return reading, row
 
 

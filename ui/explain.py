@@ -18,11 +18,9 @@ from ui.markdown import escaped
 from ui.run_view import RowPredictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.html import named
-from viz.leaks import mean_share
-from viz.loss_words import loss_words, prediction_words
 from viz.mask_styles import mask_names
-from viz.numbers import LeakShares, percent
-from viz.sentence import HeadScene
+from viz.numbers import LeakShares, mean_share, percent
+from viz.sentence import HeadScene, loss_words, prediction_words
 from viz.view import HeadView, coarser_words
 
 NO_PREDICTIONS = {

@@ -6,7 +6,7 @@ from markupsafe import Markup
 from i18n import say
 from lessons.glossary import glossary
 from viz.html import join, tag
-from viz.lessons.prose import card
+from viz.lessons.glossary import card
 
 STYLE = Markup("""<style>
   .glossary { display: grid; gap: .9rem; max-width: 26rem; font-size: .875rem; line-height: 1.4; }

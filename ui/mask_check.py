@@ -25,7 +25,7 @@ from ui import controls, link, page, results
 from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.widgets import choices
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import one_of
 from viz.mask_check import MARK, declared_figure
 
 ALL = everyone(BUGS)
@@ -128,7 +128,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
     folder = catalog.fetch(name, None, Settings.from_environment())
 
     def make(show: Progress) -> CheckReport:
-        from mask_check.checkpoint import check_checkpoint
+        from mask_check.check import check_checkpoint
         from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
 
         files = checkpoint_files.local_files(folder)

@@ -15,8 +15,7 @@ from serving import logs
 from ui import at_once
 from ui.sidebar import speech
 from ui.widgets import choices
-from viz.palette import MASK_COLOURS
-from viz.room import APART, MARGIN, TWO, WIDE
+from viz.palette import APART, MARGIN, MASK_COLOURS, TWO, WIDE
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
 ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew

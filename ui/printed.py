@@ -10,7 +10,7 @@ from i18n import language, say, spoken
 from serving.job import Job
 from ui import results
 from ui.drawn import cached_figure
-from ui.widgets.deferred import later
+from ui.widgets.choices import later
 from viz.export.fonts import drawable, language_of, writes
 from viz.export.paper import DOTS, KINDS, Paper, Sheet, file_of
 

@@ -8,10 +8,9 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from i18n import language
 from serving import backends
-from serving.engine import Engine
 from serving.job import Job
 from serving.once import once
-from serving.result_cache import ResultCache
+from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from ui.guard import waiting

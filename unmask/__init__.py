@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unmask.checking import CannotCheck, Report, assert_causal, check
     from unmask.digits import digit
     from unmask.notebook import load
-    from unmask.one_file import report
+    from unmask.report_request import report
     from unmask.sources import attentions
 
 HOMES = {
@@ -26,7 +26,7 @@ HOMES = {
     "check": "unmask.checking",
     "digit": "unmask.digits",
     "load": "unmask.notebook",
-    "report": "unmask.one_file",
+    "report": "unmask.report_request",
 }
 __all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "digit", "load", "report"]
 

@@ -67,11 +67,13 @@ def check(asked: argparse.Namespace) -> int:
 def report(asked: argparse.Namespace) -> int:
     """Write one HTML file. 0: it is written; 2: it could not be, and why in a sentence."""
     _quiet()
-    from unmask import one_file, report_request  # the other commands draw nothing
+    from unmask import report_request
 
     try:
         run, heads = report_request.run_of(asked)
-        made = one_file.report(run, heads, link=report_request.link_to(run, heads[0] if heads else run.first_head()))
+        made = report_request.report(
+            run, heads, link=report_request.link_to(run, heads[0] if heads else run.first_head())
+        )
         size = made.save(asked.output).stat().st_size
     except (ValueError, OSError, MemoryError) as error:
         words = (str(error).strip() or type(error).__name__).rstrip(".")

@@ -8,8 +8,7 @@ import numpy as np
 from i18n import say
 from unmask.shown import Live, Printed, Shown
 from viz.heads.cells import weight_text
-from viz.leaks import leak_grid, mean_share
-from viz.numbers import percent
+from viz.numbers import leak_grid, mean_share, percent
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page
 from viz.saved.standalone import Canvas, page
 

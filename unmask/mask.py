@@ -1,13 +1,14 @@
 """The mask of one head that shows itself: in a page to read which cell is blocked and why, live to draw on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from model.heads.shown import shown_masks
-from model.spec import MOST_STROKES
+from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from model.trace import Trace
-from unmask.shown import Live
+from unmask.shown import HeadPicture, Live
 from viz.heads.cells import window
 from viz.html import tag
 from viz.mask_lab.canvas import MaskView, canvas_packet
@@ -64,3 +65,36 @@ def mask_of(trace: Trace, row: int, layer: int, head: int, name: str, query: int
     found = shown_masks(trace, row, trace.spec, layer, head)
     labels = trace.keys.pieces[row]
     return Mask(name, MaskView(found.blockers, found.openers, found.place, found.strokes, labels), allowed, query)
+
+
+class Drawable(Protocol):
+    """What of a Run is needed here."""
+
+    @property
+    def masks(self) -> MaskSpec: ...
+    def mask(self, layer: int, head: int) -> Mask: ...
+    def head(self, layer: int, head: int) -> HeadPicture: ...
+    def under(self, masks: MaskSpec) -> "Drawable": ...
+
+
+class LiveHead:
+    """A mask to draw on and the head beside it. run: the latest one, under the mask as it is drawn.
+
+    mask, head: the two widgets. Raises ValueError for cross-attention and for a head that is not there, ImportError
+    where anywidget is not installed.
+    """
+
+    def __init__(self, run: Drawable, layer: int, head: int) -> None:
+        self.run, self._place = run, (layer, head)
+        self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
+        self.mask.observe(self._redraw, "drawn")
+
+    def _redraw(self, change: Any) -> None:
+        strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
+        self.run = self.run.under(replace(self.run.masks, drawn=strokes))
+        self.head.packet = self.run.head(*self._place).canvas().packet
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        from ipywidgets import HBox  # anywidget brings it
+
+        return HBox([self.mask, self.head])._repr_mimebundle_(**how)

@@ -6,11 +6,10 @@ from i18n import spoken, together
 from viz.export import words
 from viz.export.every import every_picture
 from viz.export.fonts import language_of
-from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import KINDS, Paper, Sheet
-from viz.export.picture import change_picture, head_picture
-from viz.export.versions import version
+from viz.export.picture import change_picture, head_picture, lines_picture
+from viz.export.words import version
 from viz.heads import arcs, tokens
 from viz.heads.colours import STANDARD_COLOURS
 from viz.saved.explorer import AllHeads

@@ -12,23 +12,20 @@ from torch import Tensor, nn
 from model import catalog
 from model.base import Model
 from model.errors import index
-from model.heads.every import changes, every_weight
 from model.heads.shown import shown_head
-from model.heads.survey import Survey, survey
+from model.heads.survey import Survey, changes, every_weight, survey
 from model.masks import MaskSpec
 from model.predictions import next_tokens
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.checking import Checkable, network_of
 from unmask.every_head import Difference, LeakPicture
-from unmask.live import LiveHead
-from unmask.mask import Mask, mask_of
+from unmask.mask import LiveHead, Mask, mask_of
 from unmask.shown import MOST_TOKENS, Predicted
 from unmask.sources import HELD_CELLS, HeadSource
 from viz.heads.picture import changed
-from viz.leaks import leak_notes
-from viz.loss_words import loss_words
-from viz.numbers import TOP, Candidate
+from viz.numbers import TOP, Candidate, leak_notes
+from viz.sentence import loss_words
 from viz.view import HeadView
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary

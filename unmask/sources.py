@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from model.errors import index, items
-from model.heads.every import given_weights, thumbnails
-from model.heads.survey import blocked_thumbnail
+from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from unmask.every_head import Heads
 from unmask.shown import MOST_TOKENS, Arcs, HeadPicture, TokensPicture
 from viz.heads.arcs import MOST_HEADS

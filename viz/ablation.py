@@ -9,9 +9,8 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, say_count, together
-from viz.formats import signed
 from viz.heatmap import colour_bar, figure
-from viz.html import bar, table, tag
+from viz.html import bar, signed, table, tag
 from viz.numbers import chance
 from viz.palette import MARK, NOW, STANDARD, diverging
 

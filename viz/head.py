@@ -26,8 +26,7 @@ from viz.heatmap import (
     title,
     weights_trace,
 )
-from viz.palette import diverging
-from viz.room import SMALL, WIDE
+from viz.palette import SMALL, WIDE, diverging
 from viz.view import HeadView, coarser, reduced, step_of
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))

@@ -15,12 +15,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from i18n import N_, say
-from viz import room
+from viz import palette
 from viz.hatch import LARGE, SMALL, data_uri, hatch_png
-from viz.html import escaped
+from viz.html import escaped, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 from viz.reasons import empty_runs, reasons
-from viz.signs import shortened
 from viz.view import HeadView
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
@@ -201,7 +200,7 @@ def margin(
 ) -> dict[str, int]:
     """Around a picture whose axes show these tokens; first, first_key and step as in HeadView."""
     rows, columns = _labels(queries, first, step), _labels(keys, first_key, step)
-    return room.margin(rows.values(), columns.values(), LABEL_SIZE)
+    return palette.margin(rows.values(), columns.values(), LABEL_SIZE)
 
 
 def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, Part]:

@@ -1,10 +1,67 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
+import math
 from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
+from i18n import N_, say
 from viz.mask_styles import STYLES, mask_name
+
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def fixed(value: float, digits: int) -> str:
+    """So many digits after the point, with a true minus, and none before what rounds to 0: "−1.50", "0.00"."""
+    text = f"{float(value):.{digits}f}"
+    return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """The same with a plus before what is more than 0."""
+    text = fixed(value, digits)
+    return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
+
+
+def power_of_ten(value: float, digits: int = 2) -> str:
+    """So many digits and a power of ten: 0.00001073 -> "1.1 × 10⁻⁵"; with narrow spaces that do not break."""
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    return f"{mantissa}\u202f×\u202f10{str(int(power)).translate(SUPERSCRIPT)}"
+
+
+def amount(difference: float) -> str:
+    """8.0568 -> "8.1"; 0.00001073 -> "1.1 × 10⁻⁵"; 0 -> "0"; what is no number -> "∞"."""
+    if math.isnan(difference) or math.isinf(difference):
+        return "∞"
+    if difference == 0:
+        return "0"
+    if difference >= 9.95:
+        return f"{difference:,.0f}"
+    if difference >= 0.00995:
+        return f"{difference:.1f}" if difference >= 0.995 else f"{difference:.2g}"
+    return power_of_ten(difference)
+
+
+SIGNS = {
+    "·": N_("· begins a token that has a space before its first letter"),
+    "⏎": N_("⏎ is the end of a line"),
+    "⟨": N_("⟨E6⟩ is a byte that is no character by itself"),
+    "<pad>": N_("<pad> fills up a line that is shorter than another"),
+    "<start>": N_("<start> is put before every text, as when the model was trained"),
+}
+
+
+def signs(labels: Iterable[str]) -> str:
+    """What the signs in these labels stand for; nothing where there are none."""
+    text = "".join(labels)
+    said = [say(meaning) for sign, meaning in SIGNS.items() if sign in text]
+    clauses = say("; ").join(said)
+    return say("{clauses}.", clauses=clauses) if said else ""
+
+
+def shortened(label: str, most: int) -> str:
+    """So many characters at the most, the last of them "…" where some are cut."""
+    return label if len(label) <= most else label[: most - 1] + "…"
 
 
 def escaped(label: str) -> str:

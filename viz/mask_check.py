@@ -13,8 +13,7 @@ from mask_check.formats import verdict_of
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import axes as axes_of
 from viz.heatmap import axis_names, colour_bar, hatching, margin
-from viz.palette import ALLOWED, MARK, table
-from viz.room import TWO
+from viz.palette import ALLOWED, MARK, TWO, table
 from viz.view import HeadView
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)

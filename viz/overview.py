@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from i18n import N_, say
-from viz.components.packet import packed
-from viz.components.words import words
+from viz.components.words import packed, words
 from viz.hatch import ink
 from viz.palette import table
 

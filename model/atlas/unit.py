@@ -12,7 +12,7 @@ import torch
 
 from i18n import say
 from model.atlas.batch import measure_batch
-from model.atlas.names import NAMES
+from model.atlas.result import NAMES
 from model.atlas.tally import SAMPLED, Sample, Tally
 from model.atlas.texts import TokenRow, Unit, batch_of, punctuation_of, rows_of_unit
 from model.base import Model

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
-from model.bug_clinic.bug import Bug, Options
-from model.bug_clinic.case import Attention, Crash
-from model.bug_clinic.comparison import trial_of
+from model.bug_clinic.bugs import BY_KEY
+from model.bug_clinic.case import Attention, Bug, Crash, Options
+from model.bug_clinic.comparison import BugComparison, compare, trial_of
 from model.bug_clinic.laws import LAWS, Verdict, judge
 from model.bug_clinic.rerun import rerun
 from model.kv_cache import network_of
@@ -84,3 +84,13 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     real = trace.batch.real(row)
     with_bug = losses[real][1:].mean().item()  # NaN stays NaN here: a run without a number has no loss
     return with_bug, right
+
+
+def compared(model: Model, trace: Trace, row: int, bug: str, layer: int) -> BugComparison:
+    """The bug of this key beside its right version on one row of a run; see compare."""
+    return compare(model, trace, BY_KEY[bug], layer, row)
+
+
+def examined(model: Model, trace: Trace, row: int, bug: str, layer: int) -> Examination:
+    """What the bug of this key breaks on one row of a run; see examine."""
+    return examine(model, trace, BY_KEY[bug], layer, row)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from i18n import N_
 from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.bug import Bug, Options
-from model.bug_clinic.case import LayerContext
+from model.bug_clinic.case import Bug, LayerContext, Options
 
 ALONE = LayerContext()
 

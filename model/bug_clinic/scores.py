@@ -11,7 +11,7 @@ from torch import Tensor
 
 from i18n import N_
 from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.bug import Bug, Options
+from model.bug_clinic.case import Bug, Options
 from model.bug_clinic.masks import whole
 
 OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504

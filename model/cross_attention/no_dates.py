@@ -2,19 +2,19 @@
 
 import random
 
-from model.cross_attention.answers import NO_DATE
-from model.cross_attention.days import FIRST_DAY, LAST_DAY, MONTHS, ORDINALS, SHORT_WEEKDAYS, WEEKDAYS
+from model.cross_attention.days import FIRST_DAY, LAST_DAY, MONTHS, NO_DATE, ORDINALS, SHORT_WEEKDAYS, WEEKDAYS
 from model.cross_attention.reading import read
-from model.cross_attention.surroundings import (
+from model.cross_attention.written_dates import (
     AFTER,
     BEFORE,
     UNKNOWN_CHARACTERS,
+    mistyped,
     time_of_day,
     with_surroundings,
     word,
     words,
+    write_numbers,
 )
-from model.cross_attention.written_dates import mistyped, write_numbers
 
 LIKE_MONTHS = ("may", "march", "august", "May", "March", "April", "June", "August", "mark", "jan", "dec", "sun", "sat")
 DAYS_IN = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # at the most

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from i18n import say
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
-from model.huggingface import checkpoint_files, fetching, hub, layers, precision
+from model.huggingface import checkpoint_files, fetching, formats, hub, layers
 from model.huggingface.bench import LayerProbe
 from model.huggingface.linearized_run import FrozenNetwork, Sited
 from model.huggingface.loading import (
@@ -28,10 +28,9 @@ from model.huggingface.loading import (
     tokens_of,
 )
 from model.huggingface.recording import Recording
-from model.huggingface.refusals import check_type, refusal
 from model.huggingface.residual import NO_LIST, ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
-from model.huggingface.verify import Findings, examine
+from model.huggingface.verify import Findings, check_type, examine, refusal
 from model.huggingface.weights import OutputHead, head_of
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, check_targets
@@ -208,7 +207,7 @@ class HuggingFaceModel(Model):
         if head.adapted:
             merged = say("{architecture}, its adapter merged", architecture=found.architecture)
             found = replace(found, architecture=merged)
-        return replace(found, precision=precision.said(head.stored))
+        return replace(found, precision=formats.said(head.stored))
 
     @once
     def _description(self) -> Description:

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from i18n import say
 from model.errors import NotSupported, first_line
 from model.huggingface.attention_hook import Call, blank, going_on
-from model.huggingface.frozen_norms import FrozenNorms
 from model.huggingface.own_attention import OwnAttention
-from model.huggingface.residual import ResidualHooks
+from model.huggingface.residual import FrozenNorms, ResidualHooks
 from model.huggingface.stacks import OneStack, device_of
 
 SLOTS = 32

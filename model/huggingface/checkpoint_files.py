@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from i18n import say, say_all
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
-from model.huggingface import formats, precision
+from model.huggingface import formats
 from serving import machine
 from serving.settings import Settings
 
@@ -344,7 +344,7 @@ def _shards(name: str, folder: Path) -> list[str]:
 
 
 def _bytes_in_memory(name: str, path: Path) -> float:
-    return precision.growth(stored_as(name, path)) * path.stat().st_size
+    return formats.growth(stored_as(name, path)) * path.stat().st_size
 
 
 def stored_as(name: str, path: Path) -> str:

@@ -11,12 +11,11 @@ from transformers import AutoConfig, PreTrainedModel
 
 from i18n import say
 from model.errors import CheckpointError, NotSupported, first_line
-from model.huggingface import checkpoint_files, formats, hub, precision
+from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
-from model.huggingface.refusals import check_type, refusal
 from model.huggingface.stacks import stacks_of
 from model.huggingface.tokenizer_check import check_tokenizer
-from model.huggingface.verify import check_runs_on_text
+from model.huggingface.verify import check_runs_on_text, check_type, refusal
 from model.huggingface.weights import class_for
 from serving.settings import Settings
 
@@ -106,7 +105,7 @@ def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -
     """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds."""
     network = network_of(name, folder, config)
     said = str(config.get("dtype") or config.get("torch_dtype"))
-    held = precision.held_in("BF16" if said == "bfloat16" else "F32")
+    held = formats.held_in("BF16" if said == "bfloat16" else "F32")
     _check_described_size(name, network, held, settings)
 
 
@@ -122,7 +121,7 @@ def inspect(name: str, folder: Path, settings: Settings) -> None:
     check_type(name, config)
     weights = checkpoint_files.weight_files(name, checkpoint_files.local_files(folder))
     stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
-    _check_described_size(name, network_of(name, folder, config), precision.held_in(stored), settings)
+    _check_described_size(name, network_of(name, folder, config), formats.held_in(stored), settings)
 
 
 def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedModel:

@@ -24,9 +24,8 @@ from model.attribution.linearized_run import (
 )
 from model.errors import NotSupported
 from model.huggingface.bench import LayerProbe
-from model.huggingface.frozen_norms import FrozenNorms, Uncapped
 from model.huggingface.layers import parts_beside
-from model.huggingface.residual import NO_LIST, ResidualStreams
+from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualStreams, Uncapped
 from model.trace import Trace
 
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer

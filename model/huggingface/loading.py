@@ -19,10 +19,11 @@ from transformers.utils import logging
 from i18n import say, say_all
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
-from model.huggingface import checkpoint_files, formats, lora, precision
-from model.huggingface.refusals import refusal
+from model.huggingface import checkpoint_files, formats
+from model.huggingface import weights as lora
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
+from model.huggingface.verify import refusal
 from model.huggingface.weights import OutputHead, check_report, class_for
 from model.text import BatchTokenizer, added_around
 
@@ -85,7 +86,7 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
         network, found = class_for(config).from_pretrained(
             folder,
             config=config,
-            dtype=precision.held_in(stored),
+            dtype=formats.held_in(stored),
             use_safetensors=True,
             attn_implementation="eager",
             output_loading_info=True,

@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
 from i18n import say
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
-from model.huggingface import checkpoint_files, formats, hub, lora
+from model.huggingface import checkpoint_files, formats, hub, weights
 from model.huggingface.loading import SAFE
 from model.huggingface.weights import class_for
 from serving.settings import Settings
@@ -68,12 +68,12 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         raise CheckpointError(why) from None
     try:
         variant = formats.variant(checkpoint_files.local_files(folder))
-        given: dict[str, Any] = {"use_safetensors": True, "variant": variant, "adapter_kwargs": lora.UNSEEN, **SAFE}
+        given: dict[str, Any] = {"use_safetensors": True, "variant": variant, "adapter_kwargs": weights.UNSEEN, **SAFE}
         network = made.from_pretrained(folder, config=settled, dtype=dtype, **given)
     except Exception as error:  # noqa: BLE001 - the same
         why = say("{model}: the weights do not fit the configuration ({why})", model=name, why=first_line(error))
         raise CheckpointError(why) from None
-    lora.merge(name, network, folder)
+    weights.merge(name, network, folder)
     return network.eval().requires_grad_(False)
 
 

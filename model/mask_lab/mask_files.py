@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from i18n import say
+from model.files import NpyHeader, npy_header
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
 from model.trace import Trace
-from model.uploads import NpyHeader, npy_header
 
 Rectangle = tuple[int, int, int, int]  # first query, first key, last query, last key, the last ones included
 

@@ -29,8 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = vars(parser.parse_args(arguments))
     what, out = given.pop("what"), given.pop("out")
     if what == "measure":
-        from model.training.corpus import read_books
-        from model.training.evaluate import report
+        from model.training.story import read_books, report
 
         print(report(out, read_books(given["text"]).held_out))
         return

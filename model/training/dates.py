@@ -23,15 +23,14 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.cross_attention import dates
-from model.cross_attention.date_measures import Pairs, exact_match
-from model.cross_attention.dates import END, FOLDER, PAD, START, DatesModel
+from model.cross_attention.dates import END, FOLDER, PAD, START, DatesModel, Pairs, exact_match
 from model.cross_attention.days import held_out_days, training_days
 from model.cross_attention.no_dates import none_examples
 from model.cross_attention.reading import read
 from model.cross_attention.written_dates import examples
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.training.measure_dates import report
-from model.why_causal.optimization import Rates, new_optimizers, rate_at, update
+from model.why_causal.live_training import Rates, new_optimizers, rate_at, update
 
 EVERY = 200  # steps between two lines of the loss curve
 POOL = 8  # batches that are drawn together

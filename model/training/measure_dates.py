@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.cross_attention import dates
-from model.cross_attention.answers import NO_DATE, SURE
-from model.cross_attention.date_measures import BATCH, Pairs, answer_chances, exact_match
-from model.cross_attention.dates import DatesModel
-from model.cross_attention.days import held_out_days
+from model.cross_attention.dates import BATCH, DatesModel, Pairs, answer_chances, exact_match
+from model.cross_attention.days import NO_DATE, SURE, held_out_days
 from model.cross_attention.no_dates import none_examples
 from model.cross_attention.written_dates import examples
 from model.masks import MaskSpec

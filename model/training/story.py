@@ -13,17 +13,198 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from model import masks
-from model.gpt2 import save_transformer
+from model.attention import attention_stages
+from model.gpt2 import load_transformer, save_transformer
+from model.heads import measures
 from model.text import FIRST_ID, START_ID
-from model.training.corpus import Books, Rows, read_books
-from model.training.evaluate import head_scores, held_out_bits
-from model.training.tokenizer import train_tokenizer
 from model.transformer import Transformer, TransformerConfig
-from model.why_causal.optimization import Rates, new_optimizers, new_transformer, rate_at, update
+from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, update
+
+CHILDRENS_AUTHORS = (
+    "aesop", "grimm", "carroll", "baum", "nesbit", "burnett", "barrie",
+    "grahame", "macdonald", "sewell", "kipling", "porter", "montgomery",
+)  # fmt: skip
+HELD_OUT = 0.04  # the last 4% of every book is never trained on, by the tokenizer neither
+
+
+@dataclass(frozen=True)
+class Books:
+    train: list[str]  # one string a book
+    held_out: list[str]
+
+
+def read_books(folder: Path) -> Books:
+    """The children's books in folder, each split at the paragraph nearest to its last 4%."""
+    paths = [p for p in sorted(folder.glob("*.txt")) if any(author in p.name for author in CHILDRENS_AUTHORS)]
+    if not paths:
+        raise ValueError(f"expected text files named after {', '.join(CHILDRENS_AUTHORS)} in {folder}, found none")
+    train, held_out = [], []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        cut = text.rfind("\n\n", 0, int(len(text) * (1 - HELD_OUT))) + 2
+        train.append(text[:cut])
+        held_out.append(text[cut:])
+    return Books(train, held_out)
+
+
+@dataclass
+class Rows:
+    """Draws training rows: a start token, then text, or a span that comes again.
+
+    A quarter of the rows repeat a span (half of those random tokens, half text), after a lead-in and with a gap of
+    random length, so that nothing but the content says where the span was seen before. This is what induction heads
+    are made of (Olsson et al. 2022). First sightings of random tokens carry no loss: nobody can predict them.
+    """
+
+    tokens: Tensor  # [N] the training text
+    paragraphs: Tensor  # [P] where paragraphs begin in it
+    start: int  # the id of the start token
+    vocabulary: range  # ids a random token is drawn from
+    length: int  # tokens a row, the start token included
+    generator: torch.Generator
+    repeated: float = 0.25
+
+    def batch(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Inputs [rows, length] and targets [rows, length], the next token of each; -100 where no loss is taken."""
+        pairs = [self._repeated() if self._chance(self.repeated) else self._text() for _ in range(rows)]
+        ids = torch.stack([row for row, _ in pairs])  # [rows, length + 1]
+        loss = torch.stack([where for _, where in pairs])
+        return ids[:, :-1], ids[:, 1:].masked_fill(~loss[:, 1:], -100)
+
+    def _text(self) -> tuple[Tensor, Tensor]:
+        ids = torch.cat([torch.tensor([self.start]), self._span(self.length, from_paragraph=self._chance(0.5))])
+        return ids, torch.ones(self.length + 1, dtype=torch.bool)
+
+    def _repeated(self) -> tuple[Tensor, Tensor]:
+        random_tokens = self._chance(0.5)
+        draw = self._noise if random_tokens else self._span
+        span = draw(self._between(6, self.length // 2 - 8))
+        parts = [torch.tensor([self.start]), draw(self._between(0, 16))]
+        loss = [torch.tensor([False]), torch.full((len(parts[1]),), not random_tokens)]
+        seen = False
+        while sum(map(len, parts)) <= self.length:
+            parts.append(span)
+            loss.append(torch.full((len(span),), seen or not random_tokens))
+            if seen:
+                loss[-1][0] = not random_tokens  # after a gap of noise the span's return is itself a surprise
+            gap = draw(self._between(1, 16) if self._chance(0.5) else 0)
+            parts.append(gap)
+            loss.append(torch.full((len(gap),), not random_tokens))
+            seen = True
+        return torch.cat(parts)[: self.length + 1], torch.cat(loss)[: self.length + 1]
+
+    def _span(self, length: int, from_paragraph: bool = False) -> Tensor:
+        last = len(self.tokens) - length
+        if from_paragraph:
+            begin = int(self.paragraphs[self._between(0, len(self.paragraphs) - 1)])
+        else:
+            begin = self._between(0, last)
+        begin = min(begin, last)
+        return self.tokens[begin : begin + length]
+
+    def _noise(self, length: int) -> Tensor:
+        return torch.randint(self.vocabulary.start, self.vocabulary.stop, (length,), generator=self.generator)
+
+    def _between(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+    def _chance(self, share: float) -> bool:
+        return float(torch.rand((), generator=self.generator)) < share
+
+
+@torch.inference_mode()
+def held_out_bits(model: Transformer, tokenizer: Tokenizer, start: int, texts: list[str], batch: int = 16) -> float:
+    """Bits per character over whole texts: windows of the full context, every second half predicted.
+
+    Each window begins with the start token and overlaps the one before by half, so that every token but a text's first
+    half window is predicted from at least half a context.
+    """
+    context = model.config.context
+    step = context // 2
+    nats, characters = 0.0, 0
+    for text in texts:
+        ids = torch.tensor(tokenizer.encode(text).ids)
+        characters += len(text)
+        windows, targets = [], []
+        for begin in range(0, max(len(ids) - step, 1), step):
+            row = torch.full((context + 1,), start)
+            target = torch.full((context,), -100)
+            piece = ids[begin : begin + context]
+            row[1 : len(piece) + 1] = piece
+            fresh = 0 if begin == 0 else context - step
+            target[fresh : len(piece)] = piece[fresh:]
+            windows.append(row[:context])
+            targets.append(target)
+        for rows, wanted in zip(torch.stack(windows).split(batch), torch.stack(targets).split(batch), strict=True):
+            nats += float(_loss(model, rows, wanted))
+    return measures.bits_per_character(nats, characters)
+
+
+@torch.inference_mode()
+def head_scores(
+    model: Transformer, start: int, first_id: int, *, rows: int = 16, span: int = 50
+) -> tuple[Tensor, Tensor]:
+    """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
+    ids = measures.repeated_tokens(
+        rows, span, range(first_id, model.config.vocabulary), start, torch.Generator().manual_seed(0)
+    )
+    allowed = _causal(ids)
+    _, qkvs = model(ids, torch.arange(ids.shape[1]), allowed)
+    weights = torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])  # [L,B,H,T,T]
+    after_start = torch.arange(ids.shape[1]) > 0
+    second = torch.arange(ids.shape[1]) > span
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], second) for row in range(rows)])
+    previous = measures.previous_token(weights, after_start)
+    return induction.mean(0), previous.mean(1)
+
+
+def report(folder: Path, held_out: list[str]) -> str:
+    """The measured numbers of the checkpoint in folder, as the card has them."""
+    model, tokenizer = load_transformer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    induction, previous = head_scores(model, START_ID, FIRST_ID)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    lines = [
+        f"size: {size / 2**20:.2f} MiB in all",
+        f"held-out text: {held_out_bits(model, tokenizer, START_ID, held_out):.4f} bits per character "
+        f"({sum(map(len, held_out)):,} characters)",
+        f"heads with an induction score of at least 0.5: {int((induction >= 0.5).sum())}",
+        f"heads with a previous-token score of at least 0.3: {int((previous >= 0.3).sum())}",
+    ]
+    for name, scores in (("induction", induction), ("previous-token", previous)):
+        layer, head = divmod(int(scores.argmax()), scores.shape[1])
+        lines.append(f"best {name} head: layer {layer}, head {head}: {scores.max():.3f}")
+    return "\n".join(lines)
+
+
+def _loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
+    states, _ = model(ids, torch.arange(ids.shape[1]), _causal(ids))
+    return F.cross_entropy(model.logits(states).flatten(0, 1).float(), targets.flatten(), reduction="sum")
+
+
+def _causal(ids: Tensor) -> Tensor:
+    return masks.causal(ids.shape[1], ids.shape[1])[None, None]
+
+
+PAD, START = "<pad>", "<start>"  # in this order they get the ids PAD_ID and START_ID of model.text
+
+
+def train_tokenizer(texts: list[str], entries: int) -> Tokenizer:
+    """Byte-level BPE (Radford et al. 2019): any text can be written, nothing is unknown. <pad> is 0, <start> is 1."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=entries,
+        special_tokens=[PAD, START],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

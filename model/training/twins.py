@@ -20,11 +20,10 @@ from torch import Tensor
 from model.gpt2 import save_transformer
 from model.text import START_ID, TokenBatch
 from model.training import story
-from model.training.corpus import read_books
-from model.training.tokenizer import train_tokenizer
+from model.training.story import read_books, train_tokenizer
 from model.transformer import Transformer
 from model.why_causal import twins
-from model.why_causal.optimization import new_optimizers, new_transformer, rate_at, token_losses, update
+from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, token_losses, update
 from model.why_causal.twins import FOLDERS
 
 EVERY = 25  # steps between two lines of loss.csv

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from model.huggingface import adapter, refusals
+from model.huggingface import adapter, verify
 from model.huggingface.adapter import HuggingFaceModel
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
@@ -35,7 +35,7 @@ def main() -> None:
         logits, weights = (max(one[place] for one in found) for place in (0, 1))
         print(f"| {cause}: {', '.join(configs)} | {len(found)} | {logits:.0e} | {weights:.0e} |")
     reasons: dict[str, list[str]] = {}
-    for model_type, why in refusals.NOT_SHOWN.items():
+    for model_type, why in verify.NOT_SHOWN.items():
         reasons.setdefault(why, []).append(model_type)
     print("\n| refused by its config.json | because |\n|---|---|")
     for why, types in reasons.items():

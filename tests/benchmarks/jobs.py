@@ -15,8 +15,8 @@ from model.heads.survey import survey
 from model.masks import MaskSpec
 from model.predictions import predictions
 from serving import backends
-from serving.engine import Engine
 from serving.job import Job, ModelRef, RunRef
+from serving.result_cache import Engine
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from tests.benchmarks.report import Ratio

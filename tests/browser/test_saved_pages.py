@@ -18,10 +18,10 @@ import unmask
 from model import catalog
 from model.masks import MaskSpec
 from ui import run_view
-from ui.export.report import report as exported
 from ui.export.subject import ExportSubject
+from ui.export.subject import report as exported
 from unmask.checking import Report
-from unmask.one_file import RunReport
+from unmask.report_request import RunReport
 from unmask.shown import Live, Shown
 
 TEXT = "Once upon a time there was a little cat. The cat saw a dog"

@@ -25,12 +25,12 @@ from ui.cross_attention.lines import DatesLink
 from ui.export import sections as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.choices import AtlasLink
-from ui.layers.choosing import LayersLink
+from ui.layers.sections import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import ObeyLink
 from ui.mask_lab import sections as mask_lab
-from ui.padding.choosing import PaddingLink
+from ui.padding.lines import PaddingLink
 from ui.page import PAGES
 from ui.pixels.choices import PixelsLink
 from ui.why_causal.choices import WhyCausalLink

@@ -23,8 +23,8 @@ from i18n import known_by
 from model import catalog, files
 from model.errors import CheckpointError, TooLarge
 from serving import backends
-from serving.engine import Engine
 from serving.job import Job, ModelRef, RunRef
+from serving.result_cache import Engine
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from tests.model.huggingface import families

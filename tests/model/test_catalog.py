@@ -21,7 +21,7 @@ from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
 from model.catalog import ENTRIES, FILES
 from model.errors import CheckpointError, NotAvailable, TooLarge
 from model.masks import MaskSpec
-from model.training.tokenizer import train_tokenizer
+from model.training.story import train_tokenizer
 from serving.settings import Settings
 from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
 from tests.near import assert_near

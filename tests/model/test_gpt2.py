@@ -24,7 +24,7 @@ from model.gpt2 import load_transformer, save_transformer
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
-from model.training.tokenizer import train_tokenizer
+from model.training.story import train_tokenizer
 from model.transformer import Transformer, TransformerConfig, positions_of
 from tests.near import assert_near, largest_difference
 

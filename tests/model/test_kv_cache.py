@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from model import catalog, kv_cache, masks
 from model.base import Model
 from model.generation import step_cost
-from model.generation.old_rows import old_rows
-from model.generation.step_cost import Cost, Try
+from model.generation.step_cost import Cost, Try, old_rows
 from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step
 from model.masks import MaskSpec
 from model.spec import Stroke

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 from model.base import CHECKPOINTS, Model
 from model.heads import measures
 from model.text import FIRST_ID, START_ID, TokenBatch
-from model.training.corpus import read_books
-from model.training.evaluate import held_out_bits
+from model.training.story import held_out_bits, read_books
 
 FOLDER = CHECKPOINTS / "story"
 SPAN = 50

@@ -30,7 +30,7 @@ from model.text import (
     shortened,
     token_labels,
 )
-from model.training.tokenizer import train_tokenizer
+from model.training.story import train_tokenizer
 
 END_OF_TEXT = 50256  # GPT-2's only special id
 

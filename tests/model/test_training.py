@@ -17,11 +17,19 @@ from model.base import Model
 from model.heads import measures
 from model.text import FIRST_ID, PAD_ID, START_ID
 from model.training import story
-from model.training.corpus import HELD_OUT, Books, Rows, read_books
-from model.training.evaluate import head_scores, held_out_bits
-from model.training.tokenizer import PAD, START, train_tokenizer
-from model.why_causal import optimization
-from model.why_causal.optimization import new_optimizers, new_transformer, rate_at, rotations, update
+from model.training.story import (
+    HELD_OUT,
+    PAD,
+    START,
+    Books,
+    Rows,
+    head_scores,
+    held_out_bits,
+    read_books,
+    train_tokenizer,
+)
+from model.why_causal import live_training
+from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, rotations, update
 from tests.near import assert_near
 
 LENGTH = 61
@@ -245,8 +253,8 @@ class TestLearning:
         with monkeypatch.context() as without:
             without.setitem(sys.modules, "torch._dynamo", None)  # whoever imports it now fails
             losses, weights = self.learn(3)
-        monkeypatch.setattr(optimization, "_Muon", torch.optim.Muon)
-        monkeypatch.setattr(optimization, "_AdamW", torch.optim.AdamW)
+        monkeypatch.setattr(live_training, "_Muon", torch.optim.Muon)
+        monkeypatch.setattr(live_training, "_AdamW", torch.optim.AdamW)
         expected, expected_weights = self.learn(3)
         assert losses == expected
         assert torch.equal(weights, expected_weights)

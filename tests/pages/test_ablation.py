@@ -18,7 +18,7 @@ from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.ablation import choosing
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 
 ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"

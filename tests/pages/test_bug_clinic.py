@@ -17,9 +17,9 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.base import Model
-from model.bug_clinic import lines
-from model.bug_clinic.bug import Bug
+from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare
 from model.bug_clinic.examination import examine
 from model.bug_clinic.laws import LAWS
@@ -29,7 +29,7 @@ from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.test_chinese import english, texts
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 from viz.bug_clinic import LawFinding, amount_text
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ class Clinic:
     def pieces(self) -> tuple[str, ...]:
         """The tokens of the row that is looked at."""
         model, state = catalog.load("story"), self.app.session_state
-        return model.encode(list(lines.prepared(model, state["text"]).lines), state["pad"]).pieces[0]
+        return model.encode(list(comparison.prepared(model, state["text"]).lines), state["pad"]).pieces[0]
 
     @property
     def head(self) -> int:
@@ -142,7 +142,7 @@ class TestAllBugs:
     @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.key)
     def test_shows_what_was_measured(self, page: Clinic, story: Model, bug: Bug) -> None:
         page.choose(bug)
-        typed = lines.prepared(story, FIRST).lines
+        typed = comparison.prepared(story, FIRST).lines
         trace = story.run(story.encode(list(typed), "left"))
         layer = catalog.first_head(story)[0]
         pair, found = compare(story, trace, bug, layer, 0), examine(story, trace, bug, layer, 0)
@@ -293,7 +293,7 @@ class TestAllBugs:
         assert len(page.type("some words").app.get("plotly_chart")) == 1
 
     def test_what_is_cut_is_said(self) -> None:
-        assert f"the first {lines.MOST_TOKENS} tokens" in Clinic(text="word " * 900).words()
+        assert f"the first {comparison.MOST_TOKENS} tokens" in Clinic(text="word " * 900).words()
         assert "32 more are left out" in Clinic(text="a line\n" * 40).words()
 
 

@@ -18,14 +18,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model.atlas.texts import SAMPLE as ATLAS_SAMPLE
-from model.bug_clinic.lines import ADDED
+from model.bug_clinic.comparison import ADDED
 from tests.pages.here import Here
 from tests.viz.packet import unpacked
 from ui import mask_check
 from ui.cross_attention import lines as dates
 from ui.padding.lines import OURS
 from ui.page import PAGES
-from ui.sidebar.examples import EXAMPLES
+from ui.sidebar.models import EXAMPLES
 from ui.why_causal.choices import FIRST_TEXT
 from ui.why_causal.live_training import fables
 

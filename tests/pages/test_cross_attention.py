@@ -14,8 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model.cross_attention import dates
-from model.cross_attention.date_measures import answer_chances, measure
-from model.cross_attention.dates import DatesModel
+from model.cross_attention.dates import DatesModel, answer_chances, measure
 from model.masks import MaskSpec
 from tests.apptest import key_of
 from tests.model.huggingface.families import save

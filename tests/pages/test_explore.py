@@ -19,7 +19,7 @@ from model.trace import Trace
 from tests.apptest import key_of
 from tests.pages.explore import LINES, Explore, array, same
 from ui.heads import head, overview
-from ui.sidebar.examples import EXAMPLES, FIRST
+from ui.sidebar.models import EXAMPLES, FIRST
 from viz.heatmap import MOST_TICKS
 from viz.overview import BLOCKED
 

@@ -15,7 +15,7 @@ from huggingface_hub.utils import close_session
 
 from model.base import Model
 from tests.pages.explore import Explore, same
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 
 
 class TestModels:

@@ -23,9 +23,9 @@ from ui import printed, results
 from ui.export import pictures, sections
 from viz.export import data, fonts
 from viz.export.paper import Paper
-from viz.formats import signed
 from viz.heads.cells import weight_text
 from viz.heads.score_split import largest_pairs
+from viz.html import signed
 
 TEXT = "Once upon a time, the cat sat on a mat"
 

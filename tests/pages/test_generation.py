@@ -19,7 +19,7 @@ from tests.pages.explore import array
 from tests.pages.generation import PROMPT, SAMPLING, Page, written_by
 from tests.viz.spelled import number
 from ui.generation.writing import NEXT
-from ui.sidebar.examples import EXAMPLES, FIRST
+from ui.sidebar.models import EXAMPLES, FIRST
 from viz.numbers import percent
 
 

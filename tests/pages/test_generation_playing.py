@@ -18,7 +18,7 @@ from model.transformer import Transformer, TransformerConfig
 from serving.job import ModelRef
 from tests.pages.generation import Page, written_by
 from ui import results
-from ui.generation import run
+from ui.generation import writing
 from ui.generation.writing import Writing
 from ui.sidebar import models
 
@@ -72,7 +72,7 @@ class TestPlaying:
         assert one.path.prompt != other.path.prompt
 
     def test_a_slow_machine_writes_no_two_tokens_at_one_press(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(run, "SECONDS", 0.0)  # as where a token takes longer to write than the time between two
+        monkeypatch.setattr(writing, "SECONDS", 0.0)  # as where a token takes longer to write than the time between two
         page = Page().press("play")
         assert len(page.path.written) == 1
         assert len(page.run().path.written) == 2

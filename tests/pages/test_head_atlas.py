@@ -27,8 +27,8 @@ from model.base import Model
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.test_chinese import english, texts
-from ui.head_atlas import measuring
-from ui.head_atlas.measuring import Ask, Measuring, TooManyAtlases
+from ui.head_atlas import runs
+from ui.head_atlas.runs import Ask, Measuring, TooManyAtlases
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,7 +148,7 @@ def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
 
 def test_an_atlas_is_measured_once_for_all_languages(monkeypatch: pytest.MonkeyPatch) -> None:
     HeadAtlas()
-    monkeypatch.setattr(measuring, "Thread", None)
+    monkeypatch.setattr(runs, "Thread", None)
     assert "22 段文本" in HeadAtlas(lang="zh").words()
 
 
@@ -291,7 +291,7 @@ def test_measuring_stops_and_goes_on_to_the_same_numbers(tiny: Any, monkeypatch:
     whole = Measuring(tiny, units, 24, asking(tiny, 24))
     whole.wait(60)
     slow = Slow()
-    monkeypatch.setattr(measuring.atlas_progress, "measured", slow)
+    monkeypatch.setattr(runs.atlas_progress, "measured", slow)
     part = Measuring(tiny, units, 24, asking(tiny, 24))
     part.stop()
     slow.left = 99
@@ -317,19 +317,19 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
 
     unit = units_of_sample()
     with monkeypatch.context() as patched:
-        patched.setattr(measuring, "_running", [object()] * measuring.MOST_AT_ONCE)
+        patched.setattr(runs, "_running", [object()] * runs.MOST_AT_ONCE)
         with pytest.raises(TooManyAtlases, match="as many as this server does at once"):
             Measuring(tiny, unit, 24, asking(tiny, 24))
-    monkeypatch.setattr(measuring.atlas_progress, "measured", fails)
+    monkeypatch.setattr(runs.atlas_progress, "measured", fails)
     failed = Measuring(tiny, unit, 24, asking(tiny, 24))
     failed.wait(10)
     assert failed.watch().state == "failed"
     assert failed.watch().why == "expected something else, got this."
-    assert failed not in measuring._running
+    assert failed not in runs._running
 
 
 def test_why_it_stopped_is_said_in_the_language_of_who_began_it(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MOST_SECONDS", 1e-9)
+    monkeypatch.setattr(runs, "MOST_SECONDS", 1e-9)
     units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
     with spoken("zh"):
         going = Measuring(tiny, units, 24, asking(tiny, 24))

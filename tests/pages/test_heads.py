@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from model.attribution.value_weighted import carried
+from model.attribution.score_split import carried
 from model.base import Model
 from tests.model.huggingface.families import save
 from tests.pages.explore import LINES, Explore, array

@@ -18,7 +18,7 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.layers.sections import MOST_LENS, STEP, lens_part
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 
 ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"

@@ -86,7 +86,7 @@ def controls(app: AppTest) -> dict[str, Any]:
 
 
 def name_of(key: str) -> str:
-    """The choice that a widget shows (ui/widgets/bound.py)."""
+    """The choice that a widget shows (ui/widgets/choices.py)."""
     return re.sub(r"_\d+$", "", key)
 
 

@@ -17,7 +17,7 @@ from tests.model.huggingface import more_families
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 from viz.view import MOST_CELLS
 
 TEXT = "Once upon a time, the cat sat on a mat, and the dog ran"

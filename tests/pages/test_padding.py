@@ -18,8 +18,8 @@ from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
 from tests.pages.test_chinese import english, texts
 from ui.padding.lines import OURS
-from ui.sidebar.examples import FIRST
-from viz.formats import amount
+from ui.sidebar.models import FIRST
+from viz.html import amount
 
 ROOT = Path(__file__).parents[2]
 LINES = "Once upon a time\nThe king said to his\nThe little girl ran down the hill and home"

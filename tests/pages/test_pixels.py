@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digit_writing import Draw, class_chances, write
+from model.pixels.digits import Draw, class_chances, write
 from model.pixels.real_digits import real_digits, recogniser
 from tests.apptest import key_of
 from tests.pages.explore import array

@@ -17,7 +17,7 @@ from tests.pages.why_causal import TEXT, WhyCausal
 from ui import results
 from ui.why_causal import words
 from viz.numbers import percent
-from viz.why_causal.tables import nats
+from viz.why_causal.charts import nats
 
 WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
 

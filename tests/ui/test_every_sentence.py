@@ -32,10 +32,9 @@ from viz.ablation import AskedPrediction
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
-from viz.layers.token import TokenView
-from viz.layers.words import token_sentence
-from viz.leaks import leak_notes
+from viz.layers.token import TokenView, token_sentence
 from viz.mask_lab.effect import after_query, effect
+from viz.numbers import leak_notes
 from viz.sentence import sentence
 from viz.view import cropped
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from model.heads.survey import Survey
-from ui.heads import chosen, head, overview, query_keys
+from ui.heads import chosen, head, overview, query
 from ui.heads.chosen import hearing
 from ui.mask_lab import canvas
 from ui.pixels import pictures
-from ui.widgets.listeners import MOST
+from ui.widgets.key import MOST
 
 
 class AttributedDict(dict):
@@ -29,7 +29,7 @@ SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), S
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(SURVEY, 0, 0, ()),
     "head": lambda: head.listen("head_figure", "pair_head_figure"),
-    "keys": lambda: query_keys.hear("bars_of_query", "Bars", query_keys.Moves(0, (0, 1), ["a"])),
+    "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
     "pixels": lambda: pictures.show({}, "pixels_picture", lambda number: None),
 }
 
@@ -37,7 +37,7 @@ SHOWN: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_component_whose_page_is_gone_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    parts = ((overview, "_component"), (head, "_listener"), (query_keys, "_listener"), (pictures, "_component"))
+    parts = ((overview, "_component"), (head, "_listener"), (query, "_listener"), (pictures, "_component"))
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     SHOWN[name]()
@@ -60,10 +60,10 @@ def test_what_no_component_of_ours_sends_changes_nothing_or_is_in_range(
 ) -> None:
     given: dict[str, Any] = {}
     state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
-    for module in (overview, head, query_keys, pictures, chosen, canvas):
+    for module in (overview, head, query, pictures, chosen, canvas):
         monkeypatch.setattr(module, "heard", lambda _: dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk))
         monkeypatch.setattr(module.st, "session_state", state)
-    parts = ((overview, "_component"), (head, "_listener"), (query_keys, "_listener"), (pictures, "_component"))
+    parts = ((overview, "_component"), (head, "_listener"), (query, "_listener"), (pictures, "_component"))
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     others = {

@@ -16,9 +16,9 @@ from i18n import known_by
 from model import catalog
 from model.huggingface import hub
 from serving import machine
-from serving.engine import Engine
 from serving.job import ModelRef, RunRef
 from serving.once import once
+from serving.result_cache import Engine
 from serving.settings import Settings
 from ui import results
 from ui.sidebar import models, speech

@@ -10,9 +10,9 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import streamlit as st
 
-    from ui.widgets import notes
+    from ui.widgets import choices
 
-    notes.show(st.session_state.sentences)
+    choices.show(st.session_state.sentences)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

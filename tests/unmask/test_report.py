@@ -18,7 +18,7 @@ from ui.link import View
 from unmask.__main__ import main
 from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
-from viz.heads.every import MOST_CELLS, room_for
+from viz.heads.picture import MOST_CELLS, room_for
 from viz.saved.explorer import AllHeads
 from viz.saved.report import Numbers, ReportView, report_page
 from viz.view import HeadView

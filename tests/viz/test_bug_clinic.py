@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from model.bug_clinic import evidence
+from model.bug_clinic import spot
 from viz.bug_clinic import FEATURES, LawFinding, LawRow, amount_text, law_table, law_told, told_apart
 from viz.numbers import number
 from viz.view import HeadView
@@ -86,7 +86,7 @@ class Apart:
 
 
 def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
-    assert set(FEATURES) == set(evidence.FEATURES)
+    assert set(FEATURES) == set(spot.FEATURES)
     labels = [f"t{place}" for place in range(20)]
     view = HeadView(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32), {}, labels, labels)
     said = told_apart(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from viz.heatmap import margin
-from viz.room import MARGIN
+from viz.palette import MARGIN
 
 ROOT = Path(__file__).parents[2]
 SLOW_PANDAS = "import time\ntime.sleep(1)\nclass Series: pass\nclass Index: pass\nclass DataFrame: pass\n"

@@ -6,7 +6,7 @@ python -m pytest tests/viz/test_loss_words.py
 import numpy as np
 import pytest
 
-from viz.loss_words import loss_words, misled
+from viz.sentence import loss_words, misled
 
 NAN = float("nan")
 TOKENS = ["<start>", "the", "<b>", "sat", "on"]

@@ -2,7 +2,7 @@
 
     python -m pytest tests/viz/test_overview.py
 
-The packet is read as viz/components/packet.js reads it (tests/viz/components/packet.py).
+The packet is read as viz/components/packet.js reads it (tests/viz/components/words.py).
 """
 
 import numpy as np

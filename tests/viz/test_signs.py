@@ -3,7 +3,7 @@
 python -m pytest tests/viz/test_signs.py
 """
 
-from viz.signs import signs
+from viz.html import signs
 
 
 def test_signs_are_explained_where_they_stand_and_nowhere_else() -> None:

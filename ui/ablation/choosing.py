@@ -4,19 +4,55 @@ import re
 from dataclasses import replace
 from typing import Annotated, Literal
 
+import numpy as np
 import streamlit as st
 
 from i18n import N_, say
 from model import catalog
 from model.base import Model
-from model.heads.ablation import Head, HeadsOff, Way
+from model.heads.ablation import Head, HeadsOff, Way, layer_effects
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
-from ui import controls, link, run_view
+from model.text import TokenBatch
+from serving.job import ModelRef
+from ui import controls, link, page, results, run_view
+from ui.run_view import RunView
 from ui.widgets import choices
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import bound, one_of
+from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
+
+
+def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff, names: list[str], heads: int) -> None:
+    """The button; once it is pressed, how far it is, then the picture and the table."""
+    on = bool(st.session_state.ranking)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        label = say("Stop ranking") if on else say("Rank all heads by their effect on this prediction")
+        icon = ":material/stop_circle:" if on else ":material/leaderboard:"
+        st.button(label, key="rank", icon=icon, on_click=lambda: st.session_state.update(ranking=not on))
+        first_place = st.container(width="content")
+    if not on:
+        return
+    progress, words = st.empty(), st.empty()
+    left, right = st.columns([1.6, 1], gap="large")
+    picture, table = left.empty(), right.empty()
+    effects = np.full((len(names), heads), np.nan, np.float32)
+    for layer in range(len(names)):
+        so_far = say("{layer}: {measured} of {count} heads measured", layer=names[layer], measured=layer * heads,
+                     count=effects.size)  # fmt: skip
+        progress.progress(layer / len(names), so_far)
+        asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
+        effects[layer] = results.ask(layer_effects, *asked).effects
+    progress.empty()
+    view = EffectsView(effects, names, frozenset(off.heads))
+    words.markdown(ranking_sentence(view))
+    picture.plotly_chart(effects_figure(view, dark=page.is_dark()), key="effects", config=page.CHART,
+                         alt=effects_alt(view))  # fmt: skip
+    table.html(effects_table(view))
+    strongest = view.ranked()[0]
+    first_place.button(say("Turn {head} off", head=view.name(*strongest)), key="turn_first", args=([strongest],),
+                       icon=":material/power_settings_new:", on_click=turn_off)  # fmt: skip
+
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
 IN_WORDS = {

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from i18n import say, say_count
-from model.bug_clinic.bug import Bug
+from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.laws import LAWS

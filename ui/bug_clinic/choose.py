@@ -7,17 +7,25 @@ import streamlit as st
 from i18n import N_, say, say_count
 from model import catalog
 from model.base import Model
-from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
-from model.bug_clinic.comparison import BugComparison
-from model.bug_clinic.evidence import PLAIN
-from model.bug_clinic.lines import ADDED, MOST_ROWS, MOST_TOKENS, Text, masks_for, prepared, targets_for
+from model.bug_clinic.case import Bug
+from model.bug_clinic.comparison import (
+    ADDED,
+    MOST_ROWS,
+    MOST_TOKENS,
+    BugComparison,
+    Text,
+    masks_for,
+    prepared,
+    targets_for,
+)
 from model.bug_clinic.modules import stretch
+from model.bug_clinic.spot import PLAIN
 from ui import controls, link, run_view
 from ui.explain import title_of
 from ui.run_view import RunView
 from ui.widgets import choices
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import one_of
 
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 

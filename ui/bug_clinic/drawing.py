@@ -6,7 +6,7 @@ import torch
 
 from i18n import say
 from model.attention import AttentionStages
-from model.bug_clinic.bug import Bug
+from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.modules import part_at
 from ui import explain, page
@@ -16,7 +16,7 @@ from ui.run_view import RunView, shape_of
 from viz.bug_clinic import bug_figure
 from viz.head import head_figure, head_range
 from viz.html import tag
-from viz.room import WIDE
+from viz.palette import WIDE
 from viz.view import HeadView
 
 ABOVE = 275  # pixels of what stands over the picture

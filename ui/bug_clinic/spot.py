@@ -8,10 +8,9 @@ import streamlit as st
 
 from i18n import say
 from model.attention import AttentionStages
-from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BY_KEY
-from model.bug_clinic.evidence import HeatmapDifference, difference
-from model.bug_clinic.spot import Puzzle, following, puzzle, stages_of
+from model.bug_clinic.case import Bug
+from model.bug_clinic.spot import HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from ui import results
 from ui.bug_clinic import choose, drawing, words
 from ui.markdown import escaped

@@ -5,8 +5,8 @@ import torch
 from markupsafe import Markup
 
 from i18n import say, say_all, say_count, together
-from model.bug_clinic import clinic
-from model.bug_clinic.bug import Bug
+from model.bug_clinic import examination
+from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.examination import Examination
 from model.bug_clinic.masks import row_repeated
@@ -33,12 +33,12 @@ def code(bug: Bug) -> str:
 
 def compared(now: RunView, bug: Bug, layer: int) -> BugComparison:
     """The bug beside the right version on the row that is looked at; remembered."""
-    return results.ask(clinic.compared, now.run.model, now.run, now.row, bug.key, layer)
+    return results.ask(examination.compared, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def examined(now: RunView, bug: Bug, layer: int) -> Examination:
     """What the bug breaks there; remembered."""
-    return results.ask(clinic.examined, now.run.model, now.run, now.row, bug.key, layer)
+    return results.ask(examination.examined, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:

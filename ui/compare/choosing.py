@@ -17,8 +17,7 @@ from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.sidebar import models
 from ui.widgets import choices
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import bound, one_of
 from viz.mask_styles import mask_name
 
 DIFFERS = {

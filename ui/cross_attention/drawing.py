@@ -9,9 +9,8 @@ import streamlit as st
 
 from i18n import N_, say
 from model.base import Model, TokenizedText
-from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.dates import UNKNOWN, DatesModel
-from model.cross_attention.days import HELD_OUT_DAYS
+from model.cross_attention.days import HELD_OUT_DAYS, NO_DATE, read_iso
 from model.cross_attention.reading import read, why_none
 from model.cross_attention.written_dates import SHAPES
 from model.masks import MaskSpec
@@ -24,10 +23,9 @@ from ui.drawn import cached_figure
 from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.run_view import RunView
-from viz.cross_attention import breaks
+from viz.cross_attention import words as breaks
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip
-from viz.cross_attention.breaks import BreakRow
-from viz.cross_attention.words import WrittenAnswer, judgement, step_words
+from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words
 from viz.cross_attention.words import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import loss_figure, next_token_table

@@ -16,8 +16,7 @@ from ui import controls, explain, run_view
 from ui.link import TextLink, Whole, at_most
 from ui.sidebar import models
 from ui.widgets import choices
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import bound, one_of
 
 FIRST = "3 Mar 2021"
 LONGER = (  # the lines that can stand beside the reader's, each about five characters longer

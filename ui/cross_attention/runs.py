@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from model.base import Model
-from model.cross_attention.date_measures import DateAccuracy, answer_chances, measure
-from model.cross_attention.dates import DatesModel, Written
+from model.cross_attention.dates import DateAccuracy, DatesModel, Written, answer_chances, measure
 from model.masks import MaskSpec
 from model.predictions import logits_at, predictions
 from model.text import TokenBatch

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from i18n import N_, say
-from model.attribution.score_split import score_split
-from model.attribution.value_weighted import carried
+from model.attribution.score_split import carried, score_split
 from ui import results
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
@@ -16,13 +15,11 @@ from ui.heads.views import colours
 from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import key
 from viz.export import words
-from viz.export.bars import bars_picture
-from viz.export.carried import carried_picture
+from viz.export.bars import bars_picture, carried_picture
 from viz.export.every import every_picture
-from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
 from viz.export.paper import Sheet
-from viz.export.picture import MOST_SIDE, head_picture
+from viz.export.picture import MOST_SIDE, head_picture, lines_picture
 from viz.export.why import why_picture
 from viz.heads import arcs, tokens
 from viz.heads.bars import BarRow

@@ -8,7 +8,7 @@ from i18n import N_, say, together
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
 from ui.markdown import escaped
-from ui.widgets.deferred import later
+from ui.widgets.choices import later
 from ui.widgets.uploads import uploaded, uploader
 from viz.export import data
 from viz.export.data import Export

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from model.text import cut_words
 from ui import explain
 from ui.run_view import RunView, shape_of
 from viz.export.data import About, Export, fits, hash_of
-from viz.export.versions import version
-from viz.export.words import caption, masks_said
+from viz.export.words import caption, masks_said, version, versions
+from viz.numbers import leak_notes
+from viz.saved.explorer import all_heads
+from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 from viz.view import HeadView
 
 
@@ -83,3 +86,45 @@ class ExportSubject:
             query_ids=query_ids, key_ids=key_ids,
         )  # fmt: skip
         return Export(about, {place: self.now.head(*place) for place in which})
+
+
+def report(subject: ExportSubject, link: str) -> str:
+    """HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
+    now = subject.now
+    found, survey = now.model.describe(), now.survey()
+    cut = (now.run.batch.source or now.run.batch).cut[now.row]
+    heads = all_heads(
+        now.head,
+        survey.thumbnails,
+        survey.blocked,
+        [subject.place],
+        now.run.queries.real(now.row).stop - 1,
+        tokens=MOST_TOKENS,
+        numbers=found.layer_numbers.get(now.run.attention, ()),
+        notes=leak_notes(survey.future, survey.padding),
+        measures=survey.measures(),
+        across=now.run.attention == "cross",
+    )
+    view = ReportView(
+        model=subject.model,
+        network=f"{found.architecture}, {found.kind}",
+        attention=now.run.attention,
+        tokens=int(now.run.queries.keep[now.row].sum()),
+        masks=subject.masks,
+        spec=now.masks.to_json() if subject.standard else "",
+        versions=versions(),
+        text=subject.text.removesuffix(cut),
+        cut=cut_words(cut, now.model.context),
+        labels=now.run.batch.pieces[now.row],
+        heads=heads,
+        now=_numbers(now),
+        standard=_numbers(subject.standard) if subject.standard else None,
+        link=link,
+    )
+    return report_page(view)
+
+
+def _numbers(view: RunView) -> Numbers:
+    found, predicted = view.survey(), view.predictions()
+    shares = found.future, found.padding
+    return Numbers(*shares, predicted.candidates, predicted.losses) if predicted else Numbers(*shares)

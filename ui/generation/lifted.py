@@ -8,11 +8,11 @@ from torch import Tensor
 
 from i18n import say
 from model.base import Model
-from model.generation.old_rows import OldRows, old_rows
+from model.generation.step_cost import OldRows, old_rows
 from model.kv_cache import CacheComparison
 from serving.job import ModelRef
 from ui import page, results
-from ui.generation.compared import compared
+from ui.generation.same_numbers import compared
 from viz.generation.cache import differences_table, old_rows_figure
 from viz.numbers import number
 

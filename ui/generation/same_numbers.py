@@ -1,5 +1,7 @@
 """The cache on and off: the same numbers, from another amount of work."""
 
+from dataclasses import replace
+
 import streamlit as st
 from markupsafe import Markup
 
@@ -8,14 +10,25 @@ from model import kv_cache
 from model.base import Model
 from model.generation import step_cost
 from model.kv_cache import CacheComparison
-from serving.job import digest
+from serving.job import ModelRef, digest
 from ui import page, results
-from ui.generation.compared import compared, compared_exactly
 from ui.generation.writing import Writing
 from ui.guard import guarded
 from viz.generation.cache import MOST_KEYS, CachedRow, cached_row_figure, differences_table
 from viz.heatmap import CachedFigure
 from viz.numbers import number
+
+
+def compared(model: Model, ids: tuple[int, ...], start: int, causal: bool = True) -> CacheComparison:
+    return results.ask(kv_cache.compare, ModelRef.of(model), ids, start, replace(model.standard, causal=causal))
+
+
+def compared_exactly(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison | None:
+    """As compared, in float64; None for a model that is too large for that."""
+    if not kv_cache.fits_float64(model):
+        return None
+    return results.ask(kv_cache.compare_in_float64, ModelRef.of(model), ids, start)
+
 
 NOTICED = 1e-5  # a difference that is no rounding
 EXACT = 1e-9  # of a logit in float64: rounding is less

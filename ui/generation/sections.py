@@ -9,7 +9,7 @@ from ui import explain
 from ui.generation import cost, lifted, same_numbers
 from ui.generation.writing import Writing
 from ui.guard import guarded
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import one_of
 
 SECTIONS = {
     "cache": N_("The cache on and off: the same numbers"),

@@ -7,8 +7,7 @@ from model.base import Model
 from model.sampling import MOST_WRITTEN, Continuation, SampledToken, Sampling
 from ui import explain
 from ui.generation import writing as generation
-from ui.generation.run import advance, choice_of, look_at
-from ui.generation.writing import NEXT, SECONDS, Writing, take
+from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, look_at, take
 from ui.guard import guarded
 from ui.heads.canvas import canvas
 from ui.markdown import escaped
@@ -24,9 +23,9 @@ from viz.generation.writing import (
     text_html,
 )
 from viz.heads.picture import growing_packet
+from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK
-from viz.signs import signs
 from viz.view import HeadView, cropped
 
 MOST_ROWS = 64  # of the heatmap

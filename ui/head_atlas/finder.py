@@ -7,8 +7,8 @@ import streamlit as st
 from torch import Tensor
 
 from i18n import N_, say
-from model.atlas.finder import weight_there
 from model.atlas.result import Atlas
+from model.atlas.table import weight_there
 from model.base import Model
 from model.heads import measures
 from model.masks import MaskSpec
@@ -16,8 +16,7 @@ from model.text import first_line
 from ui import run_view
 from ui.guard import guarded
 from ui.markdown import escaped
-from viz.head_atlas.tables import ranked_table
-from viz.head_atlas.words import called
+from viz.head_atlas.tables import called, ranked_table
 
 MOST_SHOWN = 10  # heads
 MOST_MARKED = 48  # tokens of the text that can be marked

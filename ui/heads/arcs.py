@@ -7,7 +7,7 @@ from ui import run_view
 from ui.drawn import cached_figure
 from ui.heads.canvas import canvas
 from ui.heads.chosen import ChosenHead, hearing
-from ui.widgets.bound import bound
+from ui.widgets.choices import bound
 from viz.heads.arcs import MOST_HEADS, arcs_packet, shown
 from viz.heads.tokens import left_out
 

@@ -6,7 +6,7 @@ from i18n import say, together
 from ui import page
 from ui.drawn import cached_figure
 from ui.heads import head as head_picture
-from ui.heads import query_keys
+from ui.heads import query
 from ui.heads.chosen import ChosenHead
 from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.cells import weight_text
@@ -23,7 +23,7 @@ def show(chosen: ChosenHead) -> None:
     with st.container(key="bars_of_query"):
         st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
     head_picture.listen("head_bars", "bars_of_query")
-    query_keys.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
+    query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and rest_words(row, MOST_SORTED):
         st.caption(rest_words(row, MOST_SORTED))
 

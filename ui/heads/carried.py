@@ -3,13 +3,13 @@
 import streamlit as st
 
 from i18n import N_, say, together
-from model.attribution.value_weighted import carried, direct_effect
+from model.attribution.score_split import carried, direct_effect
 from model.errors import NotSupported
-from ui.heads import query_keys
+from ui.heads import query
 from ui.heads.chosen import ChosenHead
 from ui.markdown import escaped
-from viz.formats import signed
 from viz.heads.carried import carried_table, effect_table, why_they_differ
+from viz.html import signed
 
 ABOUT = N_("|v| is how long a key's value is; weight × |v| is how much of it is taken (Kobayashi et al. 2020).")
 ADDS = N_(
@@ -31,7 +31,7 @@ def show(chosen: ChosenHead) -> None:
     with st.container(key="carried_of_query"):
         st.html(why_they_differ(found, name, keys))
         left, right = st.columns([1.5, 1], gap="medium")
-    query_keys.hear("carried_of_query", say("Carried"), chosen.moves)
+    query.hear("carried_of_query", say("Carried"), chosen.moves)
     left.html(carried_table(found, keys))
     left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
     with right:

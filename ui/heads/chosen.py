@@ -8,12 +8,12 @@ from typing import Any
 import streamlit as st
 
 from ui import results
-from ui.heads.query_keys import Moves
-from ui.heads.query_keys import take as take_query
+from ui.heads.query import Moves
+from ui.heads.query import take as take_query
 from ui.link import PINS
 from ui.run_view import RunView
 from ui.widgets import key
-from ui.widgets.listeners import component_value
+from ui.widgets.key import component_value
 from viz.view import HeadView
 
 

@@ -9,10 +9,10 @@ import streamlit as st
 
 from i18n import say
 from ui import page
-from ui.heads import query_keys
+from ui.heads import query
 from ui.link import ZOOM
-from ui.widgets.bound import bound
-from ui.widgets.listeners import component_value, wholes
+from ui.widgets.choices import bound
+from ui.widgets.key import component_value, wholes
 from viz.components import source
 
 _listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("axis_names.js", "pick.js"))
@@ -39,7 +39,7 @@ def show(
     tall: float = 1,
     zooms: bool = False,
     on_pick: OnPick | None = choose_query,
-    moves: query_keys.Moves | None = None,
+    moves: query.Moves | None = None,
 ) -> None:
     """Draw one of viz.head's figures in the room there is.
 
@@ -55,7 +55,7 @@ def show(
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
     listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
     if moves:
-        query_keys.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
+        query.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
 
 def make_room(place: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:

@@ -4,8 +4,7 @@ import streamlit as st
 
 from i18n import N_, say, together
 from ui.heads.chosen import ChosenHead
-from viz.heads.colours import PALETTES
-from viz.heads.numbers import key_names, numbers_table, shown
+from viz.heads.colours import PALETTES, key_names, numbers_table, shown
 from viz.heads.tokens import left_out
 from viz.view import HeadView
 

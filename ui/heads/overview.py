@@ -13,7 +13,7 @@ from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads.canvas import canvas
 from ui.run_view import RunView
-from ui.widgets.listeners import component_value, wholes
+from ui.widgets.key import component_value, wholes
 from viz.overview import TITLES, overview_packet
 from viz.view import HeadView
 

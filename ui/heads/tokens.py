@@ -9,7 +9,7 @@ from ui.heads.chosen import ChosenHead, hearing, pins
 from ui.heads.head import ABOVE
 from viz.heads.tokens import left_out, light_words, shown, tokens_packet
 from viz.heatmap import margin
-from viz.room import WIDE
+from viz.palette import WIDE
 
 _component = canvas("tokens")
 

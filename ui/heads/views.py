@@ -8,7 +8,7 @@ from i18n import N_, say
 from ui.heads import query
 from ui.heads.chosen import ChosenHead
 from ui.run_view import RunView
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import one_of
 from viz.heads.colours import Colours
 from viz.view import HeadView
 

@@ -5,7 +5,7 @@ import streamlit as st
 from i18n import N_, say
 from model.attribution.score_split import score_split
 from ui import page
-from ui.heads import query_keys
+from ui.heads import query as query_keys
 from ui.heads.chosen import ChosenHead
 from ui.markdown import escaped
 from ui.widgets.key import choose

@@ -14,7 +14,7 @@ from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets.uploads import uploaded, uploader
 from viz.html import join, tag
-from viz.lessons.prose import card
+from viz.lessons.glossary import card
 
 PAGE = "pages/lessons.py"
 INTRO = N_(

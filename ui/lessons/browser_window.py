@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ui.widgets.listeners import component_value
+from ui.widgets.key import component_value
 from viz.components import source
 
 WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from i18n import say
 from lessons.lesson import Step
 from lessons.questions import Answer, QuestionSubject, answer
@@ -13,6 +15,21 @@ from ui import results, run_view
 from ui.guard import problem_in
 from ui.run_view import RunView
 from ui.sidebar import models
+from viz.lessons import screen
+
+
+def verdict(answer: Answer, given: int | None, question: str = "") -> Markup:
+    """given: the number of the choice; None, or of none, where the reader chose nothing. question: shown above it."""
+    right = " / ".join(screen.plain(answer.choices[place]) for place in sorted(answer.right))
+    own = screen.plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
+    if own is None:
+        kind, first = "told", say("The answer is: {right}", right=right)
+    elif given in answer.right:
+        kind, first = "right", say("Your answer: {own}. That is right.", own=own.rstrip(".。"))
+    else:
+        kind = "wrong"
+        first = say("Your answer: {own}. Not quite. The answer is: {right}", own=own.rstrip(".。"), right=right)
+    return screen.verdict(kind, [first, screen.plain(answer.why)], question)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,14 +15,14 @@ from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
 from ui.lessons import browser_window, choices, runs
-from ui.lessons.verdict import verdict
+from ui.lessons.runs import verdict
 from ui.markdown import escaped
 from ui.run_view import RunView
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
 from viz.html import tag
-from viz.lessons import screen, words
-from viz.lessons.prose import prose
+from viz.lessons import screen
+from viz.lessons.glossary import prose
 from viz.numbers import loss_figure
 
 BEFORE = {"picture": "now", "loss": "beside", "texts": "beside", "row": "beside", "future": "beside",
@@ -109,7 +109,7 @@ def _line(title: str, answer: Answer | str, given: int | None) -> tuple[str, str
     if given is None:
         return "open", title, say("Not answered yet.")
     kind = "told" if given == choices.SHOWN else "right" if given in answer.right else "wrong"
-    return kind, title, words.plain(answer.why)
+    return kind, title, screen.plain(answer.why)
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
@@ -117,7 +117,7 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     with st.container(key="lesson_question"):
         st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
     for place, choice in enumerate(answer.choices):
-        st.button(escaped(words.plain(choice)), key=f"answer_{place}", width="stretch", shortcut=str(place + 1),
+        st.button(escaped(screen.plain(choice)), key=f"answer_{place}", width="stretch", shortcut=str(place + 1),
                   on_click=choices.give, args=(name, number, place))  # fmt: skip
     st.button(say("Show the answer"), key="reveal", type="tertiary", icon=":material/visibility:",
               on_click=choices.give, args=(name, number, choices.SHOWN))  # fmt: skip

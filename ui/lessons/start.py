@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from i18n import N_, say
-from ui.sidebar.examples import EXAMPLES, FIRST
+from ui.sidebar.models import EXAMPLES, FIRST
 
 MODEL = "story"  # whose heads these are
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}

@@ -7,10 +7,10 @@ import pandas as pd
 import streamlit as st
 
 from i18n import ENGLISH, language, say, spoken
-from model.mask_lab.by_hand import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand
+from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand
 from ui import results
 from ui.guard import guarded
-from ui.widgets.deferred import later
+from ui.widgets.choices import later
 from viz.mask_lab.by_hand import stages_html
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}

@@ -9,11 +9,11 @@ from model.heads.shown import shown_masks
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.drawn import cached_figure
 from ui.heads import head as head_picture
-from ui.heads import query_keys
+from ui.heads import query as query_keys
 from ui.heads.canvas import canvas
 from ui.mask_lab import compose
 from ui.run_view import RunView
-from ui.widgets.listeners import component_value, whole
+from ui.widgets.key import component_value, whole
 from viz.mask_lab.canvas import MaskView, canvas_margin, canvas_packet
 from viz.view import MOST_CELLS
 

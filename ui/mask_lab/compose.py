@@ -22,8 +22,7 @@ from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch
 from ui import controls, link
 from ui.widgets import choices
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import bound, one_of
 from viz.mask_styles import STYLES
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}

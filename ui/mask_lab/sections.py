@@ -13,9 +13,9 @@ from ui.drawn import cached_figure
 from ui.markdown import escaped
 from ui.mask_lab import compose, effect, reach
 from ui.run_view import RunView, layer_names
-from ui.widgets.one_of import one_of
-from viz.formats import signed
+from ui.widgets.choices import one_of
 from viz.head import difference_figure, head_figure
+from viz.html import signed
 from viz.view import HeadView
 
 SHOWN = {"now": N_("this mask"), "standard": N_("standard masks"), "change": N_("change")}

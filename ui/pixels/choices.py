@@ -6,12 +6,10 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from i18n import N_, say
-from model.pixels.digit_writing import Draw
-from model.pixels.digits import PIXELS, SIDE
+from model.pixels.digits import PIXELS, SIDE, Draw
 from ui import link
 from ui.widgets import choices
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import bound, one_of
 
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
 SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}

@@ -9,18 +9,16 @@ import streamlit as st
 
 from i18n import N_, say
 from model.pixels import digits
-from model.pixels.digit_writing import Draw
-from model.pixels.digits import DigitsModel
+from model.pixels.digits import DigitsModel, Draw
 from ui import page, run_view
 from ui.controls import SCOPES, only
 from ui.drawn import cached_figure
 from ui.pixels import choices, pictures
 from ui.run_view import RunView
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import one_of
 from viz.numbers import chance, percent
-from viz.pixels.numbers import level_table, loss_figure, share_table
+from viz.pixels.numbers import Seen, level_table, loss_figure, sentence, share_table
 from viz.pixels.pictures import PIXELS, PixelView, class_name, head_packet, heads_packet, largest, name_of, scale_html
-from viz.pixels.words import Seen, sentence
 
 
 @dataclass(frozen=True, eq=False)

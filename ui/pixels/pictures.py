@@ -7,15 +7,14 @@ import numpy as np
 import streamlit as st
 
 from i18n import say
-from model.pixels import digit_writing
-from model.pixels.digit_writing import Draw, write
-from model.pixels.digits import DigitsModel
+from model.pixels import digits
+from model.pixels.digits import DigitsModel, Draw, write
 from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
 from serving.job import ModelRef
 from ui import results
 from ui.heads.canvas import canvas
 from ui.sidebar import models
-from ui.widgets.listeners import component_value, whole, wholes
+from ui.widgets.key import component_value, whole, wholes
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
 
 _component = canvas("pixels")
@@ -44,7 +43,7 @@ def written(classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = Non
 
 def class_chances(given: np.ndarray) -> np.ndarray:
     """How likely each class is for what is drawn, levels [P] -> [10]; remembered."""
-    return results.ask(digit_writing.class_chances, ModelRef.of(the_model()), given)
+    return results.ask(digits.class_chances, ModelRef.of(the_model()), given)
 
 
 def count_of(digit: int) -> int:

@@ -4,14 +4,13 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, say_count, together
-from model.pixels.digit_writing import Draw
+from model.pixels.digits import Draw
 from model.pixels.real_digits import Kind
 from ui.guard import guarded
 from ui.pixels import choices, pictures
 from viz.numbers import chance, percent
-from viz.pixels.gallery import GalleryCard, gallery
 from viz.pixels.numbers import class_table
-from viz.pixels.pictures import SIDE, class_name
+from viz.pixels.pictures import SIDE, GalleryCard, class_name, gallery
 
 WAYS = 5  # completions shown side by side
 RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import language, say
+from i18n import N_, language, say
 from model import catalog
 from model.base import Model
 from model.errors import CheckpointError, TooLarge
@@ -25,6 +25,25 @@ from serving.settings import Settings
 from ui import results
 from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
+
+EXAMPLES = {
+    N_("A phrase that comes again"): (
+        "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, "  # not shown so
+        "and Peter blew his silver"
+    ),
+    N_("A pronoun"): (
+        "The princess gave the old woman her bread, because she was hungry and had walked all day."  # not shown so
+    ),
+    N_("A list"): (
+        "In the basket there were apples, pears, plums, cherries, nuts, a cake and a bottle of milk."  # not shown so
+    ),
+    N_("Two lines of very different length"): (
+        "Once upon a time\n"  # not shown so
+        "The little girl ran down the hill, over the bridge and through the wood, until she came to the old mill."
+    ),
+}
+FIRST = next(iter(EXAMPLES.values()))
+
 
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 Found = TypeVar("Found")

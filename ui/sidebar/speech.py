@@ -5,7 +5,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from i18n import ENGLISH, LANGUAGES, known_by, language, speak
 from ui.widgets import choices
-from ui.widgets.one_of import plain
+from ui.widgets.choices import plain
 
 
 def restore() -> None:

@@ -16,8 +16,7 @@ from ui import controls, link
 from ui.link import Link, Whole, at_most
 from ui.why_causal import live_training, runs, steps
 from ui.widgets import choices
-from ui.widgets.bound import bound
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import bound, one_of
 from viz.numbers import percent
 
 FIRST_TEXT = (

@@ -11,7 +11,7 @@ from serving import training_job
 from serving.training_job import Training, TrainingProgress
 from ui import page
 from ui.markdown import escaped
-from ui.widgets.one_of import one_of
+from ui.widgets.choices import one_of
 from viz.numbers import percent
 from viz.why_causal.charts import Curve, loss_curves
 

@@ -14,10 +14,9 @@ from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.run_view import RunView
-from ui.why_causal import choices, lines, runs, words
+from ui.why_causal import choices, runs, words
 from viz.head import head_figure, head_range
-from viz.why_causal.charts import change_bars, loss_curves, token_losses
-from viz.why_causal.tables import copies, four
+from viz.why_causal.charts import change_bars, copies, four, loss_curves, token_losses
 
 ABOVE = 350  # pixels over and under the head's picture that are others'
 Outcomes = dict[Combination, TwinOutcome]
@@ -39,8 +38,8 @@ def trained(training: Curves) -> Beginning:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        figure = cached_figure(loss_curves, lines.training_lines(training), unit=say("nats a token"), height=300)
-        st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=lines.training_alt(training))
+        figure = cached_figure(loss_curves, runs.training_lines(training), unit=say("nats a token"), height=300)
+        st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=runs.training_alt(training))
         caption = st.empty()
     return Beginning(sentence, caption, right)
 
@@ -49,11 +48,11 @@ def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenB
     """The loss of every token of the text under the four combinations, and what follows from it."""
     with beginning.beside:
         st.markdown("#### " + say("The loss of every token"))
-        figure = cached_figure(token_losses, lines.loss_lines(outcomes), batch.pieces[0])
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=lines.loss_alt(outcomes))
+        figure = cached_figure(token_losses, runs.loss_lines(outcomes), batch.pieces[0])
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=runs.loss_alt(outcomes))
     said = words.sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(words.paragraph(said))
-    beginning.caption.caption(lines.training_caption(training, pair.context))
+    beginning.caption.caption(runs.training_caption(training, pair.context))
 
 
 @st.fragment
@@ -77,7 +76,7 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
         st.markdown(say("Copy score: a head's mean weight on the token one to the right, t + 1"))
         for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
             chosen = (layer, head) if other == one else None
-            st.caption(say(lines.NAMES[other]))
+            st.caption(say(runs.NAMES[other]))
             st.html(cached_figure(copies, outcomes[other].copies, chosen, blocked=other.run))
     choices.write(pair, batch)
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from i18n import N_, say
-from ui.widgets.bound import bound
+from ui.widgets.choices import bound
 
 LOSS, HEADS, WRITING, PROOF, TRAINING = range(1, 6)
 NAMES = {

@@ -10,7 +10,7 @@ from model.why_causal import twins
 from model.why_causal.twins import Change, Combination, Curves, TwinOutcome, TwinPair
 from ui.markdown import escaped
 from viz.numbers import number, percent
-from viz.why_causal.tables import nats
+from viz.why_causal.charts import nats
 
 ROUNDING = 1e-4  # of a logit; a larger change is none of float32's
 ALIKE = 0.05  # nats a token; two losses closer than that are called alike

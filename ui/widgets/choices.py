@@ -5,13 +5,83 @@ So every page keeps a copy of its choices under a name of its own, which holds w
 choice is read from, and set in, st.session_state under its own key: before its widget is drawn, or in a callback.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import streamlit as st
 from streamlit.elements.lib.utils import user_key_from_element_id
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+
+from i18n import language, say, spoken
+
+
+def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) -> dict[str, Any]:
+    """What a widget is drawn with that shows value in this run, beside its words and options: st.slider(…, **bound(…)).
+
+    take: called with what the reader takes; without, it goes to st.session_state[choice].
+    """
+    state = st.session_state
+    keys = state.setdefault("bound_keys", {})
+    keys.setdefault(choice, f"{choice}_0")
+    if state.get(keys[choice], value) != value:
+        keys[choice] = f"{choice}_{int(keys[choice].rpartition('_')[2]) + 1}"
+    key = keys[choice]
+    state[key] = value
+
+    def on_change() -> None:
+        if key != keys[choice]:
+            return
+        if take is None:
+            state[choice] = state[key]
+        else:
+            take(state[key])
+
+    return {"key": key, "on_change": on_change}
+
+
+def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
+    """The name of the one that is chosen, which is in st.session_state[key] too. words: each name's, by N_, in their
+    order. look: as segmented_control takes it."""
+    st.segmented_control(
+        label, list(words), format_func=lambda name: plain(say(words[name])), key=key, required=True, **look
+    )
+    return st.session_state[key]
+
+
+def plain(word: str) -> str:
+    """A word as these rows show it that begins with no emoji.
+
+    Before one that is not ASCII Streamlit looks for emoji, with an expression of all there are: to compile it takes
+    a process 0.14 s. Before a space, which nobody sees, it does not look.
+    """
+    return word if word.isascii() else f" {word}"
+
+
+Made = TypeVar("Made")
+
+
+def later(make: Callable[[], Made]) -> Callable[[], Made]:
+    """make, to be called whenever: what it says is in the language of the reader whose page this is."""
+    reader = language()
+
+    def made() -> Made:
+        with spoken(reader):
+            return make()
+
+    return made
+
+
+def show(sentences: Sequence[str]) -> None:
+    """Markdown sentences; one alone stands there as it is, several open from a line that says how many. None: nothing.
+
+    What comes from outside has to be escaped.
+    """
+    if len(sentences) == 1:
+        st.caption(f":material/info: {sentences[0]}")
+    elif sentences:
+        with st.expander(say("{count} notes on what is shown", count=len(sentences)), icon=":material/info:"):
+            st.markdown("\n".join(f"- {sentence}" for sentence in sentences))
 
 
 def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
@@ -78,7 +148,7 @@ def _take_note_of_browser() -> None:
     """
     state, context = st.session_state, get_script_run_ctx()
     state.brought = context.session_state.get_widget_states() if context else []
-    # bound widgets go on under the keys they had (ui/widgets/bound.py)
+    # bound widgets go on under the keys they had (ui/widgets/choices.py)
     state.bound_keys = {
         key.rpartition("_")[0]: key
         for key in (user_key_from_element_id(widget.id) or "" for widget in state.brought)

@@ -1,5 +1,5 @@
 // The composed mask of a text, to draw on: rows are queries, columns are keys. Packet: see viz/mask_lab/canvas.py.
-// Its cells stand where those of the head beside it do (viz/room.py), and a cross over both marks the cell pointed at.
+// Its cells stand where those of the head beside it do (viz/palette.py), and a cross over both marks the cell pointed at.
 // A stroke is [kind, query, key, last query, last key]; every stroke shows at once, and onPick("drawn", {number, epoch,
 // strokes}) tells the whole drawing: at once, or a moment after the last of several. The first stroke over a drawing that is
 // switched off, `below`, lies on top of it. A packet whose `most` is 0 is there to look at. Of a packet with a `query` its row

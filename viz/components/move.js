@@ -1,6 +1,6 @@
 // Keys move the query on a part of the page that Streamlit draws: the container of class data.place takes the focus, with a
 // role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after query.js
-// and axis_names.js. data: see ui/heads/query_keys.py.
+// and axis_names.js. data: see ui/heads/query.py.
 
 // The box of a position's row on a heatmap, in css pixels of its chart; null where it is out of sight.
 function rowBox(chart, place) {

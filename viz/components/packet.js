@@ -2,7 +2,7 @@
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header of a packet: see viz/components/packet.py. What is unpacked already stays as it is.
+// The header of a packet: see viz/components/words.py. What is unpacked already stays as it is.
 function headerOf(data) {
   if (data.header) return data.header;
   const length = lengthOf(data);

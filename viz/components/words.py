@@ -1,6 +1,18 @@
 """What the browser parts say: a view's packet brings it in the reader's language, packet.js fills the places."""
 
+import json
+import struct
+import zlib
+from typing import Any
+
 from i18n import N_, say
+
+
+def packed(header: dict[str, Any], *planes: bytes) -> bytes:
+    """The length of a JSON header (4 bytes, little-endian), the header, then the planes, deflated as one."""
+    text = json.dumps(header).encode()
+    return struct.pack("<I", len(text)) + text + zlib.compress(b"".join(planes), 1)
+
 
 _SHARED = {"comma": N_(", ")}
 _CELLS = _SHARED | {

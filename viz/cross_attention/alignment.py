@@ -12,10 +12,9 @@ from markupsafe import Markup
 from i18n import say
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
-from viz.html import escaped
+from viz.html import escaped, shortened
 from viz.numbers import chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
-from viz.signs import shortened
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
 LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers

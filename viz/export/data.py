@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from i18n import say, say_all
-from model import uploads
+from model import files as uploads
 from model.errors import first_line
 from viz.hatch import LINES
 from viz.reasons import blocking

@@ -6,8 +6,8 @@ from i18n import say
 from model.attribution.parts import ScoreSplit
 from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, changes
-from viz.formats import signed
 from viz.heads.score_split import STRIPS, largest_pairs, reaches
+from viz.html import signed
 from viz.palette import NOW, STANDARD
 
 WIDE, STRIP, BAR = 4.6, 0.28, 0.2  # inches: of a strip, its height with what parts it from the next, and of a bar's

@@ -1,17 +1,38 @@
 """What a picture and a file say of themselves."""
 
 from collections.abc import Sequence
+from importlib import metadata
 
 from i18n import N_, say, together
-from model.atlas.names import MEASURES
-from model.atlas.result import Atlas
+from model.atlas.result import MEASURES, Atlas
 from model.attribution.parts import ScoreSplit
-from viz.formats import signed
 from viz.head_atlas.scatter import even_at
 from viz.heads.colours import Colours
 from viz.heads.score_split import largest_dimensions, other_pairs, reaches
+from viz.html import signed
 from viz.mask_styles import mask_name
 from viz.view import HeadView
+
+NAMED = ("unmask", "torch", "transformers")
+
+
+def version() -> str:
+    """Of the installed package; a checkout has none."""
+    return _of("unmask") or "checkout"
+
+
+def versions() -> str:
+    """Of NAMED, those that are installed: "unmask checkout, torch 2.13.0, transformers 5.23.0"."""
+    found = {name: version() if name == "unmask" else _of(name) for name in NAMED}
+    return ", ".join(f"{name} {one}" for name, one in found.items() if one)
+
+
+def _of(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
 
 HATCHED = N_("Hatched cells are blocked.")
 

@@ -6,9 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from i18n import say
-from model.atlas.names import MEASURES, NAMES
-from model.atlas.result import BINS, FARTHEST, Atlas
-from viz.head_atlas.words import called
+from model.atlas.result import BINS, FARTHEST, MEASURES, NAMES, Atlas
+from viz.head_atlas.tables import called
 from viz.heatmap import figure
 from viz.palette import MARK, NOW, SEQUENTIAL
 

@@ -4,13 +4,136 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from i18n import say
-from model.atlas.result import Decile, Example, TokenShare
-from viz.head_atlas.words import amount
+from i18n import N_, say, say_all
+from model.atlas.result import (
+    LEAST_QUERIES,
+    LEAST_SEEN,
+    MEASURES,
+    NAMED,
+    NAMES,
+    TIMES_EVEN,
+    TOKENS,
+    Atlas,
+    Decile,
+    Example,
+    TokenShare,
+)
 from viz.heads.cells import weight_text
 from viz.html import bar, join, table, tag
-from viz.numbers import percent
+from viz.numbers import percent, whole_percent
 from viz.palette import MARK, NOW
+
+MOST_LISTED = 8  # heads of a kind
+NO_INDUCTION = N_("{heads} None is called induction on these texts; try Random, where all tokens come twice.")
+
+
+def amount(name: str, value: float) -> str:
+    """A measure's value with its unit: "41.3%", "3.2 tokens", "1.5 bits"."""
+    unit = MEASURES[name].unit
+    if unit == "share":
+        return percent(value)
+    if value != value:
+        return "–"
+    return say("{value:.1f} tokens", value=value) if unit == TOKENS else say("{value:.1f} bits", value=value)
+
+
+def called(atlas: Atlas, place: tuple[int, ...]) -> str:
+    """What the head is called, all of it; "" for most heads."""
+    return say(", ").join(say(MEASURES[name].names) for name in atlas.named(*place))
+
+
+def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
+    """The heads that are called something, by what, the clearest first."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for layer in range(atlas.layers):
+        for head in range(atlas.heads):
+            for name in atlas.named(layer, head):
+                found.setdefault(name, []).append((layer, head))
+    order = {name: atlas.measure(name) for name in found}
+    return {name: sorted(found[name], key=lambda place: -order[name][place]) for name in MEASURES if name in found}
+
+
+def summary(atlas: Atlas, *, random: bool) -> Markup:
+    """What heads there are. random: whether the texts were random tokens."""
+    total = atlas.layers * atlas.heads
+    found = kinds(atlas)
+    if not found:
+        return tag("p", say("None of these {total} heads has a name on these texts.", total=total), class_="sentence")
+    parts = []
+    for name, heads in found.items():
+        listed = say(", ").join(atlas.name(place) for place in heads[:MOST_LISTED])
+        if len(heads) > MOST_LISTED:
+            listed = say("{listed} and {count} more", listed=listed, count=len(heads) - MOST_LISTED)
+        kind = tag("b", say(MEASURES[name].names))
+        parts.append(Markup(say("{kind} {heads}")).format(kind=kind, heads=listed))
+    said = Markup(say("Of {total} heads, these have a name: {kinds}.")).format(
+        total=total, kinds=join(parts, say("; "))
+    )
+    if not random and "induction" not in found:
+        said = Markup(say(NO_INDUCTION)).format(heads=said)
+    return tag("p", said, class_="sentence")
+
+
+def naming() -> str:
+    """When a head is called something."""
+    return say(
+        "A head has a name where it puts at least {share} of its attention on that kind of token, over the queries "
+        "that have one, {least} at the least, and at least {times:g} times what an even head would.",
+        share=whole_percent(NAMED), least=LEAST_QUERIES, times=TIMES_EVEN,
+    )  # fmt: skip
+
+
+def cut(atlas: Atlas, length: int) -> str:
+    """That some texts were longer than a row of so many tokens; "" where none was."""
+    if atlas.rows <= atlas.texts:
+        return ""
+    return say("A text of more than {length} tokens is cut into rows of {length}: there are {rows:,}.", length=length,
+               rows=atlas.rows)  # fmt: skip
+
+
+def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
+    """What the chosen head does, beside a head that looks evenly."""
+    names = atlas.named(layer, head)
+    name = tag("b", atlas.name((layer, head)))
+    if names:
+        said = Markup(say("{head} is called {names}: {measures}.")).format(
+            head=name,
+            names=say_all([say(MEASURES[one].names) for one in names]),
+            measures=say("; ").join(_against(atlas, one, layer, head) for one in names),
+        )
+        return tag("p", said, class_="sentence")
+    shares = [one for one in NAMES if MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
+    if not shares:
+        return tag("p", Markup(say("{head} was measured nowhere in these texts.")).format(head=name), class_="sentence")
+    best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
+    said = Markup(say("{head} has no name here. Most of what is measured goes to: {measure}.")).format(
+        head=name, measure=_against(atlas, best, layer, head)
+    )
+    return tag("p", said, class_="sentence")
+
+
+def tokens() -> str:
+    """What the two tables of tokens are."""
+    return say(
+        "Left: the tokens that get most of the head's attention, in shares of all of it. Right: the tokens as which it "
+        "looks most sharply: the largest weight on one token, the row's first left out, in the mean; tokens that came "
+        "up {times} times at least.",
+        times=LEAST_SEEN,
+    )
+
+
+def no_token() -> str:
+    """Of the right one, where it has none."""
+    return say("No token came up {times} times with more than one key to look at.", times=LEAST_SEEN)
+
+
+def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
+    mean, even = atlas.measure(name)[layer, head], atlas.even[NAMES.index(name), layer]
+    return say(
+        "{measure} {mean}, an even head {even}",
+        measure=say(MEASURES[name].title), mean=amount(name, float(mean)), even=amount(name, float(even)),
+    )  # fmt: skip
+
 
 BEFORE, AFTER = 16, 5  # tokens of an example around its query
 STYLE = """<style>

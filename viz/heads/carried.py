@@ -7,9 +7,8 @@ from markupsafe import Markup
 
 from i18n import say
 from model.attribution.parts import Carried, DirectEffect
-from viz.formats import signed
 from viz.heads.cells import weight_text
-from viz.html import bar, filled, table, tag
+from viz.html import bar, filled, signed, table, tag
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 

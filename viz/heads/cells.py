@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from viz.components.packet import packed
+from viz.components.words import packed
 from viz.hatch import ink
 from viz.palette import MARK, NOW
 from viz.reasons import blocked_groups

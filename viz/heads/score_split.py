@@ -8,9 +8,8 @@ from markupsafe import Markup
 
 from i18n import N_, say, say_count, together
 from model.attribution.parts import ScoreSplit
-from viz.formats import signed
 from viz.heatmap import CachedFigure, figure
-from viz.html import bar, filled, join, table, tag
+from viz.html import bar, filled, join, signed, table, tag
 from viz.mask_styles import mask_names
 from viz.palette import NOW, STANDARD, diverging
 

@@ -7,11 +7,10 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import say
-from viz.formats import fixed
-from viz.html import join, tag
+from viz.html import fixed, join, tag
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.mask_lab.by_hand import ByHand
+    from model.mask_lab.fills import ByHand
 
 BLOCKED = "−∞"
 STYLE = """<style>

@@ -10,9 +10,9 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count
 from viz.html import table, tag
-from viz.loss_words import SEEN, named, prediction_words
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
+from viz.sentence import SEEN, named, prediction_words
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.heads.reach import PathStep

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from i18n import say, say_all, say_count, together
-from viz.formats import power_of_ten
 from viz.heads.cells import weight_text
-from viz.html import join, tag
+from viz.html import join, power_of_ten, tag
 from viz.numbers import percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch

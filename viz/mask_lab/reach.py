@@ -12,8 +12,7 @@ from i18n import say, say_count, together
 from viz import heatmap
 from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.html import join, tag
-from viz.palette import table
-from viz.room import TWO
+from viz.palette import TWO, table
 from viz.view import HeadView, coarser, reduced
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)

@@ -8,10 +8,8 @@ from markupsafe import Markup, escape
 
 from i18n import say, together
 from model.heads.row_steps import RowSteps
-from viz.formats import fixed, power_of_ten
-from viz.html import escaped, named, tag
+from viz.html import escaped, fixed, named, power_of_ten, shortened, tag
 from viz.palette import NOW, STANDARD
-from viz.signs import shortened
 
 MOST_KEYS = 48  # rows of the table
 MOST_VALUES = 12  # keys whose values are drawn

@@ -15,7 +15,7 @@ from viz.mask_lab.by_hand import rounded, stages
 from viz.palette import MASK_COLOURS
 
 if TYPE_CHECKING:
-    from model.mask_lab.by_hand import ByHand
+    from model.mask_lab.fills import ByHand
 
 PAPER = (8.27, 11.69)  # A4, inches
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from i18n import N_, say, say_all, together
-from viz.formats import amount
+from viz.html import amount
 from viz.numbers import Candidate
 from viz.palette import MASK_COLOURS, NOW, rgb
 

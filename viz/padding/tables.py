@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from i18n import N_, say
-from viz.formats import amount
-from viz.html import tag
+from viz.html import amount, tag
 from viz.numbers import Candidate, chance
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD

@@ -6,7 +6,7 @@ from dataclasses import replace
 from markupsafe import Markup, escape
 
 from i18n import say, say_all, say_count, together
-from viz.formats import amount
+from viz.html import amount
 from viz.numbers import chance
 from viz.padding.grid import PaddedText
 from viz.padding.tables import Way, position_words, way_name

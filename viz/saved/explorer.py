@@ -10,8 +10,7 @@ from markupsafe import Markup
 from i18n import N_, say
 from viz.head import head_range
 from viz.heads.cells import around
-from viz.heads.every import MOST_CELLS, every_packet, room_for
-from viz.heads.picture import change_range, difference_header, picture_header
+from viz.heads.picture import MOST_CELLS, change_range, difference_header, every_packet, picture_header, room_for
 from viz.html import join, tag
 from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined

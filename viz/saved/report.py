@@ -1,6 +1,6 @@
 """A run as one HTML file that needs nothing else: all heads, those chosen, masks, numbers, the text.
 
-At most 8 MB: the heads that are held have room for viz.heads.every.MOST_CELLS, and a sentence says where that is less
+At most 8 MB: the heads that are held have room for viz.heads.picture.MOST_CELLS, and a sentence says where that is less
 than all of them.
 """
 
@@ -11,13 +11,11 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say, say_count, together
-from viz.html import join, table, tag
-from viz.leaks import mean_share
-from viz.loss_words import loss_words
-from viz.numbers import Candidate, LeakShares, leak_table, next_token_table
+from viz.html import join, signs, table, tag
+from viz.numbers import Candidate, LeakShares, leak_table, mean_share, next_token_table
 from viz.palette import NOW, rgb
 from viz.saved.explorer import AllHeads, explorer_page
-from viz.signs import signs
+from viz.sentence import loss_words
 
 ABSENT = N_("{} is here at a glance alone: this report has no room for its weights.")
 WORST = 8.0  # nats, of a loss in the strongest colour

@@ -16,11 +16,9 @@ from torch import Tensor
 
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attend, attention_stages
 from model.bug_clinic import masks, modules, scores
-from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
-from model.bug_clinic.case import AttentionCase, Crash, LayerContext
-from model.bug_clinic.laws import LAWS, judge
-from model.bug_clinic.tried import Tried
+from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
+from model.bug_clinic.laws import LAWS, Tried, judge
 from tests.near import assert_near
 
 B, H, T, D = 2, 3, 7, 5

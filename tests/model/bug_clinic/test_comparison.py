@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from model.base import Model
-from model.bug_clinic.bug import Bug
 from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare, right_of
 from model.bug_clinic.examination import examine
 from model.masks import MaskSpec

@@ -14,14 +14,23 @@ import torch
 from model import catalog
 from model.attention import attention_stages
 from model.base import Model
-from model.bug_clinic import lines
-from model.bug_clinic.bug import Bug
+from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY
+from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare
-from model.bug_clinic.evidence import FEATURES, difference
 from model.bug_clinic.examination import examine, unshifted_losses
 from model.bug_clinic.rerun import rerun, streams
-from model.bug_clinic.spot import CANDIDATES, NOT_TO_SEE, VISIBLE, Puzzle, following, puzzle, stages_of
+from model.bug_clinic.spot import (
+    CANDIDATES,
+    FEATURES,
+    NOT_TO_SEE,
+    VISIBLE,
+    Puzzle,
+    difference,
+    following,
+    puzzle,
+    stages_of,
+)
 from model.trace import Trace
 from tests.model.bug_clinic.texts import CRASHES, TEXT, UNSEEN, read
 from tests.model.huggingface.families import ALL, save
@@ -33,18 +42,18 @@ QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask 
 
 class TestText:
     def test_one_line_gets_a_longer_one_so_that_it_is_padded(self, story: Model, trace: Trace) -> None:
-        assert lines.prepared(story, TEXT) == lines.Text((TEXT, f"{TEXT} {lines.ADDED}"), 0, True)
+        assert comparison.prepared(story, TEXT) == comparison.Text((TEXT, f"{TEXT} {comparison.ADDED}"), 0, True)
         assert not trace.batch.keep[0].all()
         assert trace.batch.keep[1].all()
 
     def test_lines_of_different_length_stay_as_they_are(self, story: Model) -> None:
-        assert lines.prepared(story, "one\n\n" + TEXT) == lines.Text(("one", TEXT), 0, False)
+        assert comparison.prepared(story, "one\n\n" + TEXT) == comparison.Text(("one", TEXT), 0, False)
 
     @pytest.mark.parametrize("text", [TEXT * 9, "word " * 30_000, "猫" * 500, "😀" * 90, "x" * 100_000])
     def test_long_lines_are_cut_to_what_has_room(self, story: Model, text: str) -> None:
-        found = lines.prepared(story, text)
+        found = comparison.prepared(story, text)
         tokens = story.encode([found.lines[0]]).ids.shape[1]
-        assert lines.MOST_TOKENS - 3 <= tokens <= lines.MOST_TOKENS
+        assert comparison.MOST_TOKENS - 3 <= tokens <= comparison.MOST_TOKENS
         assert text.startswith(found.lines[0])
         assert (found.cut, found.added) == (1, True)
 

@@ -1,7 +1,7 @@
 """A text as the Bug clinic reads it, and the bugs that its heatmaps do not show."""
 
 from model.base import Model, tokenize
-from model.bug_clinic import lines
+from model.bug_clinic import comparison
 from model.trace import Trace
 
 TEXT = "The old woman gave the princess a cake, and the princess gave the old woman a cake."
@@ -11,6 +11,6 @@ UNSEEN = {"in-place", "targets"}  # their outputs are right
 
 def read(model: Model, text: str) -> Trace:
     """Its run under the masks that the clinic takes, padded on the left."""
-    read_of = lines.prepared(model, text)
-    reading = tokenize(model, "\n".join(read_of.lines), "left", lines.targets_for(model, read_of))
-    return model.run(reading.batch, lines.masks_for(model)).select(lines.attention_for(model))
+    read_of = comparison.prepared(model, text)
+    reading = tokenize(model, "\n".join(read_of.lines), "left", comparison.targets_for(model, read_of))
+    return model.run(reading.batch, comparison.masks_for(model)).select(comparison.attention_for(model))

@@ -13,16 +13,17 @@ import torch
 
 from model.attention import attention_stages
 from model.cross_attention import dates
-from model.cross_attention.answers import NO_DATE, SURE
-from model.cross_attention.date_measures import (
+from model.cross_attention.dates import (
+    FOLDER,
+    START,
+    DatesModel,
     answer_chances,
     exact_match,
     held_out_sample,
     measure,
     shown_the_answer,
 )
-from model.cross_attention.dates import FOLDER, START, DatesModel
-from model.cross_attention.days import held_out_days
+from model.cross_attention.days import NO_DATE, SURE, held_out_days
 from model.cross_attention.no_dates import none_examples
 from model.cross_attention.reading import read
 from model.cross_attention.written_dates import examples

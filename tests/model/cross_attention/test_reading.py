@@ -8,19 +8,19 @@ from datetime import date
 
 import pytest
 
-from model.cross_attention.answers import NO_DATE, read_iso
 from model.cross_attention.days import (
     DAYS,
     HELD_OUT_DAYS,
+    NO_DATE,
     day_of,
     held_out_days,
+    read_iso,
     training_days,
     year_in_words,
 )
 from model.cross_attention.no_dates import KINDS, none_examples
 from model.cross_attention.reading import month_of, read, why_none
-from model.cross_attention.surroundings import UNKNOWN_CHARACTERS
-from model.cross_attention.written_dates import CHARACTERS, SHAPES, examples, mistyped
+from model.cross_attention.written_dates import CHARACTERS, SHAPES, UNKNOWN_CHARACTERS, examples, mistyped
 
 CONTEXT = 96
 

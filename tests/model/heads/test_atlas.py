@@ -12,8 +12,7 @@ import torch
 
 from model.atlas import batch as atlas_batch
 from model.atlas import unit as atlas_unit
-from model.atlas.names import NAMES
-from model.atlas.result import LEAST_QUERIES, NAMED, Atlas, atlas_of
+from model.atlas.result import LEAST_QUERIES, NAMED, NAMES, Atlas, atlas_of
 from model.atlas.tally import SAMPLED, TOP_KEYS, Tally
 from model.atlas.texts import Unit, batch_of, in_units, rows_of_unit, units_of_random, units_of_sample
 from model.atlas.unit import empty_tally, measure_unit, only_punctuation, priorities, row_length, sampled
@@ -21,7 +20,7 @@ from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
 from model.masks import MaskSpec
 from model.text import FIRST_ID, START_ID
-from model.training.evaluate import head_scores
+from model.training.story import head_scores
 from model.transformer import Transformer, TransformerConfig
 
 TEXTS = (

@@ -6,8 +6,8 @@ python -m pytest tests/model/heads/test_atlas_chosen.py
 import numpy as np
 import torch
 
-from model.atlas.chosen import SampledQueries
-from model.atlas.names import NAMES
+from model.atlas.batch import SampledQueries
+from model.atlas.result import NAMES
 
 ROWS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 

@@ -20,7 +20,7 @@ from model.atlas import __main__ as atlas
 from model.atlas import progress as atlas_progress
 from model.atlas import threads
 from model.atlas import unit as atlas_unit
-from model.atlas.names import NAMES
+from model.atlas.result import NAMES
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
 from model.atlas.texts import units_of_upload
 from model.base import Model

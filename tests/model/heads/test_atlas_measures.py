@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model import masks
 from model.atlas.measures import BatchFacts
-from model.atlas.names import NAMES
+from model.atlas.result import NAMES
 from model.heads import measures
 from model.text import TokenBatch
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import Stream
-from model.attribution.score_split import score_split
-from model.attribution.value_weighted import TOP, additions, carried, direct_effect, effect_on_logits
+from model.attribution.score_split import TOP, additions, carried, direct_effect, effect_on_logits, score_split
 from model.base import Model
 from model.blocks import Block
 from model.decoder import DecoderModel

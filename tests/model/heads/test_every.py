@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model.base import Model
-from model.heads.every import changes, every_weight, given_weights, thumbnails
+from model.heads.survey import changes, every_weight, given_weights, thumbnails
 from model.masks import MaskSpec
 
 TEXT = "the cat sat on the mat and the cat sat still"

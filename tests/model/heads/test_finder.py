@@ -6,7 +6,7 @@ python -m pytest tests/model/heads/test_finder.py
 import numpy as np
 import pytest
 
-from model.atlas.finder import weight_there
+from model.atlas.table import weight_there
 from model.base import Model
 from model.masks import MaskSpec
 

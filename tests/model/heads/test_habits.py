@@ -12,8 +12,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.heads import measures
-from model.heads.patterns import HABITS, HeadPatternScores
-from model.heads.survey import survey
+from model.heads.survey import HABITS, HeadPatternScores, survey
 from model.masks import MaskSpec
 
 LINES = ["the cat sat on the mat and the cat sat still on the mat", "a cat sat on a cat"]

@@ -20,7 +20,7 @@ from transformers import BertConfig, BlipConfig, LlamaConfig, VisionEncoderDecod
 
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, TooLarge
-from model.huggingface import checkpoint_files, refusals
+from model.huggingface import checkpoint_files, verify
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.fake_hub import cache, no_network
@@ -289,7 +289,7 @@ def test_what_runs_on_no_text_alone_is_said_before_the_weights_are_fetched(
     fake: ListingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the list of known ones too: the network that the config describes is asked."""
-    monkeypatch.setattr(refusals, "NOT_SHOWN", {})
+    monkeypatch.setattr(verify, "NOT_SHOWN", {})
     vit = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9, image_size=16)
     bert = BertConfig(**families.PLAIN, is_decoder=True, add_cross_attention=True)
     pair = VisionEncoderDecoderConfig.from_encoder_decoder_configs(vit, bert)

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.attribution.score_split import score_split
-from model.attribution.value_weighted import additions, carried, direct_effect, effect_on_logits
+from model.attribution.score_split import additions, carried, direct_effect, effect_on_logits, score_split
 from model.errors import NotSupported
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from i18n import spoken
-from model.huggingface import adapter, checkpoint_files, precision
+from model.huggingface import adapter, checkpoint_files, formats
 from model.masks import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
@@ -24,7 +24,7 @@ ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits
 
 @pytest.fixture
 def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "computes_bfloat16", lambda: True)
+    monkeypatch.setattr(formats, "computes_bfloat16", lambda: True)
 
 
 def saved(name: str, folder: Path) -> PreTrainedModel:
@@ -79,7 +79,7 @@ def test_a_lifted_mask_shows_in_bfloat16_too(tmp_path: Path) -> None:
 def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
     kept: bool, words: str, in_chinese: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "computes_bfloat16", lambda: kept)
+    monkeypatch.setattr(formats, "computes_bfloat16", lambda: kept)
     saved("llama", tmp_path)
     size = (tmp_path / "model.safetensors").stat().st_size
     model = adapter.load(str(tmp_path), settings=Settings())

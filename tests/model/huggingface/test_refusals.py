@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from model import catalog
 from model.errors import CheckpointError, NotSupported
-from model.huggingface import attention_hook, refusals
+from model.huggingface import attention_hook, verify
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
 from serving.settings import Settings
@@ -111,13 +111,13 @@ def test_whatever_a_network_raises_on_a_text_becomes_a_sentence(folder: Path, mo
         model.run(model.encode(["the cat"]), MaskSpec())
 
 
-@pytest.mark.parametrize("model_type", refusals.NOT_SHOWN)
+@pytest.mark.parametrize("model_type", verify.NOT_SHOWN)
 def test_an_architecture_without_attention_is_refused_by_its_config_alone(folder: Path, model_type: str) -> None:
     (folder / WEIGHTS).write_bytes(load_and_save_nothing())
     edit(folder / "config.json", model_type=model_type)
     with pytest.raises(NotSupported) as caught:
         load(folder)
-    assert refusals.NOT_SHOWN[model_type] in str(caught.value)
+    assert verify.NOT_SHOWN[model_type] in str(caught.value)
 
 
 def load_and_save_nothing() -> bytes:
@@ -139,7 +139,7 @@ BY_PROOF = {  # each is refused without the list too, once it is run
 def test_the_proof_refuses_them_without_the_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
 ) -> None:
-    monkeypatch.setattr(refusals, "NOT_SHOWN", {})
+    monkeypatch.setattr(verify, "NOT_SHOWN", {})
     config, why = BY_PROOF[model_type]
     auto = hf.AutoModelForCausalLM if model_type == "mamba" else hf.AutoModelForMaskedLM
     auto.from_config(config).save_pretrained(tmp_path)

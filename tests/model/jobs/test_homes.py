@@ -24,8 +24,8 @@ from model.masks import MaskSpec
 from model.predictions import predictions
 from model.trace import Trace
 from serving import backends
-from serving.engine import Engine
 from serving.job import GrownRunRef, Job, ModelRef, RunRef
+from serving.result_cache import Engine
 from serving.scheduler import Done, Scheduler, TooSlow, WorkerLost
 from serving.settings import Settings
 from serving.worker_process import WorkerProcess

@@ -16,8 +16,7 @@ from transformers import LlamaConfig
 
 from model import catalog
 from model.errors import CheckpointError, Stopped
-from serving.loaded_models import OF_PAGES, LoadedModels
-from serving.loads import Loads
+from serving.loaded_models import OF_PAGES, LoadedModels, Loads
 from serving.settings import Settings
 from tests.model.huggingface import families
 

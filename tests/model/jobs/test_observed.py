@@ -12,10 +12,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from serving import backends, readiness
-from serving.engine import Engine
+from serving.health import Observed
 from serving.job import Job
-from serving.metrics import Observed
-from serving.result_cache import ResultCache
+from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from tests.model.jobs import questions

@@ -12,10 +12,10 @@ import pytest
 from i18n import LANGUAGES, say, spoken
 from model.base import Model
 from serving.background import Background
-from serving.engine import Engine
 from serving.fair_queue import FairQueue, QueueFull
 from serving.job import Job
-from serving.loads import Loads, Report
+from serving.loaded_models import Loads, Report
+from serving.result_cache import Engine
 from serving.scheduler import InThisProcess, Scheduler, TooSlow, WorkerLost
 from serving.worker_process import WorkerProcess
 from tests.model.jobs import questions

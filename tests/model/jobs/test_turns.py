@@ -14,9 +14,9 @@ import torch
 from model.heads.shown import shown_head
 from model.masks import MaskSpec
 from model.text import TokenBatch
-from serving.engine import Engine
 from serving.fair_queue import FairQueue, QueueFull, Ticket
 from serving.job import Job, ModelRef, RunRef
+from serving.result_cache import Engine
 from serving.scheduler import InThisProcess, Scheduler, TooSlow
 from tests.model.jobs import questions
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pypdf import PdfReader
 
-from model.mask_lab.by_hand import KEYS, QUERIES, TOKENS, VALUES, by_hand
+from model.mask_lab.fills import KEYS, QUERIES, TOKENS, VALUES, by_hand
 from viz.mask_lab.by_hand import rounded, stages, stages_html
 from viz.mask_lab.worksheet import worksheet
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from i18n import again, spoken
 from mask_check import prepare, tolerance
-from mask_check.check import check
-from mask_check.checkpoint import check_checkpoint
+from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.samples import MixesItsRows

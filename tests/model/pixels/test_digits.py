@@ -17,11 +17,21 @@ from model.errors import CheckpointError
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digit_writing import TEMPERATURE, TOP_P, Draw, class_chances, read_on, write
-from model.pixels.digits import CLASSES, PIXELS, POSITIONS, DigitsModel
+from model.pixels.digits import (
+    CLASSES,
+    PIXELS,
+    POSITIONS,
+    TEMPERATURE,
+    TOP_P,
+    DigitsModel,
+    Draw,
+    class_chances,
+    read_on,
+    write,
+)
 from model.pixels.real_digits import TITLES, real_digits, recogniser
+from model.training import digits as measure_digits
 from model.training import digits as training
-from model.training import measure_digits
 from model.transformer import Transformer, TransformerConfig
 from tests.near import assert_near
 

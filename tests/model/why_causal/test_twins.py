@@ -15,9 +15,9 @@ from torch import nn
 from model import masks
 from model.text import START_ID, TokenBatch
 from model.training import twins as training
-from model.training.corpus import read_books
+from model.training.story import read_books
 from model.why_causal import twins
-from model.why_causal.optimization import token_losses
+from model.why_causal.live_training import token_losses
 from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
 from tests.near import assert_near
 

@@ -22,7 +22,7 @@ from tests.apptest import key_of
 from tests.model.huggingface import families
 from tests.pages.explore import array
 from tests.viz.spelled import number
-from ui.sidebar.examples import FIRST
+from ui.sidebar.models import FIRST
 from viz.mask_lab.row import MOST_KEYS
 from viz.numbers import percent
 

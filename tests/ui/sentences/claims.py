@@ -225,7 +225,7 @@ CLAIMS: dict[str, Claim] = {
     ),
     "Only {layer}'s weights are redone, from the standard run's queries and keys; the other layers and the predictions "
     "stay.": lambda said, facts: int(said["layer"][1:]) == facts.layer and np.array_equal(facts.logs, facts.logs0),
-    # viz/loss_words.py
+    # viz/sentence.py
     "No token's loss changes by {least} nats or more: the mean is {mean} nats a token.": lambda said, facts: (
         np.nanmax(np.abs(facts.change)) < 0.01 + 1e-4 and near(said["mean"], np.nanmean(facts.loss))
     ),
@@ -330,11 +330,11 @@ CLAIMS: dict[str, Claim] = {
         abs(float(said["weight"]) - facts.w.max()) < 5e-4
     ),
     "Shown are tokens {first}–{last} of {count:,}; {share} of the query's weight lies outside.": _outside,
-    # viz/leaks.py
+    # viz/numbers.py
     "Of its attention {later} on later tokens and {padding} on padding.": lambda said, facts: (
         same(said["later"], facts.later) and same(said["padding"], facts.padding)
     ),
-    # viz/layers/words.py
+    # viz/layers/token.py
     "“{token}” looks at nothing in any layer.": lambda said, facts: not _layers(facts).any(),
     "The most of the heads' mean attention that “{token}” gives one token is in {layer}: {share} to {other}.": _most_of_mean,
     # viz/ablation.py

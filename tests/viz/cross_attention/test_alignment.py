@@ -10,8 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from model.cross_attention.answers import read_iso
-from viz.cross_attention import breaks
+from model.cross_attention.days import read_iso
+from viz.cross_attention import words
 from viz.cross_attention.alignment import (
     FAINTEST,
     LINES_A_STEP,
@@ -20,8 +20,7 @@ from viz.cross_attention.alignment import (
     alignment_figure,
     written_strip,
 )
-from viz.cross_attention.breaks import BreakRow
-from viz.cross_attention.words import WrittenAnswer, judgement, step_words, verdict
+from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words, verdict
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
@@ -205,7 +204,7 @@ class TestWords:
             BreakRow("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
             BreakRow("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
         ]
-        table = breaks.table(rows, "without both", 80)
+        table = words.table(rows, "without both", 80)
         assert "80 held-out dates" in table
         framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
         assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
@@ -217,7 +216,7 @@ class TestWords:
             BreakRow("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
-        assert re.findall(r"[\d.]+%", breaks.words(*rows)) == [
+        assert re.findall(r"[\d.]+%", words.words(*rows)) == [
             "30.0%",
             "100%",
             "60.0%",
@@ -228,5 +227,5 @@ class TestWords:
 
     def test_two_shares_that_are_written_alike_are_no_change(self) -> None:
         rows = [BreakRow("m", "w", "right", 0.41, 0.9, 0.5)] * 3
-        assert breaks.words(*rows).count("as with the standard masks") == 3
-        assert "instead of" not in breaks.words(*rows)
+        assert words.words(*rows).count("as with the standard masks") == 3
+        assert "instead of" not in words.words(*rows)

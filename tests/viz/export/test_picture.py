@@ -20,15 +20,12 @@ from model.attribution.parts import Carried, ScoreSplit
 from tests.viz.head_atlas.test_head_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
-from viz.export.atlas import atlas_picture
-from viz.export.bars import bars_picture
-from viz.export.carried import carried_picture
+from viz.export.bars import bars_picture, carried_picture
 from viz.export.every import every_picture
 from viz.export.fonts import drawable
-from viz.export.lines import lines_picture
 from viz.export.lit import lit_picture
-from viz.export.paper import Paper, Sheet
-from viz.export.picture import MOST_SIDE, head_picture
+from viz.export.paper import Paper, Sheet, atlas_picture
+from viz.export.picture import MOST_SIDE, head_picture, lines_picture
 from viz.export.why import why_picture
 from viz.export.words import of_atlas
 from viz.heads.bars import row_of

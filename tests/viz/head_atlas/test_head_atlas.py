@@ -9,10 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.atlas.names import NAMES
-from model.atlas.result import BINS, Atlas, Decile, Example, TokenShare
+from model.atlas.result import BINS, NAMES, Atlas, Decile, Example, TokenShare
 from model.atlas.tally import Sample
-from viz.head_atlas import words
+from viz.head_atlas import tables
 from viz.head_atlas.scatter import distance_names, distances, scatter
 from viz.head_atlas.tables import deciles_html, ranked_table, tokens_table
 
@@ -74,26 +73,26 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
     """99% is not twice the half that an even head has of two tokens, and few queries make no name."""
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
-        said = words.summary(unnamed, random=False)
+        said = tables.summary(unnamed, random=False)
         assert "has a name on these texts" in said
         assert "half" not in said
-        assert "L3 H0</b> has no name here" in words.head_sentence(unnamed, 0, 0)
-    assert "50% of its attention" in words.naming()
-    assert "20 at the least" in words.naming()
+        assert "L3 H0</b> has no name here" in tables.head_sentence(unnamed, 0, 0)
+    assert "50% of its attention" in tables.naming()
+    assert "20 at the least" in tables.naming()
 
 
 def test_the_sentence_names_heads_by_what_they_are_called() -> None:
     atlas = made(induction=INDUCTION, same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
-    said = re.sub("<[^>]*>", "", words.summary(atlas, random=False))
+    said = re.sub("<[^>]*>", "", tables.summary(atlas, random=False))
     assert said == "Of 6 heads, these have a name: itself L3 H2; induction L3 H0, L7 H1."
-    assert re.sub("<[^>]*>", "", words.head_sentence(atlas, 0, 0)) == (
+    assert re.sub("<[^>]*>", "", tables.head_sentence(atlas, 0, 0)) == (
         "L3 H0 is called induction: induction 90.0%, an even head 20.0%."
     )
-    assert "has no name here" in words.head_sentence(atlas, 0, 1)
-    assert "None of these 6 heads has a name on these texts." in words.summary(made(), random=False)
+    assert "has no name here" in tables.head_sentence(atlas, 0, 1)
+    assert "None of these 6 heads has a name on these texts." in tables.summary(made(), random=False)
     without = made(same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
-    assert "None is called induction" in words.summary(without, random=False)
-    assert "None is called induction" not in words.summary(without, random=True)
+    assert "None is called induction" in tables.summary(without, random=False)
+    assert "None is called induction" not in tables.summary(without, random=True)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_name_needs_twice_an_even_head_s_and_enough_queries(even: float, count
     [("previous", 0.4132, "41.3%"), ("distance", 3.25, "3.2 tokens"), ("entropy", float("nan"), "–")],
 )
 def test_an_amount_has_its_unit(name: str, value: float, expected: str) -> None:
-    assert words.amount(name, value) == expected
+    assert tables.amount(name, value) == expected
 
 
 def test_tokens_are_shown_and_never_are_html() -> None:
@@ -128,9 +127,9 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     assert "&lt;b&gt;" in table
     assert "12.5%" in table
     assert "1,234" in table
-    assert words.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest from", words.no_token())
-    none = tokens_table([], "sharpest from", words.no_token())
-    assert f'style="white-space:normal">{words.no_token()}' in none  # beside another table it takes three lines
+    assert tables.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest from", tables.no_token())
+    none = tokens_table([], "sharpest from", tables.no_token())
+    assert f'style="white-space:normal">{tables.no_token()}' in none  # beside another table it takes three lines
     assert "L3 H0" in ranked_table([("L3 H0", 0.25, "induction")], "weight there")
 
 

@@ -14,13 +14,11 @@ from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from tests.pages.explore import array
 from tests.viz.heads.test_tokens import read
 from tests.viz.views import causal, padded, view_of
-from viz.formats import signed
 from viz.head import head_figure
 from viz.heads.arcs import COLOURS, LEAST, LEAST_EVER, arcs_packet, least
 from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
-from viz.heads.colours import PALETTES, STANDARD_COLOURS, Colours
-from viz.heads.numbers import MOST_ROWS, STEP, numbers_table, shown
+from viz.heads.colours import MOST_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
 from viz.heads.score_split import (
     MOST_PAIRS,
     largest_dimensions,
@@ -30,6 +28,7 @@ from viz.heads.score_split import (
     strips_figure,
     sum_words,
 )
+from viz.html import signed
 from viz.palette import SEQUENTIAL_SCALE
 from viz.view import HeadView
 

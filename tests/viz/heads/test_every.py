@@ -9,8 +9,18 @@ import pytest
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded
 from viz.heads.cells import weight_text
-from viz.heads.every import MOST_CELLS, SHIFT, every_packet, room_for, ten_thousandths
-from viz.heads.picture import changed, difference_header, difference_packet, picture_header, picture_packet
+from viz.heads.picture import (
+    MOST_CELLS,
+    SHIFT,
+    changed,
+    difference_header,
+    difference_packet,
+    every_packet,
+    picture_header,
+    picture_packet,
+    room_for,
+    ten_thousandths,
+)
 from viz.view import HeadView
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from model.heads.logit_lens import LogitLens
-from viz.layers import words
+from viz.layers import token
 from viz.layers.lens import candidates_table, key, lens_table, ordinal
 from viz.layers.token import TokenView, token_figure
 
@@ -72,14 +72,14 @@ class TestLens:
         assert ordinal(rank) == said
 
     def test_sentences_say_since_when(self) -> None:
-        assert plain(words.lens_sentence(LENS, 1, "<i>")) == (
+        assert plain(token.lens_sentence(LENS, 1, "<i>")) == (
             "After “&lt;i&gt;” the model predicts “cat” (60.0%), on top from L0 on; after embedding it was “dog”."
         )
-        assert "only its last layer puts it on top; after L0 it was “&lt;b&gt;”." in words.lens_sentence(LENS, 0, "the")
+        assert "only its last layer puts it on top; after L0 it was “&lt;b&gt;”." in token.lens_sentence(LENS, 0, "the")
         always = replace(LENS, ids=np.full_like(IDS, 3))
-        assert "on top from the embedding on." in words.lens_sentence(always, 0, "the")
-        assert "Under the standard masks it predicts the same (60.0%)." in words.lens_sentence(LENS, 1, "x", always)
-        assert "standard masks it predicts “dog” (75.0%)." in words.lens_sentence(always, 0, "x", LENS)
+        assert "on top from the embedding on." in token.lens_sentence(always, 0, "the")
+        assert "Under the standard masks it predicts the same (60.0%)." in token.lens_sentence(LENS, 1, "x", always)
+        assert "standard masks it predicts “dog” (75.0%)." in token.lens_sentence(always, 0, "x", LENS)
 
 
 class TestToken:
@@ -133,24 +133,24 @@ class TestToken:
         ],
     )  # fmt: skip
     def test_sentences(self, how: str, query: int, said: str) -> None:
-        assert words.token_sentence(VIEW, how, query, "q") == said
+        assert token.token_sentence(VIEW, how, query, "q") == said
 
     def test_what_is_not_there_is_not_said(self) -> None:
         nothing = replace(VIEW, values=np.zeros((2, 3), np.float32))
-        assert words.token_sentence(nothing, "mean", 1, "q") == "“q” looks at nothing in any layer."
+        assert token.token_sentence(nothing, "mean", 1, "q") == "“q” looks at nothing in any layer."
         alone = replace(VIEW, values=np.array([[0, 1, 0]] * 2, np.float32))
         assert (
-            words.token_sentence(alone, "rollout", 1, "q")
+            token.token_sentence(alone, "rollout", 1, "q")
             == "By the end of L3 nothing has come to “q” but its own state."
         )
 
     def test_the_change_from_the_standard_masks(self) -> None:
         other = replace(VIEW, values=VALUES + np.array([[0, 0, 0], [-0.3, 0, 0.04]], np.float32))
-        assert words.token_sentence(VIEW, "mean", 1, "q", other).endswith(
+        assert token.token_sentence(VIEW, "mean", 1, "q", other).endswith(
             "The largest change from the standard masks is L3 on “x” (0): 0.20 → 0.50."
         )
         near = replace(VIEW, values=VALUES + np.float32(0.01))
-        assert words.token_sentence(VIEW, "mean", 1, "q", near).endswith("no value here differs by 0.05 or more.")
+        assert token.token_sentence(VIEW, "mean", 1, "q", near).endswith("no value here differs by 0.05 or more.")
 
 
 def test_how_to_read_the_table_is_html_below_it() -> None:

@@ -15,9 +15,8 @@ from lessons.shelf import FOLDER, shelf
 from lessons.statement import Statement
 from ui.ask_first import ASKS as FIRST
 from ui.lessons.screen import ASKS
-from viz.lessons.glossary import PICTURES
-from viz.lessons.prose import prose
-from viz.lessons.words import plain
+from viz.lessons.glossary import PICTURES, prose
+from viz.lessons.screen import plain
 from viz.numbers import perplexity
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from tests.viz.packet import unpacked
 from viz.hatch import LINES
-from viz.mask_lab.canvas import MaskView, canvas_packet
-from viz.mask_lab.words import counts, formula
+from viz.mask_lab.canvas import MaskView, canvas_packet, counts, formula
 from viz.palette import MASK_COLOURS
 
 SIZE = 7

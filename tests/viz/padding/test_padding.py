@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from viz.formats import amount
+from viz.html import amount
 from viz.numbers import Candidate
 from viz.padding import words
 from viz.padding.grid import PaddedText, alt, grid

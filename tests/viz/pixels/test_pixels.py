@@ -13,20 +13,21 @@ from PIL import Image
 
 from tests.viz.packet import unpacked
 from viz.palette import MASK_COLOURS, SEQUENTIAL
-from viz.pixels.gallery import GalleryCard, gallery, picture_png
-from viz.pixels.numbers import class_table, level_table, loss_figure, share_table
+from viz.pixels.numbers import Seen, class_table, level_table, loss_figure, sentence, share_table, where
 from viz.pixels.pictures import (
     GREYS,
+    GalleryCard,
     PixelView,
     drawing_packet,
+    gallery,
     head_packet,
     heads_packet,
     largest,
     name_of,
+    picture_png,
     scale_html,
     strongest,
 )
-from viz.pixels.words import Seen, sentence, where
 
 LAYERS, HEADS = 2, 3
 

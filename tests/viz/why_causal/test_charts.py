@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from viz.palette import NOW, STANDARD
-from viz.why_causal.charts import Curve, change_bars, loss_curves, token_losses
-from viz.why_causal.tables import TwinCard, copies, four, nats
+from viz.why_causal.charts import Curve, TwinCard, change_bars, copies, four, loss_curves, nats, token_losses
 
 PIECES = ["<start>", "<b>", "·the", "·the", "&"]
 
