@@ -60,8 +60,9 @@ def test_what_no_component_of_ours_sends_changes_nothing_or_is_in_range(
 ) -> None:
     given: dict[str, Any] = {}
     state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
+    sent = dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk)
     for module in (overview, head, query, pictures, chosen, canvas):
-        monkeypatch.setattr(module, "heard", lambda _: dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk))
+        monkeypatch.setattr(module, "component_value", lambda _: sent)
         monkeypatch.setattr(module.st, "session_state", state)
     parts = ((overview, "_component"), (head, "_listener"), (query, "_listener"), (pictures, "_component"))
     for module, component in parts:

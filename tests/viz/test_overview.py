@@ -29,6 +29,7 @@ class TestPacket:
         assert header.pop("hatch")["lines"] == ink("causal")["lines"]
         assert (header.pop("measures"), header.pop("clear")) == ([], 0.5)
         assert header.pop("words") == words("overview")
+        assert header.pop("by") is None
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2, "numbers": [0, 1]}
         assert palette.tobytes() == table(255)
 
