@@ -36,7 +36,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> ResultCache:
     """A memory of its own, and nothing drawn yet."""
     calls.clear()
     memory = ResultCache(10**6)
-    monkeypatch.setattr(results, "shared", lambda: memory)
+    monkeypatch.setattr(results, "result_cache", lambda: memory)
     return memory
 
 
