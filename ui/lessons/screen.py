@@ -27,7 +27,7 @@ from viz.numbers import loss_figure
 
 BEFORE = {"picture": "now", "loss": "beside", "texts": "beside", "row": "beside", "future": "beside",
           "padding": "beside"}  # fmt: skip
-ABOVE, ABOVE_PRESENTED = 185, 100  # pixels over and under the picture as the page opens
+ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
 SMALLEST = 10  # pixels of the overview's letters
 ASKS = {  # of a step's run; `first` asks of masks that were flipped
