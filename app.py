@@ -18,10 +18,10 @@ from ui.heads import views as head_views
 from ui.lessons import start
 from ui.markdown import escaped
 from viz.head import comparison_figure, head_figure
-from viz.html import signs
+from viz.html import signs, tag
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
-from viz.sentence import misled, sentence
+from viz.sentence import loss_words, misled, prediction_words, sentence
 from viz.view import cropped
 
 model, text = controls.open_page()
@@ -106,8 +106,11 @@ else:
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         place = batch.real(row).stop - 1 if asked is None else asked
-        moved = explain.what_moved(batch.pieces[row], place, predictions, standard_predictions)
-        sentence_place.html(f'<p class="sentence">{seen} {moved}</p>')
+        pieces = batch.pieces[row]
+        sentence_place.html(f'<p class="sentence">{seen} {loss_words(*curves, pieces)}</p>')
+        moved = prediction_words(pieces[place], place, standard_predictions.candidates[0], predictions.candidates[0])
+        if moved:
+            tokens.html(tag("p", moved, class_="key"))
         if misled(*curves):
             losses.caption(say(explain.MISLED))
         if explain.lifts_the_causal_mask(now):

@@ -42,7 +42,9 @@ if notes:
     st.markdown(notes)
 figure = mask_figure(view, dark=page.is_dark())
 head_picture.show(figure, mask_check.alt(report), room="two", key="obey_figure", on_pick=None)
-st.html(mask_check.key(report) + named_pairs(view))
+marks = mask_check.key(report) + named_pairs(view)
+if marks:
+    st.html(marks)
 st.html(laws_table(view))
 st.caption(mask_check.numbers(report))
 with st.expander(say("How it is measured")):

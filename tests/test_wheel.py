@@ -154,19 +154,19 @@ main(["train", "--help"])
 def test_a_training_and_a_worker_are_processes_of_the_package(run: Run) -> None:
     code = """
 import time
-from unmask.model.jobs import homes
-from unmask.model.jobs.engine import Engine
-from unmask.model.jobs.job import Job
-from unmask.model.settings import Settings
 from unmask.model.text import rows_of
-from unmask.model.why_causal.live import Training
+from unmask.serving import backends
+from unmask.serving.job import Job
+from unmask.serving.result_cache import Engine
+from unmask.serving.settings import Settings
+from unmask.serving.training_job import Training
 training = Training("a b c d " * 40, causal=True, steps=1)
 while not training.watch().over:
     time.sleep(0.1)
 assert training.watch().state == "done", training.watch()
-home = homes.start(Settings(workers=1), Engine(1, 0))
-print(home.ask(Job(rows_of, ("one\\n\\ntwo", 5))))
-home.close()
+scheduler = backends.start(Settings(workers=1), Engine(1, 0))
+print(scheduler.ask(Job(rows_of, ("one\\n\\ntwo", 5))))
+scheduler.close()
 """
     found = run("-c", code)
     assert found.stdout.strip() == "(['one', 'two'], 0)", found.stderr

@@ -1,6 +1,7 @@
 """One sentence, in plain words, about what the reader is seeing."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
 SEEN = 0.01  # nats; a smaller change may not show in the two digits of a loss
 
 
-def loss_words(now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
+def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
     """now, standard: losses [T] in nats, NaN where there is none. HTML; "" where there is nothing to compare."""
     change = now - standard
     if np.isnan(change).all():
@@ -90,7 +91,7 @@ def _worse(count: int, extreme: str) -> str:
     )
 
 
-def _loss_of(place: int, now: np.ndarray, standard: np.ndarray, tokens: list[str]) -> str:
+def _loss_of(place: int, now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
     token = escape(tokens[place])
     return say("“{token}” ({before:.2f} → {after:.2f})", token=token, before=standard[place], after=now[place])
 

@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits")  # each a module here: Recipe, and train
+FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits")  # each a module here, with train
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+
+
+def _recipe(name: str) -> type:
+    """The dataclass of one's options: StoryRecipe of story."""
+    return getattr(import_module(f"{__package__}.{name}"), f"{name.capitalize()}Recipe")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         one.add_argument("--out", type=Path, default=CHECKPOINTS / name)
         if name in FROM_BOOKS:
             one.add_argument("--text", type=Path, required=True, help="the folder of books")
-        for field in dataclasses.fields(import_module(f"{__package__}.{name}").Recipe):
+        for field in dataclasses.fields(_recipe(name)):
             one.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
     measure = commands.add_parser("measure")
     measure.add_argument("--text", type=Path, required=True, help="the folder of books")
@@ -34,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(report(out, read_books(given["text"]).held_out))
         return
     module, books = import_module(f"{__package__}.{what}"), given.pop("text", None)
-    recipe = module.Recipe(**given)
+    recipe = _recipe(what)(**given)
     module.train(out, recipe) if books is None else module.train(books, out, recipe)
 
 

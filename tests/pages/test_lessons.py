@@ -18,6 +18,7 @@ from lessons.shelf import FOLDER, shelf
 from model import catalog
 from ui.lessons import runs
 from ui.lessons.shelves import packed, unpacked
+from ui.sidebar import models
 
 ROOT = Path(__file__).parents[2]
 OWN = """---
@@ -247,6 +248,14 @@ def test_a_folder_of_lessons_comes_after_those_that_ship(tmp_path: Path, monkeyp
     assert page.choices() == ["2", "3", "4"]
 
 
+@pytest.fixture
+def to_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every model but those of the catalog is 548 MB to download, and is inspected in this process."""
+    monkeypatch.setattr(models, "inspected", lambda function, name: function(name))
+    monkeypatch.setattr(catalog, "download_size", lambda _: 548 * 10**6)
+
+
+@pytest.mark.usefixtures("to_download")
 def test_a_lesson_asks_before_it_downloads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
 
@@ -255,7 +264,6 @@ def test_a_lesson_asks_before_it_downloads_a_model(monkeypatch: pytest.MonkeyPat
         raise OSError("the test has no files")
 
     monkeypatch.setattr(catalog, "fetch", fetch)
-    monkeypatch.setattr(catalog, "download_size", lambda *_: 548 * 10**6)
     page = Lessons(packed=packed(OWN.replace("query: 2", "query: 2\nmodel: some/other")))
     assert not fetched
     assert "some/other is not on this machine: 548 MB would be downloaded" in page.app.info[0].value
@@ -264,8 +272,8 @@ def test_a_lesson_asks_before_it_downloads_a_model(monkeypatch: pytest.MonkeyPat
     assert page.app.error[0].value == "the test has no files."
 
 
+@pytest.mark.usefixtures("to_download")
 def test_a_lesson_downloads_nothing_that_the_disk_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "download_size", lambda *_: 548 * 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     page = Lessons(packed=packed(OWN.replace("query: 2", "query: 2\nmodel: some/other")))
     assert "0.5 GB to download, and the disk has 1.0 GB free" in page.app.error[0].value

@@ -242,7 +242,7 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
     def waiting(key: object, make: object, still_wanted: Callable[[], object] = lambda: None) -> None:
         still_wanted()
 
-    monkeypatch.setattr(results, "shared", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
+    monkeypatch.setattr(results, "result_cache", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
     monkeypatch.setattr(mask_check.st, "progress", lambda *_: Bar())
     with pytest.raises(Left):
         mask_check.of_patient(ALL["pads"], "float32")

@@ -21,7 +21,7 @@ from ui.widgets.choices import bound, one_of
 from viz.mask_styles import mask_name
 
 DIFFERS = {
-    "masks": N_("other masks"), "head": N_("another head"), "text": N_("another text"), "model": N_("another model"),
+    "masks": N_("masks"), "head": N_("head"), "text": N_("text"), "model": N_("model"),
 }  # fmt: skip
 OWN = {"differs", "b_off", "b_text", "b_model", "b_layer", "b_head"}  # choices
 OTHER_TEXT = (
@@ -60,7 +60,7 @@ def restore() -> None:
 
 def choose_differs() -> str:
     """In what B is another than A."""
-    return one_of(say("B has"), DIFFERS, "differs", width="content")
+    return one_of(say("B differs in"), DIFFERS, "differs", width="content")
 
 
 def choose_model() -> Model:

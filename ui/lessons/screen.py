@@ -27,7 +27,8 @@ from viz.numbers import loss_figure
 
 BEFORE = {"picture": "now", "loss": "beside", "texts": "beside", "row": "beside", "future": "beside",
           "padding": "beside"}  # fmt: skip
-ABOVE, ABOVE_PRESENTED = 185, 180  # pixels over and under the picture as the page opens
+ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
+KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
 SMALLEST = 10  # pixels of the overview's letters
 ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "loss": N_("Will the mean loss go down, go up or stay the same?"),
@@ -210,7 +211,7 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     size, key = browser_window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
-    above = ABOVE_PRESENTED if size else ABOVE
+    above = round(ABOVE_PRESENTED + KEY * size) if size else ABOVE
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
