@@ -9,6 +9,7 @@ from ui import page
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say
+from model.heads.view import cropped
 from ui import ask_first, controls, explain, glossary, link, run_view
 from ui.drawn import cached_figure
 from ui.guard import guarded
@@ -22,7 +23,6 @@ from viz.html import signs
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
 from viz.sentence import misled, sentence
-from viz.view import cropped
 
 model, text = controls.open_page()
 start.show(model.name)

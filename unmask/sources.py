@@ -9,12 +9,12 @@ import numpy as np
 
 from model.errors import index, items
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
+from model.heads.view import HeadView
 from unmask.every_head import Heads
 from unmask.shown import MOST_TOKENS, Arcs, HeadPicture, TokensPicture
 from viz.heads.arcs import MOST_HEADS
 from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads
-from viz.view import HeadView
 
 HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before it is deflated
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from i18n import N_, say
 from model.attribution.score_split import carried, score_split
+from model.heads.view import HeadView, cropped
 from ui import results
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
@@ -26,7 +27,6 @@ from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
 from viz.heads.score_split import plain_sum_words
 from viz.heads.tokens import left_out, light_words
-from viz.view import HeadView, cropped
 
 FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key
 Part = tuple[int, int]

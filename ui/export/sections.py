@@ -5,6 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from i18n import N_, say, together
+from model.heads.view import HeadView
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
 from ui.markdown import escaped
@@ -14,7 +15,6 @@ from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
 from viz.mask_styles import mask_name
-from viz.view import HeadView
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]

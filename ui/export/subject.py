@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from model.heads.view import HeadView
 from model.text import cut_words
 from ui import explain
 from ui.run_view import RunView, shape_of
@@ -13,7 +14,6 @@ from viz.export.words import caption, masks_said, version, versions
 from viz.numbers import leak_notes
 from viz.saved.explorer import all_heads
 from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
-from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ import streamlit as st
 
 from i18n import say, say_count, together
 from model.base import Model
+from model.heads.view import HeadView, cropped
 from model.sampling import MOST_WRITTEN, Continuation, SampledToken, Sampling
 from ui import explain
 from ui.generation import writing as generation
@@ -26,7 +27,6 @@ from viz.heads.picture import growing_packet
 from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK
-from viz.view import HeadView, cropped
 
 MOST_ROWS = 64  # of the heatmap
 # what changes at every token has its height from the first, so that nothing below it moves

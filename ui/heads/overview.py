@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from i18n import say
 from model.heads.survey import Survey
+from model.heads.view import HeadView
 from ui import explain, run_view
 from ui.drawn import cached_figure
 from ui.guard import guarded
@@ -15,7 +16,6 @@ from ui.heads.canvas import canvas
 from ui.run_view import RunView
 from ui.widgets.key import component_value, wholes
 from viz.overview import TITLES, overview_packet
-from viz.view import HeadView
 
 MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
 

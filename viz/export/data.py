@@ -22,9 +22,9 @@ from safetensors import numpy as safetensors
 from i18n import say, say_all
 from model import files as uploads
 from model.errors import first_line
+from model.heads.view import HeadView
 from viz.hatch import LINES
 from viz.reasons import blocking
-from viz.view import HeadView
 
 FORMAT = 1
 MOST_BYTES = 64 * 2**20  # of the numbers in a file

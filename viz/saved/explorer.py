@@ -8,13 +8,13 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say
+from model.heads.view import HeadView
 from viz.head import head_range
 from viz.heads.cells import around
 from viz.heads.picture import MOST_CELLS, change_range, difference_header, every_packet, picture_header, room_for
 from viz.html import join, tag
 from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined
-from viz.view import HeadView
 
 
 @dataclass(frozen=True)
