@@ -38,7 +38,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     overview_place = st.container()
-name = f"{run_view.layer_names(model, attention)[layer]} H{head}"
+name = run_view.name_of(model, attention, layer, head)
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 chosen = spec

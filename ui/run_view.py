@@ -53,7 +53,11 @@ class RunView:
 
     def name(self, layer: int, head: int) -> str:
         """The head's: "L3 H2", the layer numbered as in the network."""
-        return head_name(self.model.describe().layer_number(self.run.attention, layer), head)
+        return name_of(self.model, self.run.attention, layer, head)
+
+    def number(self, layer: int) -> int:
+        """The layer's in the network, whose layers without attention the run does not count."""
+        return self.model.describe().layer_number(self.run.attention, layer)
 
     def survey(self) -> Survey:
         """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
@@ -86,10 +90,14 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
     return found.layers[attention], heads
 
 
+def name_of(model: Model, attention: str, layer: int, head: int | None = None) -> str:
+    """Of a head, or of its layer, of an attention of the model: "L3 H2", "L3", numbered as in the network."""
+    return head_name(model.describe().layer_number(attention, layer), head)
+
+
 def layer_names(model: Model, attention: str) -> list[str]:
-    """ "L0", "L1" … of an attention of the model, numbered as in the network."""
-    found = model.describe()
-    return [head_name(found.layer_number(attention, layer)) for layer in range(found.layers[attention])]
+    """Of every layer of an attention of the model."""
+    return [name_of(model, attention, layer) for layer in range(shape(model, attention)[0])]
 
 
 def shape_of(now: RunView) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from model.errors import index, items
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
-from model.heads.view import HeadView
+from model.heads.view import HeadView, head_name
 from unmask.every_head import Heads
 from unmask.shown import MOST_TOKENS, Arcs, HeadPicture, TokensPicture
 from viz.heads.arcs import MOST_HEADS
@@ -98,7 +98,7 @@ class HeadSource(ABC):
 
     def named(self, layer: int, head: int) -> str:
         """The head's name, by the network's own number of the layer."""
-        return f"L{self.numbers[layer] if self.numbers else layer} H{head}"
+        return head_name(self.numbers[layer] if self.numbers else layer, head)
 
     def _repr_html_(self) -> str:
         return self.heads()._repr_html_()

@@ -60,7 +60,7 @@ def play(now: RunView, asked: Puzzle) -> None:
             drawing.say_key([shown])
     with left:
         st.markdown(say("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.",
-                        layer=asked.layer, head=asked.head))  # fmt: skip
+                        layer=now.number(asked.layer), head=asked.head))  # fmt: skip
         for place, key in enumerate(asked.candidates):
             _candidate(key, place, bug, state)
         if state["answer"]:

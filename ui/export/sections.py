@@ -121,7 +121,7 @@ def opened() -> None:
 
 def _show(export: Export) -> None:
     about = export.about
-    names = {place: f"L{place[0]} H{place[1]}" for place in export.heads}
+    names = {place: about.name(*place) for place in export.heads}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = st.selectbox(say("Head"), list(names), format_func=names.__getitem__, key="opened_head", width=140,
                              index=list(names).index((about.layer, about.head)))  # fmt: skip
