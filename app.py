@@ -8,7 +8,10 @@ from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
+from viz.view import cropped
+
 from i18n import say
+from model.heads.view import cropped
 from ui import ask_first, controls, explain, glossary, link, run_view
 from ui.drawn import cached_figure
 from ui.guard import guarded
@@ -22,7 +25,6 @@ from viz.html import signs, tag
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
 from viz.sentence import loss_words, misled, prediction_words, sentence
-from viz.view import cropped
 
 model, text = controls.open_page()
 start.show(model.name)
@@ -38,7 +40,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     overview_place = st.container()
-name = f"{run_view.layer_names(model, attention)[layer]} H{head}"
+name = run_view.name_of(model, attention, layer, head)
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 chosen = spec

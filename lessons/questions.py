@@ -13,6 +13,7 @@ from lessons.statement import Statement
 from model import mask_kinds
 from model.base import Model
 from model.heads.survey import survey
+from model.heads.view import head_name
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -24,21 +25,19 @@ SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More t
 HABITS = {  # each with what is said where it is the strongest
     "first": (
         N_("The first token"),
-        N_("L{layer} H{head} gives {share:percent} of its attention to the first token."),
+        N_("{head} gives {share:percent} of its attention to the first token."),
     ),
     "previous": (
         N_("The previous token"),
-        N_("L{layer} H{head} gives {share:percent} of its attention to the previous token."),
+        N_("{head} gives {share:percent} of its attention to the previous token."),
     ),
     "itself": (
         N_("The token itself"),
-        N_("L{layer} H{head} leaves {share:percent} of each token's attention on the token itself."),
+        N_("{head} leaves {share:percent} of each token's attention on the token itself."),
     ),
     "induction": (
         N_("What followed the same token earlier"),
-        N_(
-            "Where a token came up before, L{layer} H{head} gives {share:percent} of its attention to what followed it."
-        ),
+        N_("Where a token came up before, {head} gives {share:percent} of its attention to what followed it."),
     ),
 }
 MODELS = {  # by their own names; another's is said as it is
@@ -245,9 +244,10 @@ def _habit(case: QuestionCase) -> Answer:
     shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
-    head = {"layer": case.asked.layer, "head": case.asked.head}
+    number = case.model.describe().layer_number(case.trace.name, case.asked.layer)
+    why = {"head": head_name(number, case.asked.head), "share": shares[best]}
     return _one_of([Statement(HABITS[name][0]) for name in shares], list(shares).index(best),
-                   Statement(HABITS[best][1], head | {"share": shares[best]}))  # fmt: skip
+                   Statement(HABITS[best][1], why))  # fmt: skip
 
 
 def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:

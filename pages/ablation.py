@@ -48,9 +48,8 @@ with guarded(say("Running it with these heads off …")):
     without = results.ask(outcome, ModelRef.of(model), batch, spec, row, place, off, answered.target)
 pieces = batch.pieces[row]
 asked = ablation.AskedPrediction(answered.label, pieces[place], place, follows is not None)
-names = run_view.layer_names(model, attention)
 sentence = ablation.sentence(
-    [f"{names[layer]} H{head}" for layer, head in chosen], choosing.in_words(off, spec), asked,
+    [run_view.name_of(model, attention, *one) for one in chosen], choosing.in_words(off, spec), asked,
     answered.log_probability, without.log_probability,
 )  # fmt: skip
 candidates = [Candidate(*one) for one in without.candidates]
@@ -74,4 +73,4 @@ st.caption(
         "root of that.", token=ablation.what_is_asked(asked))
 )  # fmt: skip
 with guarded():
-    choosing.show(now, batch, place, answered.target, off, names, heads)
+    choosing.show(now, batch, place, answered.target, off)

@@ -57,7 +57,7 @@ else:
     with told, guarded():
         found = words.examined(now, bug, layer)  # by every law, which takes longer than the picture
         beside.show(now, bug, pair, found, layer, head)
-    beside.show_laws(bug, found, layer)
+    beside.show_laws(now, bug, found, layer)
 
 choose.say_notes(model, lines)
 choose.share(model)

@@ -7,6 +7,7 @@ from ui import page
 
 page.set_up(N_("A and B"))  # first, so that the browser has something to fetch while torch is imported
 
+from model.heads.view import coarser_words, cropped
 from ui import controls, explain, run_view
 from ui.compare import choosing
 from ui.drawn import cached_figure
@@ -17,7 +18,6 @@ from ui.markdown import escaped
 from viz import compare
 from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
-from viz.view import coarser_words, cropped
 
 ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
 

@@ -7,6 +7,7 @@ from ui import page
 
 page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
+from model.heads.view import cropped, mask_view
 from ui import ask_first, controls, explain, run_view
 from ui.drawn import cached_figure
 from ui.guard import guarded
@@ -15,7 +16,6 @@ from ui.heads import query
 from ui.mask_lab import canvas, compose, effect, sections
 from ui.widgets import choices
 from viz.mask_lab.canvas import counts, formula
-from viz.view import cropped
 
 model, text = controls.open_page(compose.seed)
 reading, row = controls.open_text(model, text)
@@ -40,7 +40,7 @@ with guarded(say("Running both …")):
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
-    mask = canvas.masks_of(now, layer, head)
+    mask = now.ask(mask_view, layer, head)
 with query_place:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)

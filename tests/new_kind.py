@@ -157,9 +157,9 @@ def test_a_lesson_may_ask_for_it() -> None:
 
 def test_more_than_eight_kinds_block_one_cell() -> None:
     """And are told apart in the browser, where a byte has no room for them."""
+    from model.heads.view import HeadView
     from viz.hatch import LINES
     from viz.heads.cells import described
-    from viz.view import HeadView
 
     names, size = list(LINES), 9
     masks = {name: np.indices((size, size))[at % 2] % (at + 2) == 0 for at, name in enumerate(names)}

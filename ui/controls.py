@@ -12,6 +12,7 @@ import streamlit as st
 from i18n import N_, say
 from model import catalog
 from model.base import Model, TokenizedText
+from model.heads.view import MOST_CELLS
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
 from serving.settings import Settings
@@ -25,7 +26,6 @@ from ui.widgets import choices
 from ui.widgets.choices import bound, one_of
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
-from viz.view import MOST_CELLS
 
 OTHER = "another"
 A_LINE_EACH = N_("Type a text on the left, one sequence a line, or take one of the examples.")

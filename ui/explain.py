@@ -11,6 +11,7 @@ from i18n import N_, say, say_count, together
 from model.base import Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
+from model.heads.view import HeadView, coarser_words
 from model.text import TokenBatch, beginning
 from serving.settings import Settings
 from ui import run_view
@@ -21,7 +22,6 @@ from viz.html import named
 from viz.mask_styles import mask_names
 from viz.numbers import LeakShares, mean_share, percent
 from viz.sentence import HeadScene, loss_words, prediction_words
-from viz.view import HeadView, coarser_words
 
 NO_PREDICTIONS = {
     "encoder": N_("An encoder predicts no next token: it reads a whole text at once. Its attention is all there is."),
@@ -152,7 +152,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     return HeadScene(
         name=name,
         across=across,
-        can_be_causal="causal" in now.shown(layer, head).available,
+        can_be_causal="causal" in view.available,
         causal=now.masks.causal,
         padding=now.masks.padding,
         lifted=tuple(name for name in model.describe().sizes if not getattr(now.masks, name)),
@@ -193,7 +193,7 @@ def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares
 def sharing(look: RunView, layer: int, head: int) -> str:
     """Which query heads share the chosen one's keys and values; nothing where none does."""
     heads = run_view.shape(look.model, look.run.attention)[1]
-    group = heads // look.shown(layer, head).key_value_heads
+    group = look.head(layer, head).group
     others = [str(other) for other in range(heads) if other // group == head // group and other != head]
     if not others:
         return ""

@@ -12,8 +12,8 @@ import numpy as np
 
 from model import base
 from model.base import Model, TokenizedText
-from model.heads.shown import ShownHead, shown_head
 from model.heads.survey import Survey, survey
+from model.heads.view import HeadView, head_name, head_view
 from model.masks import MaskSpec
 from model.predictions import NextTokens, next_tokens, predictions
 from model.text import TokenBatch
@@ -21,7 +21,6 @@ from serving.job import ModelRef, RunRef, digest
 from serving.settings import Settings
 from ui import results
 from viz.numbers import TOP, Candidate
-from viz.view import HeadView
 
 Made = TypeVar("Made")
 
@@ -47,22 +46,18 @@ class RunView:
         """function(trace, row, masks, *arguments, **options) of model/, remembered. Raises as results.ask."""
         return results.ask(function, self.run, self.row, self.masks, *arguments, **options)
 
-    def shown(self, layer: int, head: int) -> ShownHead:
-        """The head as it was computed."""
-        return self.ask(shown_head, layer, head)
-
     def head(self, layer: int, head: int) -> HeadView:
         """The head as there is to draw of it."""
-        return self.drawn(self.shown(layer, head))
-
-    def drawn(self, found: ShownHead) -> HeadView:
-        """A head with the labels of its rows and columns."""
-        queries, keys = (list(batch.pieces[self.row]) for batch in (self.run.queries, self.run.keys))
-        return HeadView(found.weights, found.scaled, found.blocked, queries, keys)
+        found: HeadView = self.ask(head_view, layer, head)
+        return found
 
     def name(self, layer: int, head: int) -> str:
         """The head's: "L3 H2", the layer numbered as in the network."""
-        return f"{layer_names(self.model, self.run.attention)[layer]} H{head}"
+        return name_of(self.model, self.run.attention, layer, head)
+
+    def number(self, layer: int) -> int:
+        """The layer's in the network, whose layers without attention the run does not count."""
+        return self.model.describe().layer_number(self.run.attention, layer)
 
     def survey(self) -> Survey:
         """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
@@ -95,10 +90,14 @@ def shape(model: Model, attention: str) -> tuple[int, int]:
     return found.layers[attention], heads
 
 
+def name_of(model: Model, attention: str, layer: int, head: int | None = None) -> str:
+    """Of a head, or of its layer, of an attention of the model: "L3 H2", "L3", numbered as in the network."""
+    return head_name(model.describe().layer_number(attention, layer), head)
+
+
 def layer_names(model: Model, attention: str) -> list[str]:
-    """ "L0", "L1" … of an attention of the model, numbered as in the network."""
-    found = model.describe()
-    return [f"L{found.layer_number(attention, layer)}" for layer in range(found.layers[attention])]
+    """Of every layer of an attention of the model."""
+    return [name_of(model, attention, layer) for layer in range(shape(model, attention)[0])]
 
 
 def shape_of(now: RunView) -> tuple[int, int]:

@@ -5,15 +5,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from model.heads.shown import shown_masks
+from model.heads.view import MOST_CELLS, MaskView, mask_view
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from model.trace import Trace
 from unmask.shown import HeadPicture, Live
 from viz.heads.cells import window
 from viz.html import tag
-from viz.mask_lab.canvas import MaskView, canvas_packet
+from viz.mask_lab.canvas import canvas_packet
 from viz.saved.standalone import Canvas, page
-from viz.view import MOST_CELLS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,9 +61,7 @@ def mask_of(trace: Trace, row: int, layer: int, head: int, name: str, query: int
     if trace.name == "cross":
         raise ValueError("expected the attention of a text to itself, got cross")
     allowed = trace.allowed(layer, row, head=head).numpy()
-    found = shown_masks(trace, row, trace.spec, layer, head)
-    labels = trace.keys.pieces[row]
-    return Mask(name, MaskView(found.blockers, found.openers, found.place, found.strokes, labels), allowed, query)
+    return Mask(name, mask_view(trace, row, trace.spec, layer, head), allowed, query)
 
 
 class Drawable(Protocol):

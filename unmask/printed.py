@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from i18n import spoken, together
+from model.heads.view import HeadView, cropped
 from viz.export import words
 from viz.export.every import every_picture
 from viz.export.fonts import language_of
@@ -13,7 +14,6 @@ from viz.export.words import version
 from viz.heads import arcs, tokens
 from viz.heads.colours import STANDARD_COLOURS
 from viz.saved.explorer import AllHeads
-from viz.view import HeadView, cropped
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
 Draw = Callable[[Paper], Sheet]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from model import catalog
 from model.base import Model
 from model.errors import index
-from model.heads.shown import shown_head
 from model.heads.survey import Survey, changes, every_weight, survey
+from model.heads.view import HeadView, head_view
 from model.masks import MaskSpec
 from model.predictions import next_tokens
 from model.text import TokenBatch
@@ -26,7 +26,6 @@ from unmask.sources import HELD_CELLS, HeadSource
 from viz.heads.picture import changed
 from viz.numbers import TOP, Candidate, leak_notes
 from viz.sentence import loss_words
-from viz.view import HeadView
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
 MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
@@ -152,9 +151,7 @@ class Run(HeadSource, Checkable):
 
     def view(self, layer: int, head: int) -> HeadView:
         """One head as arrays with its labels."""
-        found = shown_head(self.trace, self.row, self.masks, layer, head)
-        queries, keys = (list(batch.pieces[self.row]) for batch in (self.trace.queries, self.trace.keys))
-        return HeadView(found.weights, found.scaled, found.blocked, queries, keys)
+        return head_view(self.trace, self.row, self.masks, layer, head)
 
     def mask(self, layer: int, head: int) -> Mask:
         """All masks of one head together. Raises ValueError for cross-attention."""

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from i18n import together
 from model.files import write
+from model.heads.view import HeadView
 from viz.heads import arcs
 from viz.heads.cells import around, weight_text
 from viz.heads.picture import changed, difference_packet, picture_packet
@@ -22,7 +23,6 @@ from viz.html import tag
 from viz.numbers import Candidate, chance, next_token_table
 from viz.saved.explorer import part_words
 from viz.saved.standalone import Canvas, frame, page
-from viz.view import HeadView
 
 if TYPE_CHECKING:
     from unmask.printed import Draw, How

@@ -9,12 +9,12 @@ import numpy as np
 
 from model.errors import index, items
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
+from model.heads.view import HeadView, head_name
 from unmask.every_head import Heads
 from unmask.shown import MOST_TOKENS, Arcs, HeadPicture, TokensPicture
 from viz.heads.arcs import MOST_HEADS
 from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads
-from viz.view import HeadView
 
 HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before it is deflated
 
@@ -98,7 +98,7 @@ class HeadSource(ABC):
 
     def named(self, layer: int, head: int) -> str:
         """The head's name, by the network's own number of the layer."""
-        return f"L{self.numbers[layer] if self.numbers else layer} H{head}"
+        return head_name(self.numbers[layer] if self.numbers else layer, head)
 
     def _repr_html_(self) -> str:
         return self.heads()._repr_html_()

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, say_count, together
+from model.heads.view import head_name
 from viz.heatmap import colour_bar, figure
 from viz.html import bar, signed, table, tag
 from viz.numbers import chance
@@ -34,15 +35,15 @@ class AskedPrediction:
 @dataclass(frozen=True, eq=False)
 class EffectsView:
     """effects: float32 [L,H], nats that the target's loss rises by with one head off; NaN where not measured yet.
-    layers: a name each. off: the heads that are off above."""
+    layers: the number of each in the network. off: the heads that are off above."""
 
     effects: np.ndarray
-    layers: Sequence[str]
+    layers: Sequence[int]
     off: frozenset[tuple[int, int]]
 
     def name(self, layer: int, head: int) -> str:
         """ "L4 H0"."""
-        return f"{self.layers[layer]} H{head}"
+        return head_name(self.layers[layer], head)
 
     def ranked(self) -> list[tuple[int, int]]:
         """The measured heads, the largest rise first."""
@@ -86,7 +87,7 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
         "type": "heatmap",
         "z": view.effects.astype(np.float32),
         "x": [f"H{head}" for head in range(heads)],
-        "y": list(view.layers),
+        "y": list(map(head_name, view.layers)),
         "text": names,
         "zmin": -reach,
         "zmax": reach,

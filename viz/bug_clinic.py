@@ -7,11 +7,11 @@ from typing import Protocol
 from markupsafe import Markup
 
 from i18n import N_, say
+from model.heads.view import HeadView
 from viz.head import comparison_figure
 from viz.heatmap import CachedFigure
 from viz.html import join, swatch, table, tag
 from viz.numbers import number, percent
-from viz.view import HeadView
 
 WITH_BUG, RIGHT = N_("with the bug"), N_("right version")
 BROKEN, HELD = "#D55E00", "#009E73"

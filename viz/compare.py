@@ -6,10 +6,10 @@ import numpy as np
 from markupsafe import escape
 
 from i18n import say, say_count, together
+from model.heads.view import HeadView
 from viz.head import head_figure
 from viz.heatmap import CachedFigure
 from viz.numbers import Candidate, chance, percent
-from viz.view import HeadView
 
 NOTICED = 0.005  # a weight's change that shows in two digits
 

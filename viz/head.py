@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from i18n import N_, say
+from model.heads.view import HeadView, coarser, reduced, step_of
 from viz.heatmap import (
     CachedFigure,
     Part,
@@ -27,7 +28,6 @@ from viz.heatmap import (
     weights_trace,
 )
 from viz.palette import SMALL, WIDE, diverging
-from viz.view import HeadView, coarser, reduced, step_of
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 

@@ -15,12 +15,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from i18n import N_, say
+from model.heads.view import HeadView
 from viz import palette
 from viz.hatch import LARGE, SMALL, data_uri, hatch_png
 from viz.html import escaped, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 from viz.reasons import empty_runs, reasons
-from viz.view import HeadView
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
 MOST_TICKS = 56  # labels that a large picture has room for

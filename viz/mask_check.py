@@ -10,11 +10,11 @@ from markupsafe import escape
 from i18n import N_, say, say_count, together
 from mask_check.findings import CheckReport
 from mask_check.formats import verdict_of
+from model.heads.view import HeadView
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import axes as axes_of
 from viz.heatmap import axis_names, colour_bar, hatching, margin
 from viz.palette import ALLOWED, MARK, TWO, table
-from viz.view import HeadView
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
 NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light

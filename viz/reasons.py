@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from i18n import say
+from model.heads.view import HeadView
 from viz.mask_styles import mask_name, mask_names
-from viz.view import HeadView
 
 MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from i18n import N_
 from model.atlas.tally import Sample, Tally
+from model.heads.view import head_name
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Atlas:
 
     def name(self, place: tuple[int, ...]) -> str:
         """Of a layer and head: "L3 H2", the layer numbered as in the network."""
-        return f"L{self.numbers[place[0]]} H{place[1]}"
+        return head_name(self.numbers[place[0]], place[1])
 
     def measure(self, name: str) -> np.ndarray:
         """[L,H]."""

@@ -21,6 +21,7 @@ from model.attribution.linearized_run import (
     head_outputs,
 )
 from model.blocks import Block
+from model.heads.view import head_name
 from model.positions import positions_under
 from model.trace import Trace
 from model.transformer import Transformer
@@ -49,7 +50,7 @@ class FrozenDecoder(LinearizedRun):
             mlp = _feed_forward(block, total)
             total = total + mlp
             parts += [*heads.unbind(1), mlp]
-            names += [*(f"L{number} H{head}" for head in range(heads.shape[1])), f"L{number} MLP"]
+            names += [*(head_name(number, head) for head in range(heads.shape[1])), f"{head_name(number)} MLP"]
         return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]))
 
     @torch.inference_mode()

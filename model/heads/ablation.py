@@ -16,6 +16,7 @@ from torch import Tensor
 
 from i18n import say
 from model.base import HeadEdit, Model
+from model.heads.view import head_name
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
@@ -179,11 +180,10 @@ def _check(model: Model, off: HeadsOff) -> None:
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ValueError(
                 say(
-                    "expected heads of the {layers} × {heads} of attention {attention!r}, got L{layer} H{head}",
+                    "expected heads of the {layers} × {heads} of attention {attention!r}, got {head}",
                     layers=layers,
                     heads=heads,
                     attention=off.attention,
-                    layer=layer,
-                    head=head,
+                    head=head_name(layer, head),
                 )
             )

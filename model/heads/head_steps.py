@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.heads.row_steps import Arithmetic, RowSteps
-from model.heads.shown import ShownHead, shown_head
+from model.heads.view import HeadView, head_view
 from model.masks import MaskSpec
 from model.trace import LayerRecord, Trace
 
@@ -14,7 +14,7 @@ from model.trace import LayerRecord, Trace
 class HeadSteps:
     """raw: float32 [Q,K], q·k. values: [K,D], those of its key-value head. output: [Q,D]. row: the chosen query's."""
 
-    head: ShownHead
+    head: HeadView
     raw: np.ndarray
     values: np.ndarray
     output: np.ndarray
@@ -24,7 +24,7 @@ class HeadSteps:
 def head_steps(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> HeadSteps:
     """A head under the run's masks or others, and all numbers of its row `query`."""
     record, stages = trace.layers[layer], trace.stages(layer, head, row, masks)
-    shown = shown_head(trace, row, masks, layer, head)
+    shown = head_view(trace, row, masks, layer, head)
     values = record.v[row, head * record.v.shape[1] // record.q.shape[1]].float().cpu().numpy()  # of its group
     sinks = record.terms.sinks
     steps = RowSteps(

@@ -23,6 +23,7 @@ from model.attribution.linearized_run import (
     head_outputs,
 )
 from model.errors import NotSupported
+from model.heads.view import head_name
 from model.huggingface.bench import LayerProbe
 from model.huggingface.layers import parts_beside
 from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualStreams, Uncapped
@@ -82,11 +83,11 @@ class FrozenNetwork(LinearizedRun):
                 found = [self._written(self._sited.numbers.index(number), place) for place in places]
                 heads, bias = (torch.stack(some) for some in zip(*found, strict=True))  # [P,H,W], [P,W]
                 parts += heads.unbind(1)
-                names += [f"L{number} H{head}" for head in range(heads.shape[1])]
+                names += [head_name(number, head) for head in range(heads.shape[1])]
                 biases += bias
                 left = left - heads.sum(1) - bias
             parts.append(left)
-            names.append(f"L{number} {self._rest(number)}")
+            names.append(f"{head_name(number)} {self._rest(number)}")
         return Stream((*names, BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()

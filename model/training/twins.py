@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.gpt2 import save_transformer
+from model.heads.view import head_name
 from model.text import START_ID, TokenBatch
 from model.training import story
 from model.training.story import read_books, train_tokenizer
@@ -146,7 +147,7 @@ def report(folder: Path, held_out: list[str]) -> str:
         lines.append(
             f"trained {twins.with_or_without(one.trained)}, run {twins.with_or_without(one.run)}: "
             f"{loss:.3f} nats a token, next-token accuracy {accuracy:.1%}; "
-            f"best copy head L{layer} H{head}: {scores.max():.3f}"
+            f"best copy head {head_name(layer, head)}: {scores.max():.3f}"
         )
     return "\n".join(lines)
 

@@ -10,8 +10,8 @@ import psutil
 
 from model import catalog
 from model.base import Model
-from model.heads.shown import shown_head
 from model.heads.survey import survey
+from model.heads.view import head_view
 from model.masks import MaskSpec
 from model.predictions import predictions
 from serving import backends
@@ -97,6 +97,6 @@ def _flip(model: Model, one: Scheduler, text: str) -> float:
     spec = MaskSpec(causal=False)
     run = RunRef(ModelRef.of(model), model.encode([text]), spec)
     began = time.perf_counter()
-    for function, arguments in ((shown_head, (0, spec, 4, 0)), (survey, (0, spec)), (predictions, (0, None, 10))):
+    for function, arguments in ((head_view, (0, spec, 4, 0)), (survey, (0, spec)), (predictions, (0, None, 10))):
         one.ask(Job(function, (run, *arguments)), "reader")
     return time.perf_counter() - began

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
+from model.heads.view import MOST_CELLS
 from model.masks import MaskSpec, Stroke
 from tests.apptest import key_of
 from tests.model.huggingface import more_families
@@ -18,7 +19,6 @@ from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
 from ui.sidebar.models import FIRST
-from viz.view import MOST_CELLS
 
 TEXT = "Once upon a time, the cat sat on a mat, and the dog ran"
 SECTIONS = ("effect", "reach", "steps", "fill", "code")

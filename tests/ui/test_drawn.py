@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from model.heads.view import HeadView, cropped
 from serving.result_cache import ResultCache
 from ui import results
 from ui.drawn import cached_figure
 from viz.head import head_figure
 from viz.heatmap import CachedFigure, figure
-from viz.view import HeadView, cropped
 
 calls: list[object] = []
 

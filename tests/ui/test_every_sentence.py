@@ -22,6 +22,7 @@ from model import catalog
 from model.base import Model, tokenize
 from model.heads.ablation import HeadsOff, answer, outcome
 from model.heads.rollout import layer_maps
+from model.heads.view import cropped
 from model.masks import MaskSpec
 from tests.model.random_specs import random_spec
 from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
@@ -36,7 +37,6 @@ from viz.layers.token import TokenView, token_sentence
 from viz.mask_lab.effect import after_query, effect
 from viz.numbers import leak_notes
 from viz.sentence import sentence
-from viz.view import cropped
 
 COMBINATIONS = 300
 TEXTS = (

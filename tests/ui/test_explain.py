@@ -11,11 +11,11 @@ import pytest
 from model import catalog
 from model.base import tokenize
 from model.heads.survey import Survey
+from model.heads.view import HeadView
 from serving.settings import Settings
 from tests.model.huggingface import families
 from ui import explain
 from ui.sidebar.model_found import model_found
-from viz.view import HeadView
 
 
 @pytest.mark.parametrize(

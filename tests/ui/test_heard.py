@@ -4,6 +4,7 @@ python -m pytest tests/ui/test_heard.py
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,12 @@ class AttributedDict(dict):
 
 SHARES = np.zeros((1, 1), np.float32)
 SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), SHARES, SHARES, np.zeros((1, 1, 5)))
+NOW: Any = SimpleNamespace(
+    model=SimpleNamespace(describe=lambda: SimpleNamespace(layer_numbers={})), run=SimpleNamespace(attention="self")
+)
 
 SHOWN: dict[str, Callable[[], object]] = {
-    "overview": lambda: overview.show(SURVEY, 0, 0, ()),
+    "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
     "head": lambda: head.listen("head_figure", "pair_head_figure"),
     "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
     "pixels": lambda: pictures.show({}, "pixels_picture", lambda number: None),

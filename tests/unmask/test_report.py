@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import unmask
+from model.heads.view import HeadView
 from model.masks import NATIVE
 from ui import link as pages
 from ui.link import View
@@ -21,7 +22,6 @@ from unmask.runs import Run
 from viz.heads.picture import MOST_CELLS, room_for
 from viz.saved.explorer import AllHeads
 from viz.saved.report import Numbers, ReportView, report_page
-from viz.view import HeadView
 
 TEXT = "Once upon a time, <b>there</b> was a cat"
 

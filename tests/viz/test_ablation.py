@@ -14,7 +14,7 @@ from viz.ablation import AskedPrediction, EffectsView, effects_figure, effects_t
 
 ASKED = AskedPrediction("<cat>", "the", 4, True)
 EFFECTS = np.array([[0.5, -0.75, 0.01], [0.0, 0.25, 0.04]], np.float32)
-VIEW = EffectsView(EFFECTS, ["L0", "L3"], frozenset({(1, 2)}))
+VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_the_ranking_names_the_largest_either_way() -> None:
         "Of all 6 heads, each off alone, L0 H1 does most: it lowers the loss by 0.75 nats. "
         "3 of them change it by less than 0.05."
     )
-    part = EffectsView(np.array([[0.5, 0.06, 0.07], [np.nan] * 3], np.float32), ["L0", "L3"], frozenset())
+    part = EffectsView(np.array([[0.5, 0.06, 0.07], [np.nan] * 3], np.float32), [0, 3], frozenset())
     assert (
         ranking_sentence(part)
         == "Of the first 3 heads, each off alone, L0 H0 does most: it raises the loss by 0.50 nats."
     )
-    small = EffectsView(np.full((1, 3), 0.004, np.float32), ["L0"], frozenset())
+    small = EffectsView(np.full((1, 3), 0.004, np.float32), [0], frozenset())
     assert ranking_sentence(small) == "None of all 3 heads, off alone, changes it by 0.005 nats or more."
-    assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), ["L0"], frozenset())) == ""
+    assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), [0], frozenset())) == ""
 
 
 def test_the_table_has_the_largest_rise_first() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from model.bug_clinic import spot
+from model.heads.view import HeadView
 from viz.bug_clinic import FEATURES, LawFinding, LawRow, amount_text, law_table, law_told, told_apart
 from viz.numbers import number
-from viz.view import HeadView
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from matplotlib.text import Text
 from pypdf import PdfReader
 
 from i18n import language, spoken
+from model.heads.view import HeadView, cropped
 from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, texts
 from tests.viz.views import causal
 from viz.export import fonts
 from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
-from viz.view import HeadView, cropped
 
 HAN = "Some Han font"
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from viz.view import HeadView
+from model.heads.view import HeadView
 
 
 def causal(tokens: int) -> np.ndarray:

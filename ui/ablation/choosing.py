@@ -23,7 +23,7 @@ from ui.widgets.choices import bound, one_of
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 
-def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff, names: list[str], heads: int) -> None:
+def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff) -> None:
     """The button; once it is pressed, how far it is, then the picture and the table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -36,15 +36,18 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     progress, words = st.empty(), st.empty()
     left, right = st.columns([1.6, 1], gap="large")
     picture, table = left.empty(), right.empty()
-    effects = np.full((len(names), heads), np.nan, np.float32)
-    for layer in range(len(names)):
-        so_far = say("{layer}: {measured} of {count} heads measured", layer=names[layer], measured=layer * heads,
+    layers, heads = run_view.shape(now.model, off.attention)
+    effects = np.full((layers, heads), np.nan, np.float32)
+    for layer in range(layers):
+        name = run_view.name_of(now.model, off.attention, layer)
+        so_far = say("{layer}: {measured} of {count} heads measured", layer=name, measured=layer * heads,
                      count=effects.size)  # fmt: skip
-        progress.progress(layer / len(names), so_far)
+        progress.progress(layer / layers, so_far)
         asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
         effects[layer] = results.ask(layer_effects, *asked).effects
     progress.empty()
-    view = EffectsView(effects, names, frozenset(off.heads))
+    number = now.model.describe().layer_number
+    view = EffectsView(effects, [number(off.attention, layer) for layer in range(layers)], frozenset(off.heads))
     words.markdown(ranking_sentence(view))
     picture.plotly_chart(effects_figure(view, dark=page.is_dark()), key="effects", config=page.CHART,
                          alt=effects_alt(view))  # fmt: skip
@@ -99,10 +102,9 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     chosen = [first] if written is None else read(written)
     there = [one for one in chosen if one[0] < layers and one[1] < heads]
     offered = [(layer, head) for layer in range(layers) for head in range(heads)]
-    names = run_view.layer_names(model, attention)
     off = st.multiselect(
         say("Heads off"), offered, **bound("heads_chosen", there, turn_off), placeholder=say("none"),
-        max_selections=MOST_OFF, format_func=lambda one: f"{names[one[0]]} H{one[1]}",
+        max_selections=MOST_OFF, format_func=lambda one: run_view.name_of(model, attention, *one),
     )  # fmt: skip
     return tuple(off)
 

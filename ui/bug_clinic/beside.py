@@ -40,7 +40,7 @@ def show(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer:
         st.markdown("\n".join(f"- {effect}" for effect in words.effects(now, bug, pair, found, layer, head)))
 
 
-def show_laws(bug: Bug, found: Examination, layer: int) -> None:
+def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
     """The other laws that are broken; folded, those that hold and those that could not be measured."""
     others = [(key, found.verdicts[key][0]) for key in LAWS if key != bug.law]
     broken = [_row(key, found) for key, verdict in others if verdict.broken]
@@ -55,7 +55,7 @@ def show_laws(bug: Bug, found: Examination, layer: int) -> None:
         say(
             "Measured on this row, all heads of layer {layer} together: by how much each law is broken at the worst. "
             "The word in brackets says what the number is a number of; – is a law that could not be measured here.",
-            layer=layer,
+            layer=now.number(layer),
         )
     )
 

@@ -9,6 +9,7 @@ from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison
 from model.bug_clinic.modules import part_at
+from model.heads.view import HeadView
 from ui import explain, page
 from ui.drawn import cached_figure
 from ui.heads.head import show as show_figure
@@ -17,7 +18,6 @@ from viz.bug_clinic import bug_figure
 from viz.head import head_figure, head_range
 from viz.html import tag
 from viz.palette import WIDE
-from viz.view import HeadView
 
 ABOVE = 275  # pixels of what stands over the picture
 
@@ -28,7 +28,7 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
     bug None: the right version.
     """
     blocked = stages.masked[head] == -torch.inf
-    native = {name: torch.from_numpy(mask) for name, mask in now.shown(layer, head).blocked.items()}
+    native = {name: torch.from_numpy(mask) for name, mask in now.head(layer, head).blocked.items()}
     by = {name: mask & blocked for name, mask in native.items()}
     unasked = blocked & ~torch.stack([torch.zeros_like(blocked), *native.values()]).any(0)
     if bug is not None and unasked.any():

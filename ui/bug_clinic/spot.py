@@ -11,12 +11,12 @@ from model.attention import AttentionStages
 from model.bug_clinic.bugs import BY_KEY
 from model.bug_clinic.case import Bug
 from model.bug_clinic.spot import HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
+from model.heads.view import HeadView
 from ui import results
 from ui.bug_clinic import choose, drawing, words
 from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import told_apart
-from viz.view import HeadView
 
 
 def game() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def play(now: RunView, asked: Puzzle) -> None:
             drawing.say_key([shown])
     with left:
         st.markdown(say("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.",
-                        layer=asked.layer, head=asked.head))  # fmt: skip
+                        layer=now.number(asked.layer), head=asked.head))  # fmt: skip
         for place, key in enumerate(asked.candidates):
             _candidate(key, place, bug, state)
         if state["answer"]:

@@ -69,7 +69,7 @@ def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
         return say(
             "{model} was trained with a module for every attention. Here the one of layer {other} does layer "
             "{layer}'s work too, as a shared one would have to.",
-            model=model, other=other_layer(layer, shape_of(now)[0]), layer=layer,
+            model=model, other=now.number(other_layer(layer, shape_of(now)[0]) or 0), layer=now.number(layer),
         )  # fmt: skip
     return say(
         "{model} was trained without a causal mask: the queries and keys here are those of a run that has it in "
@@ -84,40 +84,42 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     if lost.any():
         return say(
             "The output of layer {layer} is NaN at {lost} of {positions} positions, those with nothing to look at.",
-            layer=layer, lost=int(lost.sum()), positions=len(lost),
+            layer=now.number(layer), lost=int(lost.sum()), positions=len(lost),
         )  # fmt: skip
     if change.max() == 0:
-        return _nothing_in_the_output(bug, found, layer)
+        return _nothing_in_the_output(now, bug, found, layer)
     real = change[:, now.run.queries.real(now.row)]
     if real.max() == 0:
         return say(
             "The output of layer {layer} changes in padding's own rows only, by up to {most}: no real token notices.",
-            layer=layer, most=_bold(change.max()),
+            layer=now.number(layer), most=_bold(change.max()),
         )  # fmt: skip
     head, place = divmod(int(change.argmax()), change.shape[1])
     token = escaped(now.run.queries.pieces[now.row][place])
     return say(
         "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); right, its "
         "largest number is {right}.",
-        layer=layer, most=_bold(change.max()), head=head, place=place, token=token,
+        layer=now.number(layer), most=_bold(change.max()), head=head, place=place, token=token,
         right=number(float(pair.right.output.abs().max())),
     )  # fmt: skip
 
 
-def _nothing_in_the_output(bug: Bug, found: Examination, layer: int) -> str:
+def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> str:
     lost = found.verdicts["kept"][0].amount
     if lost > 0:
         return say(
             "The weights and the output are right. Lost are **{lost:,.0f}** scores of layer {layer}, all heads "
             "together: they are −inf for whoever reads them next.",
-            lost=lost, layer=layer,
+            lost=lost, layer=now.number(layer),
         )  # fmt: skip
     if found.broken(bug.law) and not bug.ahead:
         return say("The weights and the output are right: what is wrong is the question that the loss asks.")
     needs = say(bug.needs)
     if layer < bug.first_layer:
         return say(
-            "Layer {layer} has its mask. Here the bug leaves no trace: it takes {needs}.", layer=layer, needs=needs
+            "Layer {layer} has its mask. Here the bug leaves no trace: it takes {needs}.",
+            layer=now.number(layer),
+            needs=needs,
         )
     return say("Here the bug leaves no trace: it takes {needs}.", needs=needs)
 

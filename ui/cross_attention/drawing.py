@@ -13,6 +13,7 @@ from model.cross_attention.dates import UNKNOWN, DatesModel
 from model.cross_attention.days import HELD_OUT_DAYS, NO_DATE, read_iso
 from model.cross_attention.reading import read, why_none
 from model.cross_attention.written_dates import SHAPES
+from model.heads.view import head_name
 from model.masks import MaskSpec
 from ui import explain, page
 from ui.cross_attention import lines as ours
@@ -201,7 +202,7 @@ def _name_of(spec: MaskSpec) -> str:
 def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = ours.chosen_head(part) if part == "cross" else ours.choose_head(model, part)
-    name = f"{say(PARTS[part])} L{layer} " + (say("mean of heads") if head is None else f"H{head}")
+    name = f"{say(PARTS[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))
     now, standard = runs.view(parts[part].now, layer, head), runs.view(parts[part].standard, layer, head)
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape

@@ -7,6 +7,7 @@ import torch
 
 from model.base import Model
 from model.cross_attention.dates import DateAccuracy, DatesModel, Written, answer_chances, measure
+from model.heads.view import HeadView
 from model.masks import MaskSpec
 from model.predictions import logits_at, predictions
 from model.text import TokenBatch
@@ -16,7 +17,6 @@ from ui.cross_attention.lines import PARTS, SourceTexts
 from ui.run_view import RunView
 from viz.cross_attention.alignment import PADDING_SIGN, Alignment
 from viz.numbers import Candidate
-from viz.view import HeadView
 
 SAMPLE = 100  # held-out strings
 CANDIDATES = 6

@@ -6,6 +6,7 @@ import streamlit as st
 
 from i18n import N_, say
 from model.attribution.score_split import carried, score_split
+from model.heads.view import HeadView, cropped
 from ui import results
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
@@ -26,7 +27,6 @@ from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
 from viz.heads.score_split import plain_sum_words
 from viz.heads.tokens import left_out, light_words
-from viz.view import HeadView, cropped
 
 FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key
 Part = tuple[int, int]
@@ -79,9 +79,9 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
 
 
 def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
-    others = choose_heads(subject.now, f"L{subject.number}", subject.head)
+    others = choose_heads(subject.now, subject.layer, subject.head)
     at = query.choose(subject.now)
-    names = [subject.name, *(f"L{subject.number} H{head}" for head in others)]
+    names = [subject.name, *(subject.now.name(subject.layer, head) for head in others)]
     whole = [subject.now.head(subject.layer, head) for head in (subject.head, *others)]
     views = [arcs.shown(view, part, at) for view in whole]
 
@@ -148,7 +148,7 @@ def _picture(
     """A picture of the chosen head, and of others of its layer. how: to read it."""
 
     def caption() -> str:
-        about = {"layer": subject.number, "head": subject.head, "model": subject.model}
+        about = {"layer": subject.now.number(subject.layer), "head": subject.head, "model": subject.model}
         what = say("Attention of layer {layer}, head {head} of {model}.", **about)
         if others:
             heads = say(", ").join(map(str, (subject.head, *others)))

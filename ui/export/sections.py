@@ -5,6 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from i18n import N_, say, together
+from model.heads.view import HeadView
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
 from ui.markdown import escaped
@@ -14,7 +15,6 @@ from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
 from viz.mask_styles import mask_name
-from viz.view import HeadView
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
@@ -121,7 +121,7 @@ def opened() -> None:
 
 def _show(export: Export) -> None:
     about = export.about
-    names = {place: f"L{place[0]} H{place[1]}" for place in export.heads}
+    names = {place: about.name(*place) for place in export.heads}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = st.selectbox(say("Head"), list(names), format_func=names.__getitem__, key="opened_head", width=140,
                              index=list(names).index((about.layer, about.head)))  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from model.heads.view import HeadView
 from model.text import cut_words
 from ui import explain
 from ui.run_view import RunView, shape_of
@@ -13,7 +14,6 @@ from viz.export.words import caption, masks_said, version, versions
 from viz.numbers import leak_notes
 from viz.saved.explorer import all_heads
 from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
-from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +36,15 @@ class ExportSubject:
         return explain.plain_title(self.now.model)
 
     @property
-    def number(self) -> int:
-        """The layer's, as the network counts."""
-        return self.now.model.describe().layer_number(self.now.run.attention, self.layer)
-
-    @property
     def name(self) -> str:
         """The head's."""
-        return f"L{self.number} H{self.head}"
+        return self.now.name(*self.place)
 
     def file_name(self, what: str) -> str:
         """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
         lifted = (f"no-{mask}" for mask in self.lifted)
-        return "-".join(["unmask", model, f"L{self.number}H{self.head}", *lifted, what])
+        return "-".join(["unmask", model, self.name.replace(" ", ""), *lifted, what])
 
     @property
     def place(self) -> tuple[int, int]:
@@ -84,6 +79,7 @@ class ExportSubject:
             unmask=version(), model=self.model, attention=self.now.run.attention, layer=self.layer, head=self.head,
             text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
             query_ids=query_ids, key_ids=key_ids,
+            layer_numbers=self.now.model.describe().layer_numbers.get(self.now.run.attention, ()),
         )  # fmt: skip
         return Export(about, {place: self.now.head(*place) for place in which})
 

@@ -14,6 +14,7 @@ from serving.job import ModelRef, digest
 from ui import page, results
 from ui.generation.writing import Writing
 from ui.guard import guarded
+from ui.run_view import name_of
 from viz.generation.cache import MOST_KEYS, CachedRow, cached_row_figure, differences_table
 from viz.heatmap import CachedFigure
 from viz.numbers import number
@@ -55,12 +56,13 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         st.html(_table(model, found, exact))
         st.caption(together([_rounding(exact), _work(model, found, len(ids)), _switched(cache)]))
     with row:
+        name = name_of(model, "self", layer, head)
         key = ("cached row", model.key, digest(ids), start, layer, head)  # not shown
         figure = results.kept(key, lambda: _figure(model, found, ids, layer, head))
         alt = say(
             "The mask of the cached step, {open} of {keys} cells open, and under it the newest row of {head} by the "
             "cached step and by the full run: at most {apart} apart.",
-            open=int(found.allowed.sum()), keys=len(ids), head=f"L{layer} H{head}",
+            open=int(found.allowed.sum()), keys=len(ids), head=name,
             apart=number(float(found.rows.max())),
         )  # fmt: skip
         st.plotly_chart(figure, key="cached_row", config=page.CHART, alt=alt)

@@ -4,6 +4,7 @@ import streamlit as st
 
 from i18n import say, say_count, together
 from model.base import Model
+from model.heads.view import HeadView, cropped
 from model.sampling import MOST_WRITTEN, Continuation, SampledToken, Sampling
 from ui import explain
 from ui.generation import writing as generation
@@ -26,7 +27,6 @@ from viz.heads.picture import growing_packet
 from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK
-from viz.view import HeadView, cropped
 
 MOST_ROWS = 64  # of the heatmap
 # what changes at every token has its height from the first, so that nothing below it moves
@@ -87,7 +87,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         choice = choice_of(now, writing.path, sampling, place)
         view = now.head(layer, head)
     row = len(writing.path.prompt) + (len(writing.path.written) if place is None else place) - 1
-    name = f"L{layer} H{head}"
+    name = now.name(layer, head)
     _say(model, writing)
     with st.container(key="generation_scene"):
         said = sentence(_scene(model, writing, sampling, choice, place, view, row, name))
@@ -97,7 +97,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     with left:
         how_to_choose = _candidates(model, writing, choice, place)
     with right:
-        how_to_read = _heatmap(view, row, name)
+        how_to_read = _heatmap(view, row, name, now.number(layer), head)
     with st.container(key="generation_notes"):
         st.caption(together([how_to_read, how_to_choose]))
     if writing.playing and not writing.path.room(model.context):
@@ -209,7 +209,7 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
     )  # fmt: skip
 
 
-def _heatmap(view: HeadView, row: int, name: str) -> str:
+def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     """The head on the last tokens, the row that is looked at framed. Returns how to read it."""
     length = len(view.queries)
     begin = max(min(length - MOST_ROWS, row + 1 - MOST_ROWS // 2), 0)
@@ -218,7 +218,6 @@ def _heatmap(view: HeadView, row: int, name: str) -> str:
     alt = explain.head_alt(name, shown, False)
     _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
-    layer, head = name[1:].split(" H")
     if end - begin < length:
         words = say(
             "{name} is layer {layer}, head {head}. The heatmap shows positions {begin} to {last} of {length} and "

@@ -16,14 +16,14 @@ _component = canvas("arcs")
 
 def show(chosen: ChosenHead, key: str = "head_arcs") -> None:
     """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
-    now, layer = chosen.now, chosen.name.split()[0]
-    others = choose_heads(now, layer, chosen.head)
+    now = chosen.now
+    others = choose_heads(now, chosen.layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [shown(view, chosen.part, chosen.query) for view in views]
     packet = cached_figure(
         arcs_packet,
         parts,
-        [chosen.name, *(f"{layer} H{head}" for head in others)],
+        [chosen.name, *(now.name(chosen.layer, head) for head in others)],
         query=chosen.query,
         among=chosen.moves.among,
         first_token=chosen.first_key,
@@ -37,14 +37,14 @@ def show(chosen: ChosenHead, key: str = "head_arcs") -> None:
         st.caption(words)
 
 
-def choose_heads(now: run_view.RunView, layer: str, chosen: int) -> list[int]:
-    """The choice "heads", without the chosen head: others of the layer of this name."""
+def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
+    """The choice "heads", without the chosen head: others of the layer."""
     offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     beside = [head for head in picked if head in offered][: MOST_HEADS - 1]
-    others = say("Other heads of {layer}", layer=layer)
+    others = say("Other heads of {layer}", layer=run_view.name_of(now.model, now.run.attention, layer))
     return st.multiselect(others, offered, **bound("arcs_heads", beside, _take), max_selections=MOST_HEADS - 1,
-                          format_func=lambda head: f"{layer} H{head}", placeholder=others,
+                          format_func=lambda head: now.name(layer, head), placeholder=others,
                           label_visibility="collapsed")  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from model.heads.view import HeadView
 from ui import results
 from ui.heads.query import Moves
 from ui.heads.query import take as take_query
@@ -14,7 +15,6 @@ from ui.link import PINS
 from ui.run_view import RunView
 from ui.widgets import key
 from ui.widgets.key import component_value
-from viz.view import HeadView
 
 
 @dataclass(frozen=True, eq=False)

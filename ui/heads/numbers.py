@@ -3,10 +3,10 @@
 import streamlit as st
 
 from i18n import N_, say, together
+from model.heads.view import HeadView
 from ui.heads.chosen import ChosenHead
 from viz.heads.colours import PALETTES, key_names, numbers_table, shown
 from viz.heads.tokens import left_out
-from viz.view import HeadView
 
 RANGES = {"largest": N_("the largest weight"), "one": "1", "percentile": N_("the 99th percentile")}
 BRIGHTNESS = {"root": N_("the square root"), "linear": N_("the weight")}

@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from i18n import say
 from model.heads.survey import Survey
+from model.heads.view import HeadView
 from ui import explain, run_view
 from ui.drawn import cached_figure
 from ui.guard import guarded
@@ -15,7 +16,6 @@ from ui.heads.canvas import canvas
 from ui.run_view import RunView
 from ui.widgets.key import component_value, wholes
 from viz.overview import TITLES, overview_packet
-from viz.view import HeadView
 
 MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
 
@@ -31,25 +31,19 @@ def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: in
     """Survey all heads of each view, and draw those of the first in its place, this one as the chosen one."""
     with place, guarded(say("Looking at every head …")):
         found = [view.survey() for view in views]
-        model, attention = views[0].model, views[0].run.attention
         by = st.session_state.dim or "", st.session_state.dim_sorted
-        show(found[0], layer, head, model.describe().layer_numbers.get(attention, ()), by)
-        number = model.describe().layer_number(attention, layer)
+        show(views[0], found[0], layer, head, by)
         name = views[0].name(layer, head)
-        st.caption(say(explain.OVERVIEW, name=name, layer=number, head=head))
+        st.caption(say(explain.OVERVIEW, name=name, layer=views[0].number(layer), head=head))
     return found
 
 
 def show(
-    found: Survey,
-    layer: int,
-    head: int,
-    numbers: Sequence[int],
-    by: tuple[str, bool] | None = None,
-    key: str = "overview",
+    now: RunView, found: Survey, layer: int, head: int, by: tuple[str, bool] | None = None, key: str = "overview"
 ) -> None:
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
-    rerun, what dims heads to .dim and .dim_sorted. numbers, by: as overview_packet's."""
+    rerun, what dims heads to .dim and .dim_sorted. by: as overview_packet's."""
+    numbers = now.model.describe().layer_numbers.get(now.run.attention, ())
     packet = cached_figure(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
                    measures=found.measures(), by=by)  # fmt: skip
 

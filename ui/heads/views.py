@@ -5,12 +5,12 @@ from importlib import import_module
 import streamlit as st
 
 from i18n import N_, say
+from model.heads.view import HeadView
 from ui.heads import query
 from ui.heads.chosen import ChosenHead
 from ui.run_view import RunView
 from ui.widgets.choices import one_of
 from viz.heads.colours import Colours
-from viz.view import HeadView
 
 VIEWS = {  # each a module beside this one, imported when it is chosen, with show(chosen)
     "tokens": N_("Tokens"),

@@ -13,6 +13,7 @@ from model import catalog
 from model.base import Model
 from model.heads.logit_lens import LogitLens, logit_lens
 from model.heads.rollout import LayerMaps, layer_maps, token_flow
+from model.heads.view import HeadView, coarser_words, cropped
 from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import controls, explain, link, page, results
@@ -28,7 +29,6 @@ from viz.layers import token as words
 from viz.layers.lens import candidates_table, key, lens_table
 from viz.layers.token import TokenView, reduced_words, token_figure
 from viz.palette import WIDE
-from viz.view import HeadView, coarser_words, cropped
 
 Across = Literal["lens", "token", "all"]
 Over = Literal["mean", "maximum", "rollout", "flow"]

@@ -150,7 +150,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
         if size:
             st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
         with st.container(key="lesson_heads"):
-            overview.show(now.survey(), layer, head, (), key="lesson_overview")
+            overview.show(now, now.survey(), layer, head, key="lesson_overview")
     elif step.show == "losses":
         _losses(now, beside)
     elif step.show == "texts":

@@ -5,27 +5,19 @@ from dataclasses import astuple, replace
 import streamlit as st
 
 from i18n import say
-from model.heads.shown import shown_masks
+from model.heads.view import MOST_CELLS, MaskView
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.drawn import cached_figure
 from ui.heads import head as head_picture
 from ui.heads import query as query_keys
 from ui.heads.canvas import canvas
 from ui.mask_lab import compose
-from ui.run_view import RunView
 from ui.widgets.key import component_value, whole
-from viz.mask_lab.canvas import MaskView, canvas_margin, canvas_packet
-from viz.view import MOST_CELLS
+from viz.mask_lab.canvas import canvas_margin, canvas_packet
 
 ABOVE = 270  # pixels over the mask, and over the head beside it, as the page opens
 
 _component = canvas("mask")
-
-
-def masks_of(now: RunView, layer: int, head: int) -> MaskView:
-    """The masks of the head to draw on; of the attention of a text to itself."""
-    found = now.ask(shown_masks, layer, head)
-    return MaskView(found.blockers, found.openers, found.place, found.strokes, now.run.keys.pieces[now.row])
 
 
 def drawable(begin: int, end: int, query: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say
+from model.heads.view import HeadView
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -16,7 +17,6 @@ from ui.run_view import RunView, layer_names
 from ui.widgets.choices import one_of
 from viz.head import difference_figure, head_figure
 from viz.html import signed
-from viz.view import HeadView
 
 SHOWN = {"now": N_("this mask"), "standard": N_("standard masks"), "change": N_("change")}
 SECTIONS = {

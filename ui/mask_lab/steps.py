@@ -6,12 +6,12 @@ import streamlit as st
 from i18n import say, together
 from model.heads.head_steps import head_steps
 from model.heads.row_steps import RowSteps
+from model.heads.view import coarser_words
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
 from viz.mask_lab.steps import StepsView, steps_figure
 from viz.numbers import percent
-from viz.view import coarser_words
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
@@ -31,8 +31,7 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
 def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView, RowSteps]:
     """The whole head, and the chosen query's row."""
     found = now.ask(head_steps, layer, head, chosen)
-    view = now.drawn(found.head)
-    return StepsView(view, found.raw, found.values, found.output, found.row.arithmetic, chosen), found.row
+    return StepsView(found.head, found.raw, found.values, found.output, found.row.arithmetic, chosen), found.row
 
 
 def _key(view: StepsView) -> str:

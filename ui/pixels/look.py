@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
+from model.heads.view import head_name
 from model.pixels import digits
 from model.pixels.digits import DigitsModel, Draw
 from ui import page, run_view
@@ -110,7 +111,7 @@ def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -
 def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
     """Every head, the chosen one on the picture, and the numbers."""
     changed = not st.session_state.pixels_causal
-    name, zmax = f"L{layer} H{head}", largest(now.view, standard.view)
+    name, zmax = head_name(layer, head), largest(now.view, standard.view)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
         pictures.show(cached_figure(heads_packet, now.view, layer, head, zmax), "pixels_heads", picked_head)
@@ -144,7 +145,7 @@ def words(now: PixelLook, standard: PixelLook, layer: int, head: int, scope: str
     """The sentence above the pictures."""
     view, pixel = now.view, now.view.pixel
     scene = Seen(
-        name=f"L{layer} H{head}",
+        name=head_name(layer, head),
         view=view,
         weights=view.weights[layer, head],
         leak=float(now.leak[layer, head]),

@@ -8,6 +8,7 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from i18n import N_, say
+from model.heads.view import head_name
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, TwinOutcome, TwinPair
@@ -140,7 +141,7 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
     if st.session_state.why_head not in order:
         st.session_state.why_head = best
     label: Callable[[tuple[int, int]], str] = lambda head: say(  # noqa: E731
-        "L{layer} H{head} · {share} on t + 1", layer=head[0], head=head[1], share=percent(float(shown[head]))
+        "{head} · {share} on t + 1", head=head_name(*head), share=percent(float(shown[head]))
     )
     st.selectbox(say("Head, the one that copies most first"), order,
                  **bound("why_head", st.session_state.why_head), width=235, format_func=label,

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from i18n import N_, say
+from model.heads.view import head_name
 from serving import training_job
 from serving.training_job import Training, TrainingProgress
 from ui import page
@@ -182,7 +183,7 @@ def copying(now: TrainingProgress) -> str:
     score, layer, head = now.best_copy
     if score == 0:
         return say("With the mask no head can see the next character: all copy scores are exactly 0.")
-    best = {"head": f"L{layer} H{head}", "share": percent(score)}
+    best = {"head": head_name(layer, head), "share": percent(score)}
     if score >= STANDS:
         return say(
             "Its best copy head, {head}, puts {share} of its attention on the next character: it reads the answer.",

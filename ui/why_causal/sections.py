@@ -66,7 +66,7 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
     st.html(words.paragraph(words.head_sentence(outcomes, one, (layer, head))))
     picture, beside = st.columns([2.2, 1], gap="large")
     with picture:
-        alt = cached_figure(explain.head_alt, f"L{layer} H{head}", view, False)
+        alt = cached_figure(explain.head_alt, looks[one].name(layer, head), view, False)
         head_picture.show(
             cached_figure(head_figure, view, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None
         )

@@ -5,6 +5,7 @@ import math
 from markupsafe import Markup
 
 from i18n import N_, say, say_count
+from model.heads.view import head_name
 from model.text import TokenBatch, beginning
 from model.why_causal import twins
 from model.why_causal.twins import Change, Combination, Curves, TwinOutcome, TwinPair
@@ -64,7 +65,7 @@ def sentence(
     words = say("{trained} On this text its head {head} puts {share} of its attention there. {put_back}")
     return Markup(words).format(
         trained=trained(training),
-        head=_name(twins.best_head(copies)),
+        head=head_name(*twins.best_head(copies)),
         share=percent(float(copies.max())),
         put_back=_put_back(outcomes, batch, vocabulary),
     )
@@ -118,7 +119,7 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
 def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, head: tuple[int, int]) -> str:
     """What the head on screen does, in numbers."""
     free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
-    named = {"head": _name(head), "share": percent(float(free[head]))}
+    named = {"head": head_name(*head), "share": percent(float(free[head]))}
     if one.run:
         return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
     named["most"] = percent(float(others.max()))
@@ -197,7 +198,9 @@ def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) 
     return [
         Markup(loss).format(free=nats(free), put_back=nats(put_back), twin=nats(twin)),
         Markup(head).format(
-            head=_name(twins.best_head(copies)), share=percent(float(copies.max())), most=percent(float(others.max()))
+            head=head_name(*twins.best_head(copies)),
+            share=percent(float(copies.max())),
+            most=percent(float(others.max())),
         ),
         Markup(later).format(
             place=changes[True].place, on=amount(changes[True].earlier()[0]), off=amount(changes[False].earlier()[0])
@@ -213,7 +216,3 @@ def amount(difference: float) -> str:
 def paragraph(words: str) -> Markup:
     """The sentence at the top of a page or section."""
     return Markup('<p class="sentence">{}</p>').format(words)
-
-
-def _name(head: tuple[int, int]) -> str:
-    return f"L{head[0]} H{head[1]}"

@@ -6,8 +6,8 @@ from typing import Any
 import streamlit as st
 
 from i18n import say
+from model.heads.view import HeadView
 from ui.widgets.choices import bound
-from viz.view import HeadView
 
 MOST = 10**6  # more than any position, layer or number of a picture's part
 

@@ -6,13 +6,13 @@ import numpy as np
 
 from i18n import say
 from model.attribution.parts import Carried
+from model.heads.view import HeadView
 from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, blocked_by
 from viz.heads.arcs import COLOURS
 from viz.heads.bars import BarRow
 from viz.heatmap import KEY_TITLE
 from viz.palette import MASK_COLOURS, NOW, STANDARD
-from viz.view import HeadView
 
 BAR = 0.2  # inches of a key
 TALL = 2.6  # inches of a weight of 1, or of the largest

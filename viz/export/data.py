@@ -22,9 +22,9 @@ from safetensors import numpy as safetensors
 from i18n import say, say_all
 from model import files as uploads
 from model.errors import first_line
+from model.heads.view import HeadView, head_name
 from viz.hatch import LINES
 from viz.reasons import blocking
-from viz.view import HeadView
 
 FORMAT = 1
 MOST_BYTES = 64 * 2**20  # of the numbers in a file
@@ -49,6 +49,7 @@ class About(BaseModel):
     model: str = Field(max_length=300)
     attention: str = Field(default="self", max_length=20)
     layer: int = Field(ge=0)  # the chosen head
+    layer_numbers: tuple[Id, ...] = ()  # of each layer in the network, where these are not 0, 1, 2 …
     head: int = Field(ge=0)
     text_sha256: str = Field(pattern="^[0-9a-f]{64}$")
     masks: dict[str, Any]
@@ -56,6 +57,10 @@ class About(BaseModel):
     keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
     query_ids: tuple[Id, ...] | None = None
     key_ids: tuple[Id, ...] | None = None
+
+    def name(self, layer: int, head: int) -> str:
+        """The head's, its layer numbered as in the network."""
+        return head_name(self.layer_numbers[layer] if layer < len(self.layer_numbers) else layer, head)
 
     @model_validator(mode="after")
     def _an_id_for_each_token(self) -> "About":

@@ -8,6 +8,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
 from i18n import say
+from model.heads.view import head_name
 from viz.export.paper import ANY, Paper, Sheet, hatch, sequential
 
 GAP = 0.06  # of a thumbnail's side
@@ -38,7 +39,9 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     panel.set_frame_on(False)
     panel.xaxis.tick_top()
     panel.set_xticks(np.arange(heads) * columns + (wide - 1) / 2, [f"H{head}" for head in range(heads)])
-    panel.set_yticks(np.arange(layers) * rows + (tall - 1) / 2, [f"L{number}" for number in numbers or range(layers)])
+    panel.set_yticks(
+        np.arange(layers) * rows + (tall - 1) / 2, [head_name(number) for number in numbers or range(layers)]
+    )
     panel.tick_params(length=0, labelsize=8)
     beside = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
     sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=beside, label=say("weight"))

@@ -6,12 +6,12 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch, Rectangle
 
 from i18n import say
+from model.heads.view import HeadView
 from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet
 from viz.heads.cells import weight_text
 from viz.heads.tokens import brightest
 from viz.palette import MARK, NOW
-from viz.view import HeadView
 
 WIDE = 7.5  # inches of a line
 LINE = 0.46  # of one's height

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.path import Path
 
 from i18n import say
+from model.heads.view import HeadView
 from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, changes, hatch, sequential
 from viz.head import TITLES
@@ -19,7 +20,6 @@ from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.picture import change_range, changed
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.reasons import empty_runs
-from viz.view import HeadView
 
 LINE = 0.2  # inches of a token
 ACROSS = 3.0  # inches of the lines

@@ -6,12 +6,12 @@ from importlib import metadata
 from i18n import N_, say, together
 from model.atlas.result import MEASURES, Atlas
 from model.attribution.parts import ScoreSplit
+from model.heads.view import HeadView
 from viz.head_atlas.scatter import even_at
 from viz.heads.colours import Colours
 from viz.heads.score_split import largest_dimensions, other_pairs, reaches
 from viz.html import signed
 from viz.mask_styles import mask_name
-from viz.view import HeadView
 
 NAMED = ("unmask", "torch", "transformers")
 

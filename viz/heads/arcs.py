@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from model.heads.view import HeadView
 from viz.components.words import words
 from viz.heads.cells import around, cells_packet
 from viz.palette import NOW
-from viz.view import HeadView
 
 MOST_TOKENS = 64  # of each text: more lines would be a grey area
 COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, after the chosen head's

@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import say
+from model.heads.view import HeadView, cropped
 from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, CachedFigure, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, tag
@@ -14,7 +15,6 @@ from viz.mask_styles import PERIOD
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 from viz.reasons import blocked_groups
-from viz.view import HeadView, cropped
 
 MOST_SORTED = 32  # bars
 MOST_LABELS = 40

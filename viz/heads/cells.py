@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from model.heads.view import HeadView, cropped
 from viz.components.words import packed
 from viz.hatch import ink
 from viz.palette import MARK, NOW
 from viz.reasons import blocked_groups
-from viz.view import HeadView, cropped
 
 DIGITS = Decimal("0.0001")
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from i18n import say, together
+from model.heads.view import HeadView
 from viz.components.words import packed, words
 from viz.head import head_range
 from viz.heads.cells import cells_packet, described
 from viz.heads.tokens import brightest, light_words
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.palette import diverging, stops, table
-from viz.view import HeadView
 
 MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
 SHIFT = 10_000  # added to the ten-thousandths: a change may be negative

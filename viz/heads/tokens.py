@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from i18n import say
+from model.heads.view import HeadView
 from viz.components.words import words
 from viz.heads.cells import around, cells_packet
 from viz.numbers import number, percent
-from viz.view import HeadView
 
 MOST_TOKENS = 128  # of each text: as many as the heatmap gives a cell each
 FAINT = 0.1  # a largest weight below it would be lit too weakly to be seen

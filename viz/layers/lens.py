@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say
+from model.heads.view import head_name
 from viz.html import join, table, tag
 from viz.numbers import chance
 from viz.palette import MARK, NOW, SEQUENTIAL, ink_on, rgb
@@ -21,7 +22,7 @@ ENDINGS = {1: N_("{rank:,}st"), 2: N_("{rank:,}nd"), 3: N_("{rank:,}rd")}
 
 def column_names(readings: int) -> list[str]:
     """What the readings are of: "embedding", "L0", "L1" …; the last is the model's own output."""
-    return [say("embedding"), *(f"L{layer}" for layer in range(readings - 1))]
+    return [say("embedding"), *map(head_name, range(readings - 1))]
 
 
 def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "LogitLens | None" = None) -> Markup:

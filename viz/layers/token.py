@@ -10,12 +10,12 @@ import plotly.graph_objects as go
 from markupsafe import escape
 
 from i18n import N_, say, together
+from model.heads.view import MOST_CELLS
 from viz.heatmap import LONGEST_TICK, MOST_TICKS, Part, colour_bar, colour_range, figure, hatching, title
 from viz.html import escaped
 from viz.layers.lens import column_names
 from viz.numbers import chance, percent
 from viz.palette import SEQUENTIAL_SCALE, diverging
-from viz.view import MOST_CELLS
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 ROW, MOST = 34, 480  # pixels of a layer, and of a picture

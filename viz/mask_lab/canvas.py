@@ -4,12 +4,12 @@ What is so with a cell is decided here: the packet has the verdicts that there a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from i18n import N_, say, say_all, together
+from model.heads.view import MaskView
 from viz.components.words import packed, words
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
@@ -27,24 +27,6 @@ ALT = N_(
 ALT_QUERY = N_("q makes the row's token the query.")
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
 ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move.")
-
-
-@dataclass(frozen=True, eq=False)
-class MaskView:
-    """The masks of one attention over T positions, without what is drawn, and the drawing.
-
-    blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again.
-    openers: likewise the cells that a mask opens. place: int [T], a position's number among the row's real
-    tokens, -1 at padding. strokes: (kind, query, key, last query, last key), in those numbers.
-    labels: a token for each position. first: the position of the first row and column.
-    """
-
-    blockers: dict[str, np.ndarray]
-    openers: dict[str, np.ndarray]
-    place: np.ndarray
-    strokes: Sequence[tuple[str, int, int, int, int]]
-    labels: Sequence[str]
-    first: int = 0
 
 
 def canvas_packet(
@@ -130,13 +112,13 @@ def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, m
 def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> dict[str, int]:
     """In pixels: that of a head's picture of these queries and keys, but for the colour bar."""
     queries, keys = (view.labels[begin:end] for begin, end in (rows, columns))
-    return margin(queries, keys, view.first + rows[0], view.first + columns[0]) | {"r": APART}
+    return margin(queries, keys, rows[0], columns[0]) | {"r": APART}
 
 
 def _side(view: MaskView, part: slice) -> dict[str, Any]:
     """What stands along one side of the picture."""
     return {
-        "first": view.first + part.start,
+        "first": part.start,
         "place": view.place[part].tolist(),
         "labels": list(view.labels[part]),
     }

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count
+from model.heads.view import head_name
 from viz.html import table, tag
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
@@ -189,7 +190,7 @@ def _look(found: Effect, token: int, path: Sequence["PathStep"], look: "PathStep
         )
     else:
         words = say("in {layer} {query} may look at it") if of_itself else say("in {layer} {query} may look at {key}")
-    layer = f"L{look.layer}"
+    layer = head_name(look.layer)
     return Markup(words).format(
         layer=say("layer {layer}", layer=layer) if look is path[-1] else layer,
         query=_name(found, look.query),

@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import say, say_count, together
+from model.heads.view import HeadView, coarser, reduced
 from viz import heatmap
 from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
 from viz.html import join, tag
 from viz.palette import TWO, table
-from viz.view import HeadView, coarser, reduced
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # in the dark and in the light

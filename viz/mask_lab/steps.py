@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from i18n import say
 from model.heads.row_steps import Arithmetic
+from model.heads.view import HeadView, coarser
 from viz import heatmap
 from viz.heatmap import (
     KEY_TITLE,
@@ -21,7 +22,6 @@ from viz.heatmap import (
     weights_trace,
 )
 from viz.palette import diverging
-from viz.view import HeadView, coarser
 
 HEIGHT = 780  # pixels
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))

@@ -8,13 +8,13 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say
+from model.heads.view import HeadView, head_name
 from viz.head import head_range
 from viz.heads.cells import around
 from viz.heads.picture import MOST_CELLS, change_range, difference_header, every_packet, picture_header, room_for
 from viz.html import join, tag
 from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined
-from viz.view import HeadView
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class AllHeads:
     def names(self) -> list[list[str]]:
         """Of each layer's heads."""
         layers, heads = self.thumbnails.shape[:2]
-        return [[f"L{number} H{head}" for head in range(heads)] for number in self.numbers or range(layers)]
+        return [[head_name(number, head) for head in range(heads)] for number in self.numbers or range(layers)]
 
     def overview(self) -> bytes:
         """The packet of the overview."""

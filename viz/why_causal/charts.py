@@ -14,6 +14,7 @@ from markupsafe import Markup
 from plotly.subplots import make_subplots
 
 from i18n import N_, say
+from model.heads.view import head_name
 from viz.heatmap import CachedFigure, finished
 from viz.html import escaped
 from viz.numbers import percent
@@ -170,8 +171,9 @@ def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool)
     """Each head's copy score [L,H], 0 to 1, shaded by it; blocked: the mask leaves nobody the next token."""
     heads = Markup().join(Markup('<th scope="col">H{}</th>').format(head) for head in range(scores.shape[1]))
     rows = Markup().join(
-        Markup('<tr><th scope="row">L{}</th>{}</tr>').format(
-            layer, Markup().join(_copy(float(score), (layer, head) == chosen) for head, score in enumerate(row))
+        Markup('<tr><th scope="row">{}</th>{}</tr>').format(
+            head_name(layer),
+            Markup().join(_copy(float(score), (layer, head) == chosen) for head, score in enumerate(row)),
         )
         for layer, row in enumerate(scores)
     )

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from model.base import Model
-from model.heads.shown import shown_head
 from model.heads.survey import survey
+from model.heads.view import head_view
 from model.masks import MaskSpec
 from model.predictions import predictions
 from model.trace import Trace
@@ -95,7 +95,7 @@ def same(one: object, other: object) -> bool:
 class TestEveryHome:
     @pytest.mark.parametrize("spec", [MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False, prefix=3)])
     @pytest.mark.parametrize(
-        ("function", "arguments"), [(survey, ()), (shown_head, (1, 2)), (predictions, (None, 7)), (predictions, (3, 2))]
+        ("function", "arguments"), [(survey, ()), (head_view, (1, 2)), (predictions, (None, 7)), (predictions, (3, 2))]
     )
     def test_the_same_numbers_to_the_bit_as_without_a_home(
         self, home: Scheduler, tiny: Model, spec: MaskSpec, function: Callable, arguments: tuple
@@ -257,6 +257,6 @@ def test_traces_are_kept_where_the_model_is(tiny: Model, monkeypatch: pytest.Mon
     run = type(tiny).run
     monkeypatch.setattr(type(tiny), "run", lambda *given: (ran.append(1), run(*given))[1])
     for head in range(3):
-        engine.do(Job(shown_head, (run_of(tiny), 0, tiny.standard, 1, head)))
+        engine.do(Job(head_view, (run_of(tiny), 0, tiny.standard, 1, head)))
     assert ran == [1]
     assert isinstance(engine.traces.find(run_of(tiny).trace_key), Trace)

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 import torch
 
-from model.heads.shown import shown_head
+from model.heads.view import head_view
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from serving.fair_queue import FairQueue, QueueFull, Ticket
@@ -227,7 +227,7 @@ def test_texts_of_the_same_tokens_are_runs_of_their_own() -> None:
     )
     separate = MaskSpec(documents=".")
     jobs = [
-        Job(shown_head, (RunRef(ModelRef("m", "k"), batch, MaskSpec()), 0, separate, 0, 0)) for batch in (one, other)
+        Job(head_view, (RunRef(ModelRef("m", "k"), batch, MaskSpec()), 0, separate, 0, 0)) for batch in (one, other)
     ]
     assert not torch.equal(one.split("."), other.split("."))
     assert jobs[0].key != jobs[1].key

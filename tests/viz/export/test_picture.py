@@ -17,6 +17,7 @@ from PIL import Image
 from pypdf import PdfReader
 
 from model.attribution.parts import Carried, ScoreSplit
+from model.heads.view import HeadView, cropped
 from tests.viz.head_atlas.test_head_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
@@ -30,7 +31,6 @@ from viz.export.why import why_picture
 from viz.export.words import of_atlas
 from viz.heads.bars import row_of
 from viz.heads.colours import Colours
-from viz.view import HeadView, cropped
 
 PAPER = Paper("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; lifted: padding.")
 CARRIED = Carried(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from model.attribution.parts import Carried, DirectEffect, ScoreSplit
+from model.heads.view import HeadView
 from tests.pages.explore import array
 from tests.viz.heads.test_tokens import read
 from tests.viz.views import causal, padded, view_of
@@ -30,7 +31,6 @@ from viz.heads.score_split import (
 )
 from viz.html import signed
 from viz.palette import SEQUENTIAL_SCALE
-from viz.view import HeadView
 
 
 def plain(markup: str) -> str:

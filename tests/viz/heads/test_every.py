@@ -6,6 +6,7 @@ python -m pytest tests/viz/heads/test_every.py
 import numpy as np
 import pytest
 
+from model.heads.view import HeadView
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded
 from viz.heads.cells import weight_text
@@ -21,7 +22,6 @@ from viz.heads.picture import (
     room_for,
     ten_thousandths,
 )
-from viz.view import HeadView
 
 
 def head(seed: int, blocked: dict[str, np.ndarray], queries: int = 5, keys: int = 7) -> HeadView:

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import viz
+from model.heads.view import cropped
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
 from viz.heads.cells import weight_text, window
 from viz.heads.tokens import FAINT, MOST_TOKENS, left_out, light_words, shown, tokens_packet
-from viz.view import cropped
 
 
 def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:

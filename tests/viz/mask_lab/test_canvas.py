@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from model.heads.view import MaskView
 from tests.viz.packet import unpacked
 from viz.hatch import LINES
-from viz.mask_lab.canvas import MaskView, canvas_packet, counts, formula
+from viz.mask_lab.canvas import canvas_packet, counts, formula
 from viz.palette import MASK_COLOURS
 
 SIZE = 7

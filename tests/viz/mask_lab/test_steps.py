@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import pytest
 
 from model.heads.row_steps import Arithmetic, RowSteps
+from model.heads.view import MOST_CELLS, HeadView
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
 from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
@@ -29,7 +30,6 @@ from viz.mask_lab.steps import (
     largest,
     steps_figure,
 )
-from viz.view import MOST_CELLS, HeadView
 
 TOKENS, WIDTH = 13, 5
 MASKS = {"causal": causal(TOKENS), "padding": padded(TOKENS, 2)}

@@ -1,10 +1,19 @@
-"""What there is to draw of one head, as plain arrays."""
+"""One head of a run, its masks and its name, as there are to draw of them: plain arrays, without torch.
 
-from dataclasses import dataclass
+Sizes: Q queries, K keys, T positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from i18n import say
+
+if TYPE_CHECKING:
+    from model.spec import MaskSpec
+    from model.trace import Trace
 
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
@@ -17,6 +26,7 @@ class HeadView:
     blocked: for each mask that is on, bool [Q,K], True = it blocks the cell.
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
     step: how many positions each row and column stands for. whole: the view that this is of, or None.
+    available: the masks that it can have. group: how many heads share its keys and values, itself included.
     """
 
     weights: np.ndarray
@@ -28,6 +38,8 @@ class HeadView:
     first_key: int = 0
     step: int = 1
     whole: "HeadView | None" = None
+    available: frozenset[str] = frozenset()
+    group: int = 1
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
@@ -48,6 +60,58 @@ class HeadView:
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
         return self.weights.nbytes + self.scaled.nbytes + sum(mask.nbytes for mask in self.blocked.values())
+
+
+@dataclass(frozen=True, eq=False)
+class MaskView:
+    """The masks of one head over T positions, without what is drawn, and the drawing.
+
+    blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again.
+    openers: likewise the cells that a mask opens. place: int [T], a position's number among the row's real
+    tokens, -1 at padding. strokes: (kind, query, key, last query, last key), in those numbers.
+    labels: a token for each position.
+    """
+
+    blockers: dict[str, np.ndarray]
+    openers: dict[str, np.ndarray]
+    place: np.ndarray
+    strokes: Sequence[tuple[str, int, int, int, int]]
+    labels: Sequence[str]
+
+
+def head_name(layer: int, head: int | None = None) -> str:
+    """What a head, or its layer, is called: "L3 H2", "L3". layer: its number in the network, counted from 0."""
+    name = f"L{layer}"
+    return name if head is None else f"{name} H{head}"
+
+
+def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> HeadView:
+    """A head under the run's masks, or (same queries and keys) under others."""
+    stages, record = trace.stages(layer, head, row, masks), trace.layers[layer]
+    blocked = trace.blocked_by(layer, row, masks, head=head)
+    return HeadView(
+        stages.weights.numpy(),
+        stages.scaled.numpy(),
+        {name: mask.numpy() for name, mask in blocked.items()},
+        list(trace.queries.pieces[row]),
+        list(trace.keys.pieces[row]),
+        available=record.context.available,
+        group=record.q.shape[1] // record.k.shape[1],
+    )
+
+
+def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> MaskView:
+    """The masks to draw on; of the attention of a text to itself."""
+    context = trace.layers[layer].context
+    blockers, openers = (context.in_row(some, row) for some in context.undrawn(masks, head))
+    keep = context.keep[row].cpu().numpy()
+    return MaskView(
+        {name: ~allowed.numpy() for name, allowed in blockers.items()},
+        {name: opened.numpy() for name, opened in openers.items()},
+        np.where(keep, keep.cumsum() - 1, -1),
+        tuple(astuple(stroke) for stroke in masks.at(context.layer, head, context.standard).drawn),
+        trace.keys.pieces[row],
+    )
 
 
 def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> HeadView:
