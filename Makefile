@@ -6,7 +6,7 @@ TEXT ?= ../shared/data/text
 WORKERS ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: run serve test audit bench train words chromium
+.PHONY: run serve test audit upgrade-check bench train words chromium
 
 run: $(VENV)/.app
 	$(BIN)/streamlit run app.py
@@ -25,6 +25,17 @@ test: $(VENV)/.dev chromium
 
 audit: $(VENV)/.dev
 	.ci/audit $(BIN)
+
+# The newest versions of the required packages, torch aside, in an environment of its own, and the tests of what is used of
+# them beside their documented interfaces: each says which part of which package an upgrade has changed
+INTERNALS := tests/ui/test_streamlit_internals.py tests/model/huggingface/test_huggingface_internals.py \
+	tests/model/jobs/test_ray_internals.py tests/browser/test_internals.py
+upgrade-check: chromium
+	test -x $(VENV)-upgrade/bin/python || $(PYTHON) -m venv $(VENV)-upgrade
+	sed -E '/^torch==/!s/==[^ ]+//; /^-r/d' requirements.txt requirements-ray.txt > $(VENV)-upgrade/newest.txt
+	grep -E '^(pytest|playwright|axe-playwright)' requirements-dev.txt >> $(VENV)-upgrade/newest.txt
+	$(VENV)-upgrade/bin/pip install --quiet --disable-pip-version-check --upgrade -r $(VENV)-upgrade/newest.txt
+	$(VENV)-upgrade/bin/python -m pytest --numprocesses 0 $(INTERNALS)
 
 bench: $(VENV)/.bench chromium
 	$(BIN)/python -m tests.benchmarks $(BENCH)

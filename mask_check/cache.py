@@ -14,6 +14,7 @@ from i18n import N_, listed, say
 from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.subject import CheckedModule
 from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+from model.huggingface.internals import runs_with_static_cache
 
 LAW, NAME = "cache", N_("Key-value cache")
 
@@ -144,7 +145,7 @@ def _can_be_shifted(subject: CheckedModule) -> bool:
 def _static(trial: CheckTrial, prompt: int) -> Tensor | None:
     """[T,V] in a static cache; None for a module that transformers does not offer one for."""
     subject = trial.subject
-    offers = subject.is_transformers and getattr(subject.module, "_can_compile_fullgraph", False)
+    offers = subject.is_transformers and runs_with_static_cache(subject.module)
     if not offers or subject.kind != "decoder":
         return None
     from transformers import StaticCache

@@ -13,6 +13,7 @@ from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule
 from mask_check.trial import CheckTrial, difference_of, first_above, skipped, written
 from model.errors import first_line
+from model.huggingface.internals import attention_name
 
 LAW, NAME = "kernels", N_("Attention kernels")
 BATCH, BATCH_NAME = "batch", N_("A batch of one")
@@ -22,7 +23,7 @@ ROWS_BESIDE = 4
 
 def current(module: nn.Module) -> str:
     """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
-    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    name = attention_name(getattr(module, "config", None))
     return str(name) if name else say("its own")
 
 

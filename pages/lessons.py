@@ -11,12 +11,13 @@ from ui import link
 from ui.guard import guarded
 from ui.lessons import aside, browser_window, choices, screen, shelves
 from ui.markdown import escaped, lines
+from ui.streamlit_internals import css
 from viz.lessons.screen import PRESENTED, STYLE
 
 choices.restore()
 state = st.session_state
 browser_window.listen()
-st.html(STYLE + (PRESENTED if state.lesson_present else ""))
+st.html(css(STYLE + (PRESENTED if state.lesson_present else "")))
 problem = state.pop("lesson_wrong", None)
 if problem:
     st.warning(lines([say("This lesson file has an error:"), *problem.splitlines()]))

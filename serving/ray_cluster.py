@@ -17,7 +17,6 @@ import ray
 import torch
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve._private import replica
 from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -82,7 +81,13 @@ class Replica:
 
 
 def _listen_on_loopback() -> None:
-    """Serve opens a port of each replica, after it was made, at every address whatever Ray's own processes do."""
+    """Serve opens a port of each replica, after it was made, at every address whatever Ray's own processes do.
+
+    Relies on: `ray.serve._private.replica.add_port_to_grpc_server`, which is replaced, and its address "[::]:0".
+    Checked with Ray 2.60.0 by tests/model/jobs/test_ray_internals.py.
+    """
+    from ray.serve._private import replica
+
     opened = replica.add_port_to_grpc_server
     replica.add_port_to_grpc_server = lambda server, address: opened(server, address.replace("[::]", LOOPBACK))
 

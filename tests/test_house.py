@@ -7,6 +7,7 @@ way of another module does.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,16 @@ BELOW = {  # a layer -> those of ours it may import
     "unmask": {"unmask", "viz", "serving", "mask_check", "model", "i18n"},
 }
 SHARED = {"heads", "atlas", "attribution", "huggingface"}  # folders of model/ that belong to no page
+
+PRIVATE = {  # what a package does not document, as a pattern -> the one file that may name it
+    r"streamlit(\.| import )(runtime|web|proto|elements|navigation)|_streamlit_xsrf|data-testid|"
+    r"\bst(Main|Header)\b|\.st[A-Z]\w+|block-container|modebar|shapelayer|static/js": "ui/streamlit_internals.py",
+    r"_full(Layout|Data)|\b(l2p|p2l|c2p|p2c)\b|\._(categories|offset|length)\b|"
+    r"[xy]tick\b": "viz/components/plotly_internals.js",
+    r"_attn_implementation_internal|_(model|config)_mapping|\._from_config|_MAPPING_NAMES|_can_compile_fullgraph|"
+    r"Loading weights": "model/huggingface/internals.py",
+    r"ray\.[\w.]*\b_\w+": "serving/ray_cluster.py",
+}
 
 
 @dataclass(frozen=True)
@@ -123,13 +134,27 @@ def test_circles_are_found(graph: dict[str, set[str]], found: list[str]) -> None
 
 
 def test_no_file_is_long() -> None:
-    files = [
-        *ROOT.glob("*.py"),
-        *(file for room in ROOMS for kind in ("*.py", "*.js", "*.css") for file in (ROOT / room).rglob(kind)),
-    ]
-    lengths = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    lengths = {name: len(text.splitlines()) for name, text in sources(tests=True).items()}
     assert len(lengths) > 200
     assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+@pytest.mark.parametrize(("pattern", "home"), PRIVATE.items())
+def test_private_parts_of_packages_are_named_in_one_file_each(pattern: str, home: str) -> None:
+    """Whose tests `make upgrade-check` runs: so that an upgrade breaks one file and says which part it was."""
+    found = {f"{name}: {match.group()}" for name, text in sources().items() for match in re.finditer(pattern, text)}
+    assert [one for one in found if one.startswith(f"{home}: ")], "not even there"
+    assert not [one for one in found if not one.startswith(f"{home}: ")]
+
+
+def sources(*, tests: bool = False) -> dict[str, str]:
+    """The text of every source file by its path. tests: theirs too."""
+    rooms = [ROOT / room for room in ROOMS if tests or room != "tests"]
+    files = [
+        *ROOT.glob("*.py"),
+        *(file for room in rooms for kind in ("py", "js", "css") for file in room.rglob(f"*.{kind}")),
+    ]
+    return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ui import results
 from ui.guard import TROUBLE
 from ui.lessons.runs import verdict
 from ui.markdown import escaped
+from ui.streamlit_internals import css
 from viz.lessons import screen
 
 ASKS = {  # one after the other, those that can be asked
@@ -51,7 +52,7 @@ def masks_to_show(
         state.first_shown = about, spec
         said, verdict = state.get("first_verdict", (None, ""))
         if said == (about, spec):
-            st.html(screen.STYLE)
+            st.html(css(screen.STYLE))
             st.html(verdict)
         return spec
     refs = [RunRef(ModelRef.of(model), batch, masks, attention) for masks in (spec, before)]

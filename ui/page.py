@@ -7,12 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import streamlit as st
-from streamlit.navigation.page import Page
 
 from i18n import N_, language, say
 from model.mask_kinds import KINDS
 from serving import logs
-from ui import at_once
+from ui import at_once, streamlit_internals
 from ui.sidebar import speech
 from ui.widgets import choices
 from viz.palette import APART, MARGIN, MASK_COLOURS, TWO, WIDE
@@ -45,7 +44,6 @@ SECTIONS = {  # each with its pages in the order in which they are read
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
 
-EARLY = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")  # parts of Streamlit's that pages need
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
 ROOM = """
@@ -54,29 +52,29 @@ ROOM = """
     --side: clamp(var(--least, 15rem), min((100cqw - var(--across)) / WIDE,
       (100dvh - var(--above) - var(--down)) / var(--tall, 1)), 70rem);
     --wide: calc(var(--side) * WIDE + var(--across)); min-width: var(--wide); max-width: var(--wide); }
-  [class*="st-key-ROOM_"] .stPlotlyChart {
+  [class*="st-key-ROOM_"] $chart {
     width: var(--wide) !important;
     height: calc(var(--side) * var(--tall, 1) + var(--down)) !important; }
 """
 STYLE = """
 <style>
-  .block-container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
+  $block_container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
   [class*="st-key-listening_"] { display: none; }
-  [data-testid="stHeader"] { background: transparent; height: 2.8rem; min-height: 2.8rem; }
+  $header { background: transparent; height: 2.8rem; min-height: 2.8rem; }
   @media (max-width: 640px) { /* else its buttons lie on the text that goes under them */
-    [data-testid="stHeader"] { background: light-dark(#FFFFFF, #14171C); } }
-  [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
-  section[data-testid="stSidebar"] { width: 290px !important; }
+    $header { background: light-dark(#FFFFFF, #14171C); } }
+  $sidebar_header { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
+  section$sidebar { width: 290px !important; }
   .st-key-nav > ::before { display: block; font-size: .8rem; font-weight: 600; opacity: .8; padding: .7rem .5rem 0; }
-  .st-key-nav :is(a, .stPageLink) { height: 1.6rem; min-height: 0; margin: 0; padding: 0 .5rem; }
-  .st-key-nav > [data-testid="stElementContainer"] { margin: 0; }
+  .st-key-nav :is(a, $page_link) { height: 1.6rem; min-height: 0; margin: 0; padding: 0 .5rem; }
+  .st-key-nav > $element { margin: 0; }
   .st-key-nav > .st-key-language_switch { /* in the strip of the sidebar's header, beside its button */
     position: absolute; z-index: 1; top: .3rem; left: 1.4rem; width: auto; }
   .st-key-language_switch button { height: 1.6rem; min-height: 0; padding: 0 .55rem; }
   .st-key-language_switch button p { font-size: .8rem; }
-  [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"] { gap: .7rem; }
+  $sidebar_content > div > $vertical_block { gap: .7rem; }
   table.numbers { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
-  .stHtml:has(> table.numbers) { overflow-x: auto; } /* where it is wider than a phone, it alone moves sideways */
+  $html:has(> table.numbers) { overflow-x: auto; } /* where it is wider than a phone, it alone moves sideways */
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; word-break: keep-all; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
   table.numbers td.wraps { white-space: normal; }
@@ -85,7 +83,7 @@ STYLE = """
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
   table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
   .st-key-composed { row-gap: .25rem; column-gap: 1.4rem; }
-  .st-key-composed :is([data-testid="stTextInputRootElement"], [data-testid="stNumberInputContainer"]) {
+  .st-key-composed :is($text_input, $number_input) {
     height: 1.75rem; min-height: 0; }
   .swatch, SWITCHES {
     content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
@@ -95,32 +93,32 @@ STYLE = """
   p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
   p.formula b { margin-right: .8em; }
   p.key { font-size: .875rem; opacity: .8; margin: 0; }
-  [data-testid="stCaptionContainer"] p { color: inherit; }
-  [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
-  [data-testid="stWidgetLabel"] p { color: light-dark(#1F2328, #E6E8EB) !important; }
-  [data-testid="stBaseButton-primary"]:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
-  [data-testid="stMarkdownContainer"] h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
+  $caption p { color: inherit; }
+  $caption { color: inherit; opacity: .8; }
+  $widget_label p { color: light-dark(#1F2328, #E6E8EB) !important; }
+  $primary_button:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
+  $markdown h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
   ROOMS
   @media (min-width: 641px) { /* side by side: cells of one size, a colour bar beside the head's alone */
-    .st-key-mask_and_head [data-testid="stColumn"] {
+    .st-key-mask_and_head $column {
       --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
-    .st-key-mask_and_head [data-testid="stColumn"]:has(.st-key-one_mask_canvas) {
+    .st-key-mask_and_head $column:has(.st-key-one_mask_canvas) {
       flex-basis: calc(var(--half) - BARpx / 2); } }
   .st-key-lab_top { margin-bottom: -.5rem; }
   [class*="st-key-above_"] { /* a title in its picture's margin */
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
   .st-key-steps_figure { overflow-x: auto; }
   .st-key-steps_figure > * { min-width: 46rem; }
-  [data-testid="stCheckbox"] label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
+  $checkbox label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
     background: #6b7280 !important; }
-  [data-testid="stPageLink-NavLink"]:focus-visible { background: transparent; outline: 2px solid currentColor; }
-  .js-plotly-plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
-  .js-plotly-plot text { fill: currentColor !important; }
-  @media (hover: none) { .stPlotlyChart:not(:hover) .modebar { display: none; } } /* else over the legend, always */
-  [data-testid="stLayoutWrapper"]:has(> * > [data-testid="stElementContainer"]:only-child > .stEmpty) { display: none; }
-  [data-testid="stMultiSelect"] [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
-  [data-testid="stCode"] .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
-  [data-testid="stCode"] .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
+  $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
+  $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
+  $plot text { fill: currentColor !important; }
+  @media (hover: none) { $chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
+  $layout_wrapper:has(> * > $element:only-child > $empty) { display: none; }
+  $multiselect [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
+  $code .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
+  $code .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
   [data-moves] { position: relative; }
   [data-moves]:focus-visible { outline: none; }
   [data-moves]:focus-visible::after { content: ""; position: absolute; z-index: 2; inset: 0; pointer-events: none;
@@ -132,7 +130,7 @@ STYLE = """
     background: light-dark(#1F2328, #E6E8EB); color: light-dark(#FFFFFF, #14171C); }
   [data-moves][role="group"] > .moves { top: -.5rem; transform: translateY(-50%); }
   [data-moves]:focus-visible > .moves { display: block; }
-  .js-plotly-plot[data-framed] .shapelayer { visibility: hidden; }
+  $plot[data-framed] $plot_shapes { visibility: hidden; }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
@@ -153,6 +151,7 @@ def set_up(title: str) -> None:
     logs.redact()
     st.set_option("logger.enableRich", False)  # it would print what an exception says, past every logger
     at_once.no_delay()
+    streamlit_internals.check_widget_values()
     choices.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")
@@ -176,7 +175,7 @@ def _import_torch() -> None:
 
 
 @cache
-def _page(path: str) -> Page:
+def _page(path: str) -> st.Page:
     """Streamlit's page of a script: asked for by its path, it looks for the file on every run."""
     return st.Page(path, default=path == "app.py")
 
@@ -194,12 +193,9 @@ def _style(_: str) -> str:
     swatches = _section_names() + " ".join(
         f"{rule} {{ background: {MASK_COLOURS[name]}; }}" for name, rule in switches.items()
     )
-    return (
-        STYLE.replace("SWITCHES", ", ".join(switches.values()))
-        .replace("ROOMS", rooms)
-        .replace("BAR", str(MARGIN["r"] - APART))
-        .replace("</style>", swatches + "</style>")
-    )
+    style = STYLE.replace("SWITCHES", ", ".join(switches.values())).replace("ROOMS", rooms)
+    style = style.replace("BAR", str(MARGIN["r"] - APART))
+    return streamlit_internals.css(style).replace("</style>", swatches + "</style>")
 
 
 def _section_names() -> str:
@@ -215,12 +211,9 @@ def _section_names() -> str:
 def _fetch_early() -> str:
     """A script that lets the browser fetch and compile parts of Streamlit's own page while the server imports torch.
 
-    They are asked for otherwise only once a chart or a control arrives, Plotly's 5 MB of JavaScript among them. It does
-    nothing where a later Streamlit keeps its parts elsewhere.
+    They are asked for otherwise only once a chart or a control arrives, Plotly's 5 MB of JavaScript among them.
     """
-    scripts = Path(st.__file__).parent / "static" / "static" / "js"
-    files = [path.name for part in EARLY for path in sorted(scripts.glob(f"{part}.*.js"))]
-    addresses = [json.dumps(f"static/js/{name}") for name in files]
+    addresses = map(json.dumps, streamlit_internals.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     return f"<script>{'; '.join(fetched)}</script>"
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from i18n import language
 from serving import backends
@@ -14,6 +13,7 @@ from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from ui.guard import waiting
+from ui.streamlit_internals import session_id
 
 Made = TypeVar("Made")
 
@@ -59,13 +59,12 @@ def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def reader() -> str:
     """Whose turn it is: a page's session."""
-    context = get_script_run_ctx()
-    return "" if context is None else context.session_id
+    return session_id() or ""
 
 
 def still_wanted() -> None:
     """Called now and then by what takes long: every look into the session's state is a place where Streamlit ends a
     script that is not wanted any longer.
     """
-    if get_script_run_ctx() is not None:
+    if session_id() is not None:
         st.session_state.get("model")

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import runpy
 import sys
 import threading
 import warnings
@@ -24,9 +25,9 @@ GRACE = 5.0  # seconds after the limit in which one forward may still come to it
 
 def open_app() -> int:
     """Serve the app and open it in the browser, until it is stopped."""
-    from streamlit.web import cli  # no other command needs a server
-
-    return cli.main(["run", str(APP)], standalone_mode=False) or 0
+    sys.argv = ["streamlit", "run", str(APP)]
+    runpy.run_module("streamlit", run_name="__main__")  # `python -m streamlit run`, which ends by SystemExit
+    return 0
 
 
 def train(arguments: list[str]) -> int:

@@ -20,31 +20,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from i18n import say
 from model.attention import ScoreTerms
 from model.errors import NotSupported
+from model.huggingface.internals import KNOWN_KEYWORDS
 
 NAME = "unmask"
-UNDERSTOOD = {
-    "softcap",
-    "position_bias",
-    "s_aux",
-    "sinks",
-    "sliding_window",
-    "indices",
-}  # the window: known from the mask, more exactly
-HARMLESS = {  # what architectures hand on without a change to what is computed
-    "is_causal",  # the mask says it
-    "position_ids",  # turned into q and k, or into a bias, already
-    "position_embeddings",  # turned into q and k already
-    "cache_position",  # there is no cache, here and below
-    "past_key_values",
-    "use_cache",
-    "output_attentions",  # what is given back besides, here and below
-    "output_hidden_states",
-    "output_router_logits",
-    "return_dict",
-    "deterministic",  # a choice of a kernel
-    "logits_to_keep",  # what the head computes
-    "hidden_states",  # what q, k and v were made of
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +109,7 @@ def _attention(
     **extra: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], no weights."""
-    unknown = sorted(name for name, value in extra.items() if value is not None and name not in UNDERSTOOD | HARMLESS)
+    unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
         raise NotSupported(
             say("its attention depends on {names}, which this program does not know", names=", ".join(unknown))

@@ -146,7 +146,7 @@ def without_weights(folder: Path) -> PreTrainedModel:
         model_class = class_for(config)
         own = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
         with torch.device("meta"):
-            return model_class._from_config(config) if own else model_class.from_config(config)
+            return model_class(config) if own else model_class.from_config(config)
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way

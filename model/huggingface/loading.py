@@ -19,7 +19,7 @@ from transformers.utils import logging
 from i18n import say, say_all
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
-from model.huggingface import checkpoint_files, formats
+from model.huggingface import checkpoint_files, formats, internals
 from model.huggingface import weights as lora
 from model.huggingface.sentencepieces import read_lone, read_marian
 from model.huggingface.stacks import vocabulary_of
@@ -39,7 +39,7 @@ def _silent(_: str) -> None: ...
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """In the place of transformers' progress bars: nothing, or while weights are read a report for each of them."""
     report = _REPORT.get()
-    if report is None or options.get("desc") != "Loading weights":  # not shown
+    if report is None or options.get("desc") != internals.WEIGHTS_BAR:
         return make(*arguments, **options)
     return _reported(list(arguments[0]), report)
 

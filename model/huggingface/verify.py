@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import CONFIG_MAPPING, PreTrainedConfig
-from transformers.models.auto import modeling_auto
+from transformers import CONFIG_MAPPING
 
 from i18n import N_, say
 from model.errors import NotSupported, first_line
-from model.huggingface import attention_hook, formats, layers, numbering
+from model.huggingface import attention_hook, formats, internals, layers, numbering
 from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import Probe, Site
 from model.huggingface.recording import Recording
@@ -63,18 +62,18 @@ NOT_SHOWN = {
                     N_("it runs on a picture with a text, never on a text alone")),
 }  # fmt: skip
 OTHER_SENSES = (
-    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", N_("it is a speech model: what it reads is sound, no text")),
-    ("MODEL_FOR_CTC_MAPPING_NAMES", N_("it is a speech model: what it reads is sound, no text")),
-    ("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES", N_("it is a sound model: what it reads is sound, no text")),
-    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", N_("it is an image model: what it reads is pictures, no text")),
-    ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", N_("it is an image model: what it reads is pictures, no text")),
-    ("MODEL_FOR_TEXT_TO_WAVEFORM_MAPPING_NAMES", N_("it writes sound, no text")),
+    ("SPEECH_SEQ_2_SEQ", N_("it is a speech model: what it reads is sound, no text")),
+    ("CTC", N_("it is a speech model: what it reads is sound, no text")),
+    ("AUDIO_CLASSIFICATION", N_("it is a sound model: what it reads is sound, no text")),
+    ("IMAGE_CLASSIFICATION", N_("it is an image model: what it reads is pictures, no text")),
+    ("OBJECT_DETECTION", N_("it is an image model: what it reads is pictures, no text")),
+    ("TEXT_TO_WAVEFORM", N_("it writes sound, no text")),
 )
 READS_TEXT = (
-    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "CAUSAL_LM",
+    "MASKED_LM",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "IMAGE_TEXT_TO_TEXT",
 )
 
 
@@ -104,9 +103,9 @@ def check_type(name: str, config: dict[str, Any]) -> None:
 def _reads_no_text(model_type: str, encoder_decoder: bool) -> str | None:
     """An encoder-decoder of speech is among the causal models too, as its decoder alone."""
     text = READS_TEXT[2:] if encoder_decoder else READS_TEXT
-    if any(model_type in getattr(modeling_auto, names) for names in text):
+    if any(model_type in internals.classes_of_task(task) for task in text):
         return None
-    return next((why for names, why in OTHER_SENSES if model_type in getattr(modeling_auto, names)), None)
+    return next((why for task, why in OTHER_SENSES if model_type in internals.classes_of_task(task)), None)
 
 
 TOKENS = 6  # of each row, where nothing in the configuration asks for more; a source has SOURCE_MORE
@@ -187,10 +186,7 @@ def _switch(stacks: Stacks, attention: str) -> None:
     """To our attention and our masks, or to transformers' own. Networks with attention of their own say that they
     cannot be switched, but they too ask for their masks by the name in their configuration."""
     stacks.network.set_attn_implementation(attention)
-    for module in stacks.network.modules():
-        config = getattr(module, "config", None)
-        if isinstance(config, PreTrainedConfig):
-            config._attn_implementation_internal = attention
+    internals.set_attention_name(stacks.network, attention)
 
 
 def _proof_tokens(stacks: Stacks) -> int:

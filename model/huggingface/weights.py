@@ -11,10 +11,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForMaskedLM,
-    AutoModelForPreTraining,
     AutoModelForSeq2SeqLM,
     PreTrainedConfig,
     PreTrainedModel,
@@ -24,6 +27,7 @@ from transformers.pytorch_utils import Conv1D
 from i18n import say
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import checkpoint_files, formats
+from model.huggingface.internals import classes_of_task
 from model.huggingface.stacks import stack_names
 
 BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # of each tensor's name, and after it
@@ -111,7 +115,13 @@ def _refusal(name: str, what: str) -> CheckpointError:
     )
 
 
-LANGUAGE_MODELS = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM, AutoModelForImageTextToText)
+LANGUAGE_MODELS: dict[Any, Any] = {  # auto class -> its class for each kind of configuration, in order of preference
+    AutoModelForSeq2SeqLM: MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    AutoModelForMaskedLM: MODEL_FOR_MASKED_LM_MAPPING,
+    AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForImageTextToText: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+}
+TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "PRETRAINING")
 PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
 NOT_NEEDED = (  # weights of a file that a network has no place for, and why nothing shown depends on them
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$",  # computed from the configuration
@@ -141,10 +151,10 @@ class OutputHead:
 
 def class_for(config: PreTrainedConfig) -> Any:
     """The auto class that gives the language model of a configuration. Raises NotSupported where there is none."""
-    known = [auto for auto in LANGUAGE_MODELS if type(config) in auto._model_mapping]
+    known = [auto for auto, classes in LANGUAGE_MODELS.items() if type(config) in classes]
     saved_as = set(config.architectures or ())
     for auto in known:
-        if saved_as & _names(auto._model_mapping[type(config)]):
+        if saved_as & _names(LANGUAGE_MODELS[auto][type(config)]):
             return auto
     if config.is_encoder_decoder:  # never its decoder alone
         known = [auto for auto in known if auto in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)]
@@ -206,8 +216,7 @@ def head_of(name: str, network: PreTrainedModel) -> OutputHead:
 def _is_language_model(architecture: str) -> bool:
     if PREDICTS.search(architecture):
         return True
-    autos = (*LANGUAGE_MODELS, AutoModelForPreTraining)
-    return any(architecture in _names(names) for auto in autos for names in auto._model_mapping._model_mapping.values())
+    return any(architecture in _names(names) for task in TASKS for names in classes_of_task(task).values())
 
 
 def _names(classes: Any) -> set[str]:

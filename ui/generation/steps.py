@@ -13,6 +13,7 @@ from ui.guard import guarded
 from ui.heads.canvas import canvas
 from ui.markdown import escaped
 from ui.sidebar import models
+from ui.streamlit_internals import css
 from viz.generation.writing import (
     Chance,
     Token,
@@ -47,7 +48,7 @@ STYLE = f"""
   .chance.gone .bar:last-child {{ visibility: hidden; }}
   .chance.gone {{ opacity: .65; }}
   .chance.drawn {{ font-weight: 600; }}
-  .st-key-candidates.stVerticalBlock {{ display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.6fr);
+  .st-key-candidates$vertical_block {{ display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1.6fr);
     gap: .25rem 1rem; align-items: center; }}
   .st-key-candidates > :first-child {{ grid-column: 1 / -1; }}
   .st-key-candidates > :nth-child(2) {{ grid-column: 2; grid-row: 2 / span {TOP}; align-self: start; }}
@@ -55,9 +56,9 @@ STYLE = f"""
   .chance.head b {{ width: 8.6rem; flex: none; }}
   .st-key-candidates button {{ min-height: 1.75rem; height: 1.75rem; padding: 0 .4rem; }}
   .st-key-candidates button p {{ font-family: monospace; overflow: hidden; text-overflow: ellipsis; }}
-  .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 6em; overflow-y: auto; }}
+  .st-key-generation_notes $caption {{ height: 6em; overflow-y: auto; }}
   @media (max-width: 700px) {{
-    .st-key-generation_scene p.sentence, .st-key-generation_notes [data-testid="stCaptionContainer"] {{ height: 12em; }}
+    .st-key-generation_scene p.sentence, .st-key-generation_notes $caption {{ height: 12em; }}
   }}
 </style>
 """
@@ -68,7 +69,7 @@ _growing = canvas("heatmap")
 def show(model: Model, sampling: Sampling, cache: bool, layer: int, head: int) -> None:
     """The part that plays: it runs by itself while playing, and adds a token each time."""
     playing = st.session_state.writing.playing
-    st.html(STYLE)
+    st.html(css(STYLE))
     st.session_state.page_has_advanced = True
     # by its name: what is kept for the next run of this part shall not hold a model that leaves the memory of models
     st.fragment(_play_part, run_every=SECONDS if playing else None)(model.key, sampling, cache, layer, head)

@@ -15,7 +15,9 @@ from ui.widgets.choices import bound
 from ui.widgets.key import component_value, wholes
 from viz.components import source
 
-_listener = st.components.v2.component("unmask_pick", html="<span></span>", js=source("axis_names.js", "pick.js"))
+_listener = st.components.v2.component(
+    "unmask_pick", html="<span></span>", js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "pick.js")
+)
 
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens

@@ -14,7 +14,7 @@ from viz.components import source
 from viz.palette import MARK
 
 _listener = st.components.v2.component(
-    "unmask_move", html="<span></span>", js=source("query.js", "axis_names.js", "move.js")
+    "unmask_move", html="<span></span>", js=source("query.js", "axis_names.js", "plot_axes.js", "move.js")
 )
 
 MOVES = N_("{what}: up and down arrow keys move the query, {query}.")

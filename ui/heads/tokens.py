@@ -7,6 +7,7 @@ from ui.drawn import cached_figure
 from ui.heads.canvas import canvas
 from ui.heads.chosen import ChosenHead, hearing, pins
 from ui.heads.head import ABOVE
+from ui.streamlit_internals import css
 from viz.heads.tokens import left_out, light_words, shown, tokens_packet
 from viz.heatmap import margin
 from viz.palette import WIDE
@@ -14,8 +15,8 @@ from viz.palette import WIDE
 _component = canvas("tokens")
 
 BESIDE = """<style>@media (min-width: 1600px) {
-  [data-testid="stColumn"]:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
-  [data-testid="stColumn"]:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
+  $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
+  $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
     --side: clamp(15rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
     position: absolute; top: TOP; left: calc(var(--side) + ACROSS); right: 0; width: auto;
@@ -34,7 +35,7 @@ def show(chosen: ChosenHead) -> None:
     style = BESIDE.replace("WIDE", str(WIDE))
     for word, pixels in sizes.items():
         style = style.replace(word, f"{pixels}px")
-    st.html(style)
+    st.html(css(style))
     with st.container(key="said_beside"):
         st.caption(say("The tokens stand beside the heatmap."))
     with st.container(key="tokens_beside"):

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from ui.streamlit_internals import SELECTORS
 from ui.widgets.key import component_value
 from viz.components import source
 
@@ -20,7 +21,11 @@ def listen() -> None:
         if isinstance(width, int):
             st.session_state.lesson_width = min(max(width, 200), 8_000)
 
-    _listener(data={"width": width(), "presented": st.session_state.lesson_present}, key=ear, on_width_change=take)
+    _listener(
+        data={"width": width(), "presented": st.session_state.lesson_present, "main": SELECTORS["main"]},
+        key=ear,
+        on_width_change=take,
+    )
 
 
 def width() -> int:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from i18n import N_, say
 from ui.sidebar.models import EXAMPLES, FIRST
+from ui.streamlit_internals import css
 
 MODEL = "story"  # whose heads these are
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}
@@ -25,7 +26,7 @@ LABELS = {
 }
 STYLE = """<style>
   .st-key-start { margin-bottom: -.6rem; } .st-key-start :is(button, a) { min-height: 0; padding: 0 .2rem; }
-  .st-key-start p { font-size: .9rem; } div:has(> [data-testid="stHtml"] > style) { margin: 0; }
+  .st-key-start p { font-size: .9rem; } div:has(> $html > style) { margin: 0; }
 </style>"""
 
 
@@ -36,7 +37,7 @@ def show(model: str) -> None:
         return
     seen = state.get("start_seen", ())
     with st.container(key="start", horizontal=True, vertical_alignment="center", gap="small"):
-        st.html(STYLE, width="content")
+        st.html(css(STYLE), width="content")
         st.markdown(say("Three things to try:"), width="content")
         for name in THINGS:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"

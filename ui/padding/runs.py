@@ -15,6 +15,7 @@ from serving.job import ModelRef, RunRef, digest
 from ui import results
 from ui.drawn import cached_figure
 from ui.padding.lines import PaddedTexts
+from ui.streamlit_internals import css
 from viz.numbers import Candidate
 from viz.padding.grid import PaddedText
 from viz.padding.tables import MASKS, Way, side_label, way_label, way_name, ways_style
@@ -23,7 +24,7 @@ from viz.padding.tables import MASKS, Way, side_label, way_label, way_name, ways
 def show(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
     """A row for each side and kind of position ids, a column for each mask; `shown` is framed."""
     by_choice = {(way.side, way.positions, way.mask): way for way in ways}
-    st.html(cached_figure(ways_style, ways))
+    st.html(css(cached_figure(ways_style, ways)))
     with st.grid(4, wrap=False, min_column_width=60, gap="xxsmall", vertical_alignment="center", key="ways"):
         st.empty()
         for title in MASKS.values():

@@ -1,9 +1,9 @@
 """The language of a reader's pages: the browser's, or the one that he chose, which his links then hold as well."""
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from i18n import ENGLISH, LANGUAGES, known_by, language, speak
+from ui.streamlit_internals import session_id
 from ui.widgets import choices
 from ui.widgets.choices import plain
 
@@ -24,7 +24,7 @@ def choose() -> None:
 
 def of_reader() -> str | None:
     """The reader's choice, or the browser's where it is one of ours; None outside of a page."""
-    if get_script_run_ctx(suppress_warning=True) is None:
+    if session_id() is None:
         return None
     browsers = (st.context.locale or "").split("-")[0]
     return st.session_state.get("lang") or (browsers if browsers in LANGUAGES else None)

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import streamlit as st
-from streamlit.elements.lib.utils import user_key_from_element_id
-from streamlit.proto.WidgetStates_pb2 import WidgetStates
-from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 
 from i18n import language, say, spoken
+from ui import streamlit_internals
 
 
 def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) -> dict[str, Any]:
@@ -146,12 +144,12 @@ def _take_note_of_browser() -> None:
     browser was away for longer than server.disconnectedSessionTTL. They hold what the link does not: the text, and the
     click that brought them. What they mean is known only once the page has drawn its widgets.
     """
-    state, context = st.session_state, get_script_run_ctx()
-    state.brought = context.session_state.get_widget_states() if context else []
+    state = st.session_state
+    state.brought = streamlit_internals.sent_widgets()
     # bound widgets go on under the keys they had (ui/widgets/choices.py)
     state.bound_keys = {
         key.rpartition("_")[0]: key
-        for key in (user_key_from_element_id(widget.id) or "" for widget in state.brought)
+        for key in map(streamlit_internals.key_of, state.brought)
         if key.rpartition("_")[2].isdecimal()
     }
 
@@ -160,15 +158,7 @@ def end_page() -> None:
     """Call when all of the page is drawn. Of a session that follows a lost one: the browser's message again, which now
     finds its widgets and their callbacks.
     """
-    context, brought = get_script_run_ctx(), st.session_state.get("brought")
-    if brought and context and context.script_requests:
+    brought = st.session_state.get("brought")
+    if brought:
         st.session_state.brought = []
-        context.script_requests.request_rerun(
-            RerunData(
-                query_string=context.query_string,
-                widget_states=WidgetStates(widgets=brought),
-                page_script_hash=context.page_script_hash,
-                cached_message_hashes=context.cached_message_hashes,
-                context_info=context.context_info,
-            )
-        )
+        streamlit_internals.rerun_with(brought)

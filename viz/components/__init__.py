@@ -7,7 +7,7 @@ VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is ma
     "heatmap": ("packet.js", "query.js", "cells.js", "heatmap.js"),
     "tokens": ("packet.js", "query.js", "cells.js", "tokens.js"),
     "arcs": ("packet.js", "query.js", "cells.js", "arcs.js"),
-    "mask": ("packet.js", "mask_picture.js", "mask.js"),
+    "mask": ("packet.js", "mask_picture.js", "plot_axes.js", "mask.js"),
     "pixels": ("packet.js", "pixels.js"),
 }
 

@@ -11,7 +11,7 @@ export default function ({ data, setTriggerValue }) {
   const key = (event) => {
     const { target } = event;
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;
-    const main = document.querySelector("[data-testid=stMain]");
+    const main = document.querySelector(data.main);
     if (!data.presented && (event.key === "Escape" || main?.scrollHeight > main?.clientHeight)) return;
     if (event.key === " " && target.closest?.(PRESSED)) return;
     if (event.key === "Escape" && document.querySelector(":popover-open, [role=dialog]")) return;

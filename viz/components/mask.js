@@ -34,17 +34,17 @@ function read({ header, body }) {
 // The same cell on the head's picture: a cross over it, wherever the reader has zoomed to.
 function crossHead(cursor) {
   const chart = document.querySelector(HEAD);
-  if (!chart?._fullLayout?.xaxis) return;
-  const { xaxis, yaxis } = chart._fullLayout;
+  const [columns, rows] = chart ? ["x", "y"].map((letter) => axisOf(chart, letter)) : [];
+  if (!columns || !rows) return;
   chart.cross ||= [0, 1].map(() => chart.appendChild(Object.assign(document.createElement("div"), { className: "cross" })));
   const lines = [
-    [cursor && cursor.q >= 0, yaxis, cursor?.q, (at) => ({ left: xaxis._offset, top: yaxis._offset + at, width: xaxis._length, height: 1 })],
-    [cursor && cursor.k >= 0, xaxis, cursor?.k, (at) => ({ left: xaxis._offset + at, top: yaxis._offset, width: 1, height: yaxis._length })],
+    [cursor && cursor.q >= 0, rows, cursor?.q, (at) => ({ left: columns.start, top: rows.start + at, width: columns.length, height: 1 })],
+    [cursor && cursor.k >= 0, columns, cursor?.k, (at) => ({ left: columns.start + at, top: rows.start, width: 1, height: rows.length })],
   ];
   lines.forEach(([shown, axis, cell, box], number) => {
-    const at = shown ? axis.l2p(cell) : -1;
+    const at = shown ? axis.at(cell) : -1;
     const line = chart.cross[number].style;
-    line.cssText = `position:absolute;pointer-events:none;mix-blend-mode:difference;background:#aaa;display:${at >= 0 && at <= axis._length ? "block" : "none"}`;
+    line.cssText = `position:absolute;pointer-events:none;mix-blend-mode:difference;background:#aaa;display:${at >= 0 && at <= axis.length ? "block" : "none"}`;
     if (at >= 0) for (const [side, pixels] of Object.entries(box(at))) line[side] = `${pixels}px`;
   });
 }

@@ -1,22 +1,22 @@
 // Keys move the query on a part of the page that Streamlit draws: the container of class data.place takes the focus, with a
-// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after query.js
-// and axis_names.js. data: see ui/heads/query.py.
+// role and a label, and says while it has it which query it is. The position goes to the trigger "query". Put after query.js,
+// axis_names.js and plot_axes.js. data: see ui/heads/query.py.
 
 // The box of a position's row on a heatmap, in css pixels of its chart; null where it is out of sight.
-function rowBox(chart, place) {
-  const { xaxis, yaxis } = chart._fullLayout;
-  const row = yaxis._categories.findIndex((name) => position(name, false) <= place && place <= position(name, true));
-  const ends = [yaxis.l2p(row - 0.5), yaxis.l2p(row + 0.5)];
-  const [top, below] = [Math.max(Math.min(...ends), 0), Math.min(Math.max(...ends), yaxis._length)];
-  return row < 0 || top >= below ? null : { left: xaxis._offset, top: yaxis._offset + top, width: xaxis._length, height: below - top };
+function rowBox([columns, rows], place) {
+  const row = rows.names().findIndex((name) => position(name, false) <= place && place <= position(name, true));
+  const ends = [rows.at(row - 0.5), rows.at(row + 0.5)];
+  const [top, below] = [Math.max(Math.min(...ends), 0), Math.min(Math.max(...ends), rows.length)];
+  return row < 0 || top >= below ? null : { left: columns.start, top: rows.start + top, width: columns.length, height: below - top };
 }
 
 // Frame the row that keys have come to, in place of the one that the chart was drawn with.
 function frameRow(chart, own, drawn, colour) {
-  if (!chart?._fullLayout?.yaxis?._categories) return;
+  const axes = chart ? ["x", "y"].map((letter) => axisOf(chart, letter)) : [null];
+  if (!axes.every(Boolean)) return;
   chart.framed?.remove();
   chart.toggleAttribute("data-framed", own.query !== drawn);
-  const box = own.query === drawn ? null : rowBox(chart, own.query);
+  const box = own.query === drawn ? null : rowBox(axes, own.query);
   if (!box) return;
   chart.framed = chart.appendChild(document.createElement("div"));
   const pixels = Object.entries(box).map(([side, length]) => `${side}:${length}px`);

@@ -1,8 +1,9 @@
 // A click on a cell of a plotly heatmap, or on a bar, chooses it, and zooming in chooses the part that is drawn. Streamlit
 // hands neither to the server, so this part, which draws nothing, listens to the chart in the container of class
 // data.chart. The positions [row, column], or [position] of what has but one, go to the trigger "pick"; "first row-last
-// row,first column-last column" to "zoom", "" for the whole. Put after axis_names.js. Only the browser knows how large the
-// picture is: labels that have no room beside the next one are left out, every second or third alike.
+// row,first column-last column" to "zoom", "" for the whole. Put after axis_names.js, plot_axes.js and plotly_internals.js. Only
+// the browser knows how large the picture is: labels that have no room beside the next one are left out, every second or third
+// alike.
 
 const ROOM = 1.1; // of its own height that a label needs
 
@@ -10,18 +11,16 @@ const framed = (chart) => Math.round((chart.layout.shapes?.[0]?.y0 ?? -0.5) + 0.
 
 function thin(chart) {
   for (const letter of "xy") {
-    const labels = [...chart.querySelectorAll(`.${letter}tick`)];
-    const axis = chart._fullLayout[`${letter}axis`];
+    const { labels, length, size } = tickLabels(chart, letter) ?? { labels: [] };
     if (labels.length < 2) continue;
-    const needed = ROOM * axis.tickfont.size; // as plotly has it: to ask the browser is to have it lay the page out
-    const every = Math.ceil(needed / (axis._length / labels.length));
+    const every = Math.ceil((ROOM * size) / (length / labels.length));
     const kept = letter === "y" ? framed(chart) : 0;
     labels.forEach((label, place) => { label.style.display = (place - kept) % every ? "none" : ""; });
   }
 }
 
 function span(axis) {
-  const names = axis._categories;
+  const names = axis.names();
   const low = Math.floor(Math.min(...axis.range) + 0.5); // a cell reaches half a position to either side
   const high = Math.ceil(Math.max(...axis.range) - 0.5);
   const first = position(names[Math.max(low, 0)], false);
@@ -41,8 +40,7 @@ export default function ({ data, setTriggerValue }) {
   const zoomed = (event) => {
     if (Object.keys(event).some((name) => name.endsWith("axis.autorange"))) setTriggerValue("zoom", "");
     if (!Object.keys(event).some((name) => name.includes("axis.range"))) return;
-    const { xaxis, yaxis } = heard._fullLayout;
-    const [rows, columns] = [span(yaxis), span(xaxis)];
+    const [rows, columns] = ["y", "x"].map((letter) => span(axisOf(heard, letter)));
     if (rows && columns) setTriggerValue("zoom", `${rows},${columns}`);
   };
   const drawn = () => thin(heard);

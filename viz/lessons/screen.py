@@ -71,39 +71,39 @@ STYLE = """
   ol.seen li { margin: 0; font-size: 1rem; }
   ol.seen li.right b { color: light-dark(#1E6B40, #6FDD8B); }
   ol.seen li.wrong b { color: light-dark(#A40E26, #FF9A94); }
-  .st-key-lesson_list :is(a, .stPageLink) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
+  .st-key-lesson_list :is(a, $page_link) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
     background: transparent; }
   .st-key-lesson_list a p { font-weight: 400; }
   .st-key-lesson_list .st-key-lesson_here a p { font-weight: 700; }
-  .st-key-lesson_list > [data-testid="stElementContainer"] { margin: 0; }
+  .st-key-lesson_list > $element { margin: 0; }
   .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }
   @media (max-width: 640px) {
     .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
       background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
-    [data-testid="stColumn"]:has(.st-key-lesson_nav) { display: contents; }
+    $column:has(.st-key-lesson_nav) { display: contents; }
     [class*="_lesson_figure"] { --least: 8rem; }
-    .block-container { padding-bottom: 5rem; } }
+    $block_container { padding-bottom: 5rem; } }
   @media (prefers-reduced-motion: reduce) { .verdict { animation: none; } }
 </style>
 """
 PRESENTED = """
 <style>
-  section[data-testid="stSidebar"], [data-testid="stExpandSidebarButton"], [data-testid="stHeader"] { display: none; }
-  .block-container { padding: 1.2rem 2.4rem 1rem; }
+  section$sidebar, $expand_sidebar, $header { display: none; }
+  $block_container { padding: 1.2rem 2.4rem 1rem; }
   .prose, .verdict { font-size: max(1.15rem, 1.52vw); line-height: 1.42; max-width: none; }
-  .block-container h3, .block-container h4 { padding: 0; }
-  .block-container h4 { font-size: max(1.3rem, 1.9vw); }
+  $block_container h3, $block_container h4 { padding: 0; }
+  $block_container h4 { font-size: max(1.3rem, 1.9vw); }
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
   .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - 16.5rem) / var(--zoom)); }
-  .st-key-lesson_chart .stPlotlyChart { height: calc(100dvh - 7.5rem) !important; }
-  p.key, [data-testid="stCaptionContainer"] p { font-size: max(14px, 1.2vw); }
+  .st-key-lesson_chart $chart { height: calc(100dvh - 7.5rem) !important; }
+  p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }
   p.aim { font-size: max(14px, 1.2vw); }
-  @media (max-width: 640px) { .block-container { padding: 1rem 1rem 5rem; } }
+  @media (max-width: 640px) { $block_container { padding: 1rem 1rem 5rem; } }
 </style>
 """
 

@@ -127,8 +127,8 @@ WAYS = """
   .st-key-ways button p { font-size: .875rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
   .st-key-ways button strong { display: block; }
   .st-key-ways button[kind="primary"] { outline: 2px solid currentColor; outline-offset: -2px; }
-  .st-key-ways [data-testid="stCaptionContainer"] { margin-bottom: 0; }
-  .st-key-ways [data-testid="stCaptionContainer"] p { line-height: 1.25; margin: 0; }
+  .st-key-ways $caption { margin-bottom: 0; }
+  .st-key-ways $caption p { line-height: 1.25; margin: 0; }
 """
 STYLE = """
 <style>

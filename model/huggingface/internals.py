@@ -1,0 +1,82 @@
+"""The parts of transformers used here that are not in its documented interface. No other file may use one.
+
+Each is checked by tests/model/huggingface/test_huggingface_internals.py, which `make upgrade-check` runs with the
+newest transformers. Checked with transformers 5.23.0. Importing this file imports nothing of transformers.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+# Relies on: the `desc` of the progress bar over a checkpoint's tensors (core_model_loading.py); the hook that sees it,
+# transformers.utils.logging.set_tqdm_hook, is public.
+WEIGHTS_BAR = "Loading weights"
+
+# Relies on: the keyword arguments that networks pass to an attention function beside the documented ones.
+APPLIED_KEYWORDS = frozenset({
+    "softcap",
+    "position_bias",
+    "s_aux",
+    "sinks",
+    "sliding_window",  # known from the mask, more exactly
+    "indices",
+})  # fmt: skip
+IGNORED_KEYWORDS = frozenset({  # they do not change what is computed
+    "is_causal",  # the mask says it
+    "position_ids",  # applied to q and k, or in a bias, already
+    "position_embeddings",  # applied to q and k already
+    "cache_position",  # there is no cache, here and below
+    "past_key_values",
+    "use_cache",
+    "output_attentions",  # what is returned besides, here and below
+    "output_hidden_states",
+    "output_router_logits",
+    "return_dict",
+    "deterministic",  # a choice of a kernel
+    "logits_to_keep",  # what the head computes
+    "hidden_states",  # what q, k and v were made of
+})  # fmt: skip
+KNOWN_KEYWORDS = APPLIED_KEYWORDS | IGNORED_KEYWORDS
+
+
+def attention_name(config: Any) -> str | None:
+    """The attention implementation that a configuration selects; None for a configuration without one.
+
+    Relies on: `PreTrainedConfig._attn_implementation`.
+    """
+    return getattr(config, "_attn_implementation", None)
+
+
+def set_attention_name(network: nn.Module, name: str) -> None:
+    """Write the name of an attention implementation into the configuration of every module of a network.
+
+    For networks that `set_attn_implementation` refuses, because they compute attention themselves: they too look up
+    their mask function by the name in their configuration.
+    Relies on: `PreTrainedConfig._attn_implementation_internal`, which is set without visiting sub-configurations.
+    """
+    from transformers import PreTrainedConfig
+
+    for module in network.modules():
+        config = getattr(module, "config", None)
+        if isinstance(config, PreTrainedConfig):
+            config._attn_implementation_internal = name
+
+
+def classes_of_task(task: str) -> Mapping[str, Any]:
+    """Model type -> the name of its class for a task, or several: without importing any of these classes.
+
+    task: as in transformers' constants, "CAUSAL_LM" for example.
+    Relies on: `transformers.models.auto.modeling_auto.MODEL_FOR_…_MAPPING_NAMES`.
+    """
+    from transformers.models.auto import modeling_auto
+
+    return getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+
+
+def runs_with_static_cache(network: nn.Module) -> bool:
+    """Whether transformers offers a static cache for a network.
+
+    Relies on: the class attribute `PreTrainedModel._can_compile_fullgraph`.
+    """
+    return getattr(network, "_can_compile_fullgraph", False)

@@ -1,0 +1,88 @@
+"""The undocumented parts of the pages that Streamlit and plotly make are there and are what we take them for.
+
+python -m pytest tests/browser/test_internals.py
+"""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from tests.browser.explore import Explore
+from tests.browser.heads import Heads
+from tests.browser.test_every_page import KINDS
+from ui.streamlit_internals import SELECTORS
+from viz.components import source
+
+Visit = Callable[..., Any]
+TEXT = "The cat sat on the mat and then it saw a big red ball"
+USED = {  # a page, and the selectors that its style is written with
+    "": "block_container caption chart checkbox column element header html layout_wrapper main markdown page_link "
+    "page_link_anchor plot plot_buttons plot_shapes sidebar sidebar_content sidebar_header vertical_block widget_label",
+    "mask_lab": "code number_input text_input",
+    "padding": "empty primary_button",
+}
+LINKS = {"mask_lab": 'lang=en&masks={"sliding":4,"documents":"dog"}&section=code'}  # what shows all of these
+MISSING = "selectors => Object.keys(selectors).filter((name) => !document.querySelector(selectors[name]))"
+
+
+def broken(part: str) -> str:
+    names = "streamlit {}, or the plotly.js that it brings, has changed a part that we rely on: {}"
+    return names.format(version("streamlit"), part)
+
+
+def missing(page: Explore, names: str) -> list[str]:
+    return page.page.evaluate(MISSING, {name: SELECTORS[name] for name in names.split()})
+
+
+@pytest.mark.parametrize("path", USED)
+def test_every_selector_finds_something_on_a_page_that_uses_it(visit: Visit, path: str) -> None:
+    page = visit(LINKS.get(path, "lang=en"), kind=KINDS[path])
+    assert missing(page, USED[path]) == [], broken("SELECTORS of ui/streamlit_internals.py")
+
+
+def test_the_button_of_a_closed_sidebar_and_the_choice_of_several_are_found(visit: Visit) -> None:
+    page = visit("lang=en&view=arcs&heads=1", kind=KINDS[""], width=390)
+    assert missing(page, "expand_sidebar multiselect") == [], broken("SELECTORS of ui/streamlit_internals.py")
+    assert {*" ".join(USED.values()).split(), "expand_sidebar", "multiselect"} == set(SELECTORS)
+
+
+def test_where_the_cells_of_a_heatmap_are_is_read_from_what_plotly_documents(visit: Visit) -> None:
+    """Against plotly's own numbers: of all cells, which are a square; and of a part that is none."""
+    for zoom in ("", "&zoom=2-9,1-4"):
+        assert_axes(visit(f"text={TEXT}{zoom}", kind=Explore))
+
+
+def assert_axes(page: Explore) -> None:
+    found = page.chart.evaluate(
+        "chart => {"
+        + source("plot_axes.js")
+        + """return ["x", "y"].map((letter) => {
+               const [own, theirs] = [axisOf(chart, letter), chart._fullLayout[`${letter}axis`]];
+               return [[own.start, own.length, own.at(-0.5), own.at(2), own.names()],
+                       [theirs._offset, theirs._length, theirs.l2p(-0.5), theirs.l2p(2), theirs._categories]];
+             }); }"""
+    )
+    for own, theirs in found:
+        part = broken(
+            "layout.margin, width, height, domain and range, from which viz/components/plot_axes.js works out places"
+        )
+        assert own[:4] == pytest.approx(theirs[:4], abs=1), part
+        assert own[4] == theirs[4], part
+        assert own[1] > 100
+
+
+@pytest.mark.parametrize("place", ["head_figure", "head_bars"])
+def test_tick_labels_are_measured_without_laying_out_the_page(visit: Visit, place: str) -> None:
+    page = visit(f"text={TEXT}&view=bars", kind=Heads)
+    chart = page.page.locator(f".st-key-{place} .js-plotly-plot")
+    found = chart.evaluate(
+        f"chart => {{ {source('plotly_internals.js')}"
+        "const {labels, length, size} = tickLabels(chart, 'x'); return [labels.length, length, size]; }"
+    )
+    labels, length, size = found
+    part = broken("tickLabels of viz/components/plotly_internals.js")
+    assert labels > 5, part
+    assert length > 100, part
+    assert 6 < size < 30, part

@@ -1,0 +1,99 @@
+"""What we use of transformers beside its documented interface is still there, and still does what we use it for.
+
+python -m pytest tests/model/huggingface/test_huggingface_internals.py
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
+
+from model.huggingface import internals, verify, weights
+from tests.model.huggingface import families
+
+VERSION = transformers.__version__
+SPY = "unmask_keywords"
+PASSED_BY = {"gemma2": {"softcap", "sliding_window"}, "t5": {"position_bias"}, "gpt_oss": {"s_aux"}, "gpt2": set()}
+
+
+def broken(part: str) -> str:
+    return f"transformers {VERSION} has changed a part that model/huggingface/internals.py relies on: {part}"
+
+
+def forward(name: str, network: PreTrainedModel) -> None:
+    ids = torch.ones(1, 5, dtype=torch.long)
+    given = {"decoder_input_ids": ids} if name in families.PAIRS else {}
+    with torch.no_grad():
+        network(input_ids=ids, **given)
+
+
+@pytest.mark.parametrize("name", families.ALL)
+def test_every_keyword_of_an_attention_is_known(name: str) -> None:
+    seen: dict[str, Any] = {}
+    eager = transformers.models.llama.modeling_llama.eager_attention_forward
+
+    def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, dropout: Any = 0.0,
+                  **extra: Any) -> Any:  # fmt: skip
+        seen.update({keyword: given for keyword, given in extra.items() if given is not None})
+        groups = query.shape[1] // key.shape[1]
+        module.num_key_value_groups = groups
+        return eager(module, query, key, value, mask, scaling=scaling or query.shape[-1] ** -0.5, dropout=0.0)
+
+    AttentionInterface.register(SPY, attention)
+    AttentionMaskInterface.register(SPY, transformers.masking_utils.eager_mask)
+    network = families.random_network(name)
+    network.set_attn_implementation(SPY)
+    forward(name, network)
+    assert seen or name in families.PAIRS or name in families.ENCODERS, broken(f"AttentionInterface ({name})")
+    assert not set(seen) - internals.KNOWN_KEYWORDS, broken(f"the keyword arguments of attention functions ({name})")
+    assert not PASSED_BY.get(name, set()) - set(seen), broken(f"the keyword arguments of attention functions ({name})")
+
+
+def test_the_name_of_an_attention_is_read_and_written_in_every_configuration() -> None:
+    network = families.random_network("llama")
+    assert internals.attention_name(network.config) == "eager", broken("PreTrainedConfig._attn_implementation")
+    internals.set_attention_name(network, SPY)
+    names = {internals.attention_name(part.config) for part in network.modules() if isinstance(part, PreTrainedModel)}
+    assert names == {SPY}, broken("PreTrainedConfig._attn_implementation_internal")
+    network.set_attn_implementation("sdpa")
+    assert internals.attention_name(network.config) == "sdpa", broken("PreTrainedConfig._attn_implementation")
+
+
+def test_the_classes_of_a_task_are_listed_by_name() -> None:
+    for task in [*weights.TASKS, *(task for task, _ in verify.OTHER_SENSES)]:
+        part = broken(f"modeling_auto.MODEL_FOR_{task}_MAPPING_NAMES")
+        try:
+            classes = internals.classes_of_task(task)
+        except AttributeError:
+            pytest.fail(part)
+        assert classes, part
+        assert all(weights._names(names) <= set(transformers.__all__) for names in classes.values()), part
+    assert internals.classes_of_task("CAUSAL_LM")["gpt2"] == "GPT2LMHeadModel"
+
+
+def test_the_tensors_of_a_checkpoint_are_counted_by_one_progress_bar(tmp_path: Path) -> None:
+    families.random_network("gpt2").save_pretrained(tmp_path)
+    bars = []
+
+    def hook(make: Any, arguments: Any, options: Any) -> Any:
+        bars.append((options.get("desc"), len(list(arguments[0])) if arguments else 0))
+        return make(*arguments, **options)
+
+    before = logging.set_tqdm_hook(hook)
+    try:
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+    finally:
+        logging.set_tqdm_hook(before)
+    counted = [tensors for words, tensors in bars if words == internals.WEIGHTS_BAR]
+    assert len(counted) == 1, broken(f"the progress bar {internals.WEIGHTS_BAR!r}")
+    assert counted[0] > 10
+
+
+def test_a_decoder_says_that_it_runs_with_a_static_cache() -> None:
+    part = broken("PreTrainedModel._can_compile_fullgraph")
+    assert internals.runs_with_static_cache(families.random_network("llama")), part
+    assert not internals.runs_with_static_cache(torch.nn.Linear(1, 1)), part

@@ -1,0 +1,26 @@
+"""What we use of Ray Serve beside its documented interface is still there, and still does what we use it for.
+
+python -m pytest tests/model/jobs/test_ray_internals.py
+"""
+
+import inspect
+
+import pytest
+import ray
+from ray.serve._private import replica
+
+from serving import ray_cluster
+
+PART = (
+    f"ray {ray.__version__} has changed a part that serving/ray_cluster.py relies on: replica.add_port_to_grpc_server"
+)
+
+
+def test_a_replica_opens_its_port_by_the_function_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    assert hasattr(replica, "add_port_to_grpc_server"), PART
+    assert 'add_port_to_grpc_server(self._server, "[::]:0")' in inspect.getsource(replica), PART
+    monkeypatch.setattr(replica, "add_port_to_grpc_server", lambda _, address: opened.append(address))
+    ray_cluster._listen_on_loopback()
+    replica.add_port_to_grpc_server(None, "[::]:0")
+    assert opened == ["127.0.0.1:0"]

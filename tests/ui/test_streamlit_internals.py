@@ -1,0 +1,168 @@
+"""What we use of Streamlit beside its documented interface is still there, and still does what we use it for.
+
+The selectors are tested in a browser: tests/browser/test_internals.py.
+
+python -m pytest tests/ui/test_streamlit_internals.py
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.testing.v1 import AppTest
+
+from ui import page as page_set_up
+from ui import streamlit_internals
+
+VALUES: dict[str, Any] = {
+    "bool_value": True,
+    "string_value": "zzz",
+    "int_value": -3,
+    "double_value": float("nan"),
+    "double_array_value": [1.0],
+    "int_array_value": [7, -7],
+    "string_array_value": ["zzz"],
+    "json_value": "[1",
+    "bytes_value": b"\x00",
+}
+
+
+def page() -> None:
+    import streamlit as st
+
+    from ui import streamlit_internals
+
+    streamlit_internals.check_widget_values()
+
+    st.text_area("Text", "a text", key="text").strip()
+    st.slider("Part", 0, 9, (2, 5), key="part")
+    st.toggle("On", True, key="on")
+    st.segmented_control("One", ["a", "b"], default="b", key="one", required=True)
+    st.selectbox("Number", [1, 2], key="number")
+
+
+@pytest.mark.parametrize("field", VALUES)
+@pytest.mark.parametrize("again", [False, True], ids=["first run", "later"])
+def test_a_value_of_another_type_counts_as_not_sent(field: str, again: bool) -> None:
+    def opened() -> AppTest:
+        return AppTest.from_function(page)
+
+    app = opened().run()
+    widgets = {key: next(one for one in app if getattr(one, "key", None) == key) for key in KEPT}
+    states = WidgetStates()
+    for key, widget in widgets.items():
+        if field not in OWN[key]:
+            state = states.widgets.add(id=widget.id)
+            if field.endswith("array_value"):
+                getattr(state, field).data.extend(VALUES[field])
+            else:
+                setattr(state, field, VALUES[field])
+    app = (app if again else opened())._run(states)
+    assert not app.exception, broken("WStates.set_widget_from_proto and WStates.__getitem__")
+    assert {key: app.session_state[key] for key in KEPT if field not in OWN[key]} == {
+        key: value for key, value in KEPT.items() if field not in OWN[key]
+    }
+
+
+KEPT = {"text": "a text", "part": (2, 5), "on": True, "one": "b", "number": 1}
+OWN = {
+    "text": ("string_value",),
+    "part": ("double_array_value",),
+    "on": ("bool_value",),
+    "one": ("string_array_value",),
+    "number": (),  # none of the values is the name of an option
+}
+
+
+def broken(part: str) -> str:
+    return f"streamlit {st.__version__} has changed a part that ui/streamlit_internals.py relies on: {part}"
+
+
+def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(streamlit_internals, "check_widget_values", lambda: calls.append(True))
+    AppTest.from_file(Path(page_set_up.__file__).parents[1] / "pages" / "lessons.py").run(timeout=60)
+    assert calls
+
+
+def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
+    from streamlit.runtime.state.session_state import WStates
+
+    part = broken("WStates.set_widget_from_proto and WStates.__getitem__")
+    assert len(inspect.signature(WStates.set_widget_from_proto).parameters) == 2, part
+    assert len(inspect.signature(WStates.__getitem__).parameters) == 2, part
+
+
+@pytest.mark.parametrize("script", streamlit_internals.EARLY_SCRIPTS)
+def test_each_script_that_is_fetched_early_is_one_of_streamlit_s(script: str) -> None:
+    found = [name for name in streamlit_internals.script_files() if Path(name).name.startswith(f"{script}.")]
+    assert len(found) == 1, broken(f"static/js/{script}.<hash>.js")
+    assert (Path(st.__file__).parent / "static" / found[0]).is_file()
+    assert found[0] in page_set_up._fetch_early()
+
+
+def session() -> None:
+    import streamlit as st
+
+    from ui import streamlit_internals
+
+    st.session_state.told = streamlit_internals.session_id()
+    st.session_state.sent = [
+        (streamlit_internals.key_of(one), one.string_value) for one in streamlit_internals.sent_widgets()
+    ]
+    st.text_input("Text", key="text_0", on_change=lambda: st.session_state.update(changed=True))
+
+
+def test_a_session_is_known_by_its_name_and_its_widgets_by_their_keys() -> None:
+    assert streamlit_internals.session_id() is None, broken("get_script_run_ctx")
+    app = AppTest.from_function(session).run()
+    assert isinstance(app.session_state["told"], str), broken("ScriptRunContext.session_id")
+    assert app.session_state["told"]
+    app.text_input(key="text_0").set_value("a text").run()
+    part = broken("ScriptRunContext.session_state.get_widget_states, user_key_from_element_id")
+    assert app.session_state["sent"] == [("text_0", "a text")], part
+    assert streamlit_internals.key_of(WidgetState(id="$$ID-0-None")) == "", broken("user_key_from_element_id")
+
+
+def test_a_page_is_run_again_with_what_the_browser_sent() -> None:
+    """What is asked of Streamlit; tests/browser/test_restart.py shows that it follows."""
+    from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx  # noqa: F401
+    from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
+    from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
+
+    assert hasattr(ScriptRequests, "request_rerun"), broken("ScriptRequests.request_rerun")
+    fields = {"query_string", "widget_states", "page_script_hash", "cached_message_hashes", "context_info"}
+    assert fields <= set(RerunData.__dataclass_fields__), broken("the fields of RerunData")
+    used = (fields - {"widget_states", "page_script_hash"}) | {"script_requests", "session_state"}
+    assert used <= set(ScriptRunContext.__dataclass_fields__), broken("the fields of ScriptRunContext")
+    assert hasattr(ScriptRunContext, "page_script_hash"), broken("ScriptRunContext.page_script_hash")
+
+
+def test_uploads_need_the_cookie_that_we_look_for() -> None:
+    from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
+
+    assert XSRF_COOKIE_NAME == streamlit_internals.XSRF_COOKIE, broken("the cookie _streamlit_xsrf")
+
+
+def test_a_lost_upload_is_no_file_and_a_whole_one_is() -> None:
+    """ui/widgets/uploads.py tells them apart by io.BytesIO, which st.file_uploader's documentation promises."""
+    from io import BytesIO
+
+    from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
+
+    assert issubclass(UploadedFile, BytesIO), broken("UploadedFile")
+    assert not issubclass(DeletedFile, BytesIO), broken("DeletedFile")
+
+
+@pytest.mark.parametrize("option", ["runner.postScriptGC", "logger.enableRich"])
+def test_each_option_that_is_set_and_not_documented_is_there(option: str) -> None:
+    assert isinstance(st.get_option(option), bool), broken(f"the hidden option {option}")
+
+
+def test_css_names_a_selector_of_the_list() -> None:
+    assert streamlit_internals.css("$chart:not(:hover) { }") == ".stPlotlyChart:not(:hover) { }"
+    with pytest.raises(KeyError):
+        streamlit_internals.css("$chart $charts { }")

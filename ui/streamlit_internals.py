@@ -1,0 +1,148 @@
+"""The parts of Streamlit used here that are not in its documented interface. No other file may use one.
+
+Each is checked by tests/ui/test_streamlit_internals.py, and the selectors by tests/browser/test_internals.py;
+`make upgrade-check` runs both with the newest Streamlit. Checked with Streamlit 1.67.0.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import streamlit as st
+from streamlit.elements.lib.utils import user_key_from_element_id
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+from streamlit.runtime.state.session_state import Serialized, Value, WStates
+
+# Relies on: the data-testid attributes and class names of Streamlit's and Plotly's elements, for which neither has a
+# documented selector. A `key=` gives a documented one, st-key-…, wherever it reaches.
+SELECTORS = {
+    "block_container": ".block-container",
+    "caption": '[data-testid="stCaptionContainer"]',
+    "chart": ".stPlotlyChart",
+    "checkbox": '[data-testid="stCheckbox"]',
+    "code": '[data-testid="stCode"]',
+    "column": '[data-testid="stColumn"]',
+    "element": '[data-testid="stElementContainer"]',
+    "empty": ".stEmpty",
+    "expand_sidebar": '[data-testid="stExpandSidebarButton"]',
+    "header": '[data-testid="stHeader"]',
+    "html": ".stHtml",
+    "layout_wrapper": '[data-testid="stLayoutWrapper"]',
+    "main": '[data-testid="stMain"]',
+    "markdown": '[data-testid="stMarkdownContainer"]',
+    "multiselect": '[data-testid="stMultiSelect"]',
+    "number_input": '[data-testid="stNumberInputContainer"]',
+    "page_link": ".stPageLink",
+    "page_link_anchor": '[data-testid="stPageLink-NavLink"]',
+    "plot": ".js-plotly-plot",
+    "plot_buttons": ".modebar",
+    "plot_shapes": ".shapelayer",
+    "primary_button": '[data-testid="stBaseButton-primary"]',
+    "sidebar": '[data-testid="stSidebar"]',
+    "sidebar_content": '[data-testid="stSidebarUserContent"]',
+    "sidebar_header": '[data-testid="stSidebarHeader"]',
+    "text_input": '[data-testid="stTextInputRootElement"]',
+    "vertical_block": ".stVerticalBlock",
+    "widget_label": '[data-testid="stWidgetLabel"]',
+}
+# Relies on: the names of the files that Streamlit's page is made of, "<part>.<hash>.js" in its static/static/js/.
+EARLY_SCRIPTS = ("PlotlyChart", "BidiComponent", "Selectbox", "TextArea", "Checkbox")
+# Relies on: the name of the cookie without which Streamlit refuses uploads.
+XSRF_COOKIE = "_streamlit_xsrf"
+
+
+def css(text: str) -> str:
+    """CSS, or HTML with CSS in it, in which $name stands for SELECTORS[name]. Raises KeyError for other names."""
+    return Template(text).substitute(SELECTORS)
+
+
+def script_files() -> list[str]:
+    """The files of EARLY_SCRIPTS, relative to the address of the page; none for a part that is kept elsewhere."""
+    folder = Path(st.__file__).parent / "static" / "static" / "js"
+    return [f"static/js/{path.name}" for part in EARLY_SCRIPTS for path in sorted(folder.glob(f"{part}.*.js"))]
+
+
+def session_id() -> str | None:
+    """The session whose script runs in this thread; None in a thread that runs none.
+
+    Relies on: `get_script_run_ctx` and `ScriptRunContext.session_id`.
+    """
+    context = get_script_run_ctx(suppress_warning=True)
+    return None if context is None else context.session_id
+
+
+def sent_widgets() -> list[WidgetState]:
+    """The states of all widgets as the browser has sent them, those of widgets that are not drawn yet included.
+
+    Relies on: `ScriptRunContext.session_state.get_widget_states`.
+    """
+    context = get_script_run_ctx()
+    return context.session_state.get_widget_states() if context else []
+
+
+def key_of(widget: WidgetState) -> str:
+    """The key= of a widget; "" for one without.
+
+    Relies on: `streamlit.elements.lib.utils.user_key_from_element_id`.
+    """
+    return user_key_from_element_id(widget.id) or ""
+
+
+def rerun_with(widgets: Sequence[WidgetState]) -> None:
+    """Run the page again as if the browser had sent these states now: callbacks of what they change are called.
+
+    Relies on: `ScriptRunContext.script_requests.request_rerun` and the fields of `RerunData`.
+    """
+    context = get_script_run_ctx()
+    if context and context.script_requests:
+        context.script_requests.request_rerun(
+            RerunData(
+                query_string=context.query_string,
+                widget_states=WidgetStates(widgets=widgets),
+                page_script_hash=context.page_script_hash,
+                cached_message_hashes=context.cached_message_hashes,
+                context_info=context.context_info,
+            )
+        )
+
+
+@cache
+def check_widget_values() -> None:
+    """From now on a value that is not of its widget's type, or no option of its select box, counts as not sent.
+
+    Streamlit takes a widget's value from whichever field a message has it in. One of another type, or one that the
+    widget cannot read, would end every run of that session with Streamlit's own error page.
+    Relies on: the methods `WStates.set_widget_from_proto` and `WStates.__getitem__`, which are replaced, and
+    `WidgetMetadata.value_type`, `formatted_options` and `deserializer`.
+    """
+    take, read = WStates.set_widget_from_proto, WStates.__getitem__
+
+    def take_checked(states: WStates, sent: WidgetState) -> None:
+        if _is_of_its_type(states, sent):
+            take(states, sent)
+
+    def read_checked(states: WStates, key: str) -> Any:
+        state, widget = states.states.get(key), states.widget_metadata.get(key)
+        if not isinstance(state, Serialized) or widget is None:
+            return read(states, key)
+        try:
+            if _is_of_its_type(states, state.value):  # not known when it came, of a session that has just begun
+                return read(states, key)
+        except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
+            pass  # nothing that this widget sends
+        states.states[key] = Value(widget.deserializer(None))
+        return read(states, key)
+
+    WStates.set_widget_from_proto = take_checked  # type: ignore[method-assign]  # Streamlit has no hook for either
+    WStates.__getitem__ = read_checked  # type: ignore[method-assign]
+
+
+def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
+    widget, kind = states.widget_metadata.get(sent.id), sent.WhichOneof("value")
+    if widget is None or kind is None:
+        return True
+    options = widget.formatted_options if kind == "string_value" else None  # of a select box
+    return kind == widget.value_type and (options is None or sent.string_value in options)

@@ -1,0 +1,11 @@
+// The parts of plotly used here that are not in its documented interface; no other script may use one. Each is checked by
+// tests/browser/test_internals.py, which `make upgrade-check` runs with the newest Streamlit, which brings plotly.js. Checked
+// with Streamlit 1.67.0.
+
+// The tick labels of an axis, "x" or "y", the pixels that it is long, and the pixels of their font; null before the chart is
+// drawn. To measure them in the browser would have it lay out the page. Relies on: the class names xtick and ytick, and
+// _fullLayout with the axes' _length and tickfont: of a chart whose margins plotly chooses nothing public has its length.
+function tickLabels(chart, letter) {
+  const axis = chart._fullLayout?.[`${letter}axis`];
+  return axis ? { labels: [...chart.querySelectorAll(`.${letter}tick`)], length: axis._length, size: axis.tickfont.size } : null;
+}
