@@ -8,8 +8,6 @@ from ui import page
 
 page.set_up("Explore")  # first, so that the browser has something to fetch while torch is imported
 
-from viz.view import cropped
-
 from i18n import say
 from model.heads.view import cropped
 from ui import ask_first, controls, explain, glossary, link, run_view
