@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_
-from mask_check.reported_samples import PATIENTS, SampleModule
+from mask_check.reported_samples import REPORTED, SampleModule
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
 from mask_check.samples import ReusesBlockedScores
 from model.attention import AttentionStages, attention_stages
@@ -203,4 +203,4 @@ SOUND = (
 def everyone(bugs: Iterable[ClinicBug]) -> dict[str, SampleModule]:
     """All by their names: the sound ones, the reported ones, and the Bug clinic's bugs that lie in an attention."""
     of_bugs = [of_bug(bug) for bug in bugs if bug.key in LAWS]
-    return {one.key: one for one in (*SOUND, *PATIENTS, *of_bugs, TWIN)}
+    return {one.key: one for one in (*SOUND, *REPORTED, *of_bugs, TWIN)}

@@ -1,4 +1,4 @@
-"""The patients: modules to try the check on, each with what was wrong with it, and where published software had it."""
+"""Samples: modules to try the check on, each with what was wrong with it, and where published software had it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def _leaking_under_sdpa() -> nn.Module:
     return LeaksUnderSdpa(SmallConfig(_attn_implementation="sdpa"))
 
 
-PATIENTS = (
+REPORTED = (
     SampleModule(
         key="future",
         title=N_("Sees the future as a decoder"),

@@ -1,6 +1,6 @@
-"""A small sound decoder and encoder-decoder, called as transformers' are: what the patients are made from.
+"""A small sound decoder and encoder-decoder, called as transformers' are: what the samples are made from.
 
-Everything that a mask can go wrong in is a method of its own, so that a patient replaces one and no more.
+Everything that a mask can go wrong in is a method of its own, so that a sample replaces one and no more.
 Sizes: B rows, Q new tokens, K all tokens, H heads, D head width, W width, V vocabulary.
 """
 

@@ -1,11 +1,11 @@
-"""Heads off: what a model predicts without some of its heads."""
+"""Ablation: what a model predicts without some of its heads."""
 
 import streamlit as st
 
 from i18n import N_, say
 from ui import page
 
-page.set_up(N_("Heads off"))  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Ablation"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.heads.ablation import HeadsOff, answer, following, outcome
 from serving.job import ModelRef
@@ -24,7 +24,7 @@ if model.kind == "encoder" or not model.predicts:
     st.info(explain.NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
     st.stop()
 
-spec = controls.open_masks(say("Heads off"), model, batch, row)
+spec = controls.open_masks(say("Ablation"), model, batch, row)
 sentence_place = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])

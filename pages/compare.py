@@ -1,11 +1,11 @@
-"""A and B: one head of two models, of two texts, or under two masks, side by side."""
+"""Compare: one head of two models, of two texts, or under two masks, side by side."""
 
 import streamlit as st
 
 from i18n import N_, say, together
 from ui import page
 
-page.set_up(N_("A and B"))  # first, so that the browser has something to fetch while torch is imported
+page.set_up(N_("Compare"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.heads.view import coarser_words, cropped
 from ui import controls, explain, run_view
@@ -24,7 +24,7 @@ ABOVE = 220  # pixels over the pictures as the page opens, without the titles in
 model, text = controls.open_page(choosing.restore)
 reading, row = controls.open_text(model, text)
 
-spec = controls.open_masks(say("A and B"), model, reading.batch, row)
+spec = controls.open_masks(say("Compare"), model, reading.batch, row)
 sentence_place = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
 choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")

@@ -1,10 +1,10 @@
-"""Obey: does a model obey its mask? Its own code with its own kernels, measured."""
+"""Mask check: does a model obey its mask? Its own code with its own kernels, measured."""
 
 import streamlit as st
 
 from ui import page
 
-page.set_up("Obey")  # first, so that the browser has something to fetch while torch is imported
+page.set_up("Mask check")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import N_, say
 from ui import controls, explain, mask_check
@@ -20,11 +20,11 @@ with st.sidebar:
 notes = ""
 if what == "patient":
     with st.sidebar:
-        patient = mask_check.choose_patient()
-    mask_check.share_patient()
-    with guarded(say("Checking {name} …", name=escaped(patient.name))):
-        report = mask_check.of_patient(patient, number_type)
-    notes = mask_check.of_what(patient)
+        sample = mask_check.choose_sample()
+    mask_check.share_sample()
+    with guarded(say("Checking {name} …", name=escaped(sample.name))):
+        report = mask_check.of_sample(sample, number_type)
+    notes = mask_check.of_what(sample)
 else:
     model, text = controls.open_page()
     controls.ask_for_text(text, N_("Type a text on the left: its first line is what the model reads."))
@@ -36,7 +36,7 @@ else:
         notes = say("The first {count} tokens of the first line are read.", count=report.length)
 
 view = view_of(report)
-st.markdown("### " + say("Obey") + f"\u2002:small[{mask_check.size(report)}]")
+st.markdown("### " + say("Mask check") + f"\u2002:small[{mask_check.size(report)}]")
 st.html(sentence(view))
 if notes:
     st.markdown(notes)

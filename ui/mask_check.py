@@ -1,4 +1,4 @@
-"""The page Obey: what is checked, the check itself, and the words around it."""
+"""The page Mask check: what is checked, the check itself, and the words around it."""
 
 import time
 from collections.abc import Callable, Hashable
@@ -29,7 +29,7 @@ from ui.widgets.choices import one_of
 from viz.mask_check import MARK, declared_figure
 
 ALL = everyone(BUGS)
-WHATS = {"model": N_("A model"), "patient": N_("A patient")}
+WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
 TYPES = ("float32", "bfloat16")
 KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # of report.kind
 MOST_TOKENS = 48  # of the text that is read
@@ -60,7 +60,7 @@ class CheckInput:
     cut: bool
 
 
-class PatientLink(link.Link):
+class SampleLink(link.Link):
     """This page's link where no model is looked at. patient: the small module that is checked instead."""
 
     what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
@@ -68,7 +68,7 @@ class PatientLink(link.Link):
     number_type: Literal[*TYPES] = TYPES[0]  # type: ignore[valid-type]
 
 
-class ObeyLink(PatientLink, link.TextLink):
+class CheckLink(SampleLink, link.TextLink):
     """The same where a model reads a text."""
 
 
@@ -78,29 +78,29 @@ def restore() -> None:
 
 
 def _first() -> dict[str, Any]:
-    linked = ObeyLink.read()
+    linked = CheckLink.read()
     return {name: getattr(linked, name) for name in ("what", "patient", "number_type")}
 
 
-def share_patient() -> None:
+def share_sample() -> None:
     """Keep the URL true to the page, and offer links, where no model is looked at."""
     with st.sidebar:
-        link.share(PatientLink.of_choices())
+        link.share(SampleLink.of_choices())
 
 
 def share(model: Model) -> None:
     """The same where one is."""
-    controls.share(ObeyLink, model)
+    controls.share(CheckLink, model)
 
 
 def choose_what() -> str:
-    """A model, or a patient."""
+    """A model, or a sample module."""
     return one_of(say("Check"), WHATS, "what")
 
 
-def choose_patient() -> SampleModule:
+def choose_sample() -> SampleModule:
     """One of the small modules."""
-    st.selectbox(say("Patient"), list(ALL), format_func=lambda key: ALL[key].name, key="patient")
+    st.selectbox(say("Sample module"), list(ALL), format_func=lambda key: ALL[key].name, key="patient")
     return ALL[st.session_state.patient]
 
 
@@ -129,7 +129,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
 
     def make(show: Progress) -> CheckReport:
         from mask_check.check import check_checkpoint
-        from model.huggingface import checkpoint_files  # seconds to import, which a patient does without
+        from model.huggingface import checkpoint_files  # seconds to import, which a sample does without
 
         files = checkpoint_files.local_files(folder)
         size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
@@ -151,19 +151,19 @@ def _show_declared(model: Model, reading: CheckInput) -> None:
     reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
     alt = say("The mask that {name} declares, {length} by {length}; nothing is measured yet.", name=model.name,
               length=len(reading.ids))  # fmt: skip
-    st.markdown("### " + say("Obey"))
+    st.markdown("### " + say("Mask check"))
     figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
     head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
 
 
-def of_patient(patient: SampleModule, number_type: str) -> CheckReport:
-    """The check of a patient on random ids."""
+def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
+    """The check of a sample module on random ids."""
 
     def make(show: Progress) -> CheckReport:
-        module = patient.make().to(getattr(torch, number_type))
-        return check(module, name=patient.name, seconds=SECONDS, progress=show)
+        module = sample.make().to(getattr(torch, number_type))
+        return check(module, name=sample.name, seconds=SECONDS, progress=show)
 
-    return replace(_with_progress(("obey", patient.key, number_type), make), name=patient.name)
+    return replace(_with_progress(("obey", sample.key, number_type), make), name=sample.name)
 
 
 def _with_progress(
@@ -207,12 +207,12 @@ def _stop(name: str) -> None:
     st.session_state.obey_stopped = name
 
 
-def of_what(patient: SampleModule) -> str:
-    """Markdown: what a patient is, and which law should name it."""
-    what = escaped(say(patient.said))
-    if not patient.reported:
+def of_what(sample: SampleModule) -> str:
+    """Markdown: what a sample module is, and which law should name it."""
+    what = escaped(say(sample.said))
+    if not sample.reported:
         return what
-    return together([what, say("Seen in {place}.", place=escaped(say(patient.reported)))])
+    return together([what, say("Seen in {place}.", place=escaped(say(sample.reported)))])
 
 
 def size(report: CheckReport) -> str:

@@ -24,8 +24,8 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "app.py": (N_("Explore"), ":material/grid_view:"),
         "pages/mask_lab.py": (N_("Mask Lab"), ":material/draw:"),
         "pages/layers.py": (N_("Across layers"), ":material/layers:"),
-        "pages/ablation.py": (N_("Heads off"), ":material/power_settings_new:"),
-        "pages/compare.py": (N_("A and B"), ":material/compare:"),
+        "pages/ablation.py": (N_("Ablation"), ":material/power_settings_new:"),
+        "pages/compare.py": (N_("Compare"), ":material/compare:"),
         "pages/head_atlas.py": (N_("Head atlas"), ":material/scatter_plot:"),
     },
     N_("Learn"): {
@@ -38,7 +38,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/bug_clinic.py": (N_("Bug clinic"), ":material/bug_report:"),
     },
     N_("Tools"): {
-        "pages/mask_check.py": (N_("Obey"), ":material/rule:"),
+        "pages/mask_check.py": (N_("Mask check"), ":material/rule:"),
         "pages/export.py": (N_("Export"), ":material/download:"),
     },
 }

@@ -15,7 +15,7 @@ examples:
   {NAME} check story
   {NAME} check ./my-model --dtype bfloat16 --junit obeys.xml
   {NAME} check Qwen/Qwen3-0.6B --download
-  {NAME} check patient:sdpa --picture        ({NAME} patients lists them)
+  {NAME} check sample:sdpa --picture        ({NAME} samples lists them)
 """
 
 REPORT_EPILOG = f"""\
@@ -36,7 +36,7 @@ def seconds(said: str) -> float:
 def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
     main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
-    commands = main.add_subparsers(dest="command")
+    commands = main.add_subparsers(dest="command", metavar="command")
     check = commands.add_parser(
         "check",
         help="does a model obey its mask?",
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("model", help="a folder, a hub id, a name of the app's, or patient:NAME")
+    check.add_argument("model", help="a folder, a hub id, a name of the app's, or sample:NAME")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.add_argument("--junit", metavar="FILE", help="write the report as JUnit's XML too")
     check.add_argument("--picture", action="store_true", help="print the measured mask")
@@ -64,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="one to show first; again for more")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (report.html)")
     report.add_argument("--download", action="store_true", help="fetch a model that is not on this machine")
-    commands.add_parser("patients", help="list the small modules, sound and broken, that can be checked")
+    commands.add_parser("samples", help="list the small modules, sound and broken, that can be checked")
+    commands.add_parser("patients")  # the old name of samples
     commands.add_parser("train", help="train a model that ships anew", add_help=False)
     return main
 
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         None: lambda: command.open_app(),
         "check": lambda: command.check(asked),
         "report": lambda: command.report(asked),
-        "patients": lambda: command.patients(),
+        **dict.fromkeys(("samples", "patients"), lambda: command.samples()),
         "train": lambda: command.train(rest),
     }
     return commands[asked.command]()

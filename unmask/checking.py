@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from model.huggingface.hub import Progress
 
 __all__ = ["CannotCheck", "Report", "assert_causal", "check"]
-PATIENT = "patient:"
-PATIENTS = everyone(BUGS)
+PREFIXES = ("sample:", "patient:")
+SAMPLES = everyone(BUGS)
 
 
 class Report(_Report):
@@ -105,7 +105,7 @@ def check(
 
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
     returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` gave, a run of
-    it, or a name that `unmask.load` takes, of a model that is on this machine ("patient:NAME": a sample module).
+    it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
     ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. Random ids
     unless given, `length` of them: 24, or enough to see past its window.
     mask: what it should obey: None (its configuration says; without one: causal), "causal", "full", "window:W",
@@ -162,15 +162,15 @@ def assert_causal(
 def network_of(
     name: str, dtype: torch.dtype = torch.float32, *, download: bool = False, progress: "Progress | None" = None
 ) -> nn.Module:
-    """A sample module by "patient:NAME", or a model as transformers runs it, by its name, hub id or folder.
+    """A sample module by "sample:NAME", or a model as transformers runs it, by its name, hub id or folder.
 
     Nothing is downloaded unless `download` says so. Raises ValueError and OSError with a sentence.
     """
-    if name.startswith(PATIENT):
-        patient = PATIENTS.get(name.removeprefix(PATIENT))
-        if patient is None:
-            raise CannotCheck(f"there is no such patient; there are {', '.join(PATIENTS)}")
-        return patient.make().to(dtype)
+    if name.startswith(PREFIXES):
+        sample = SAMPLES.get(name.partition(":")[2])
+        if sample is None:
+            raise CannotCheck(f"there is no such sample; there are {', '.join(SAMPLES)}")
+        return sample.make().to(dtype)
     from model.huggingface import own_network  # takes seconds to import
 
     settings = Settings.from_environment()

@@ -16,7 +16,7 @@ from mask_check import formats
 from mask_check.check import check as measure
 from model.base import CHECKPOINTS
 from model.text import cut_words
-from unmask.checking import PATIENT, PATIENTS, network_of
+from unmask.checking import PREFIXES, SAMPLES, network_of
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 COULD_NOT = 2
@@ -86,11 +86,11 @@ def report(asked: argparse.Namespace) -> int:
     return 0
 
 
-def patients() -> int:
-    """Print their names."""
-    for patient in PATIENTS.values():
-        law = f"breaks {patient.law}" if patient.law else "sound"
-        print(f"{PATIENT + patient.key:<24} {law:<22} {patient.said}")
+def samples() -> int:
+    """Print the names of the sample modules."""
+    for sample in SAMPLES.values():
+        law = f"breaks {sample.law}" if sample.law else "sound"
+        print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {sample.said}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A and B in words: how far apart one head of the one is from the same head of the other."""
+"""Compare in words: how far apart one head of the one is from the same head of the other."""
 
 from collections.abc import Sequence
 

@@ -46,7 +46,7 @@ class CheckRow:
 
 
 @dataclass(frozen=True, eq=False)
-class ObeyView:
+class CheckView:
     """A check on T tokens.
 
     moved: float [T,T], how far output i (row) moves when token j (column) is changed; NaN where that was not tried.
@@ -72,11 +72,11 @@ class ObeyView:
         return self.declared & ~self.reaches & ~np.isnan(self.moved)
 
 
-def view_of(report: CheckReport) -> ObeyView:
+def view_of(report: CheckReport) -> CheckView:
     """A report as what is drawn. One without a measured mask has one of nothing tried."""
     length, mask = report.length, report.mask
     nothing = np.zeros((length, length), bool)
-    return ObeyView(
+    return CheckView(
         title=report.name,
         verdict=verdict_of(report),
         moved=np.full((length, length), np.nan) if mask is None else mask.moved,
@@ -89,7 +89,7 @@ def view_of(report: CheckReport) -> ObeyView:
     )
 
 
-def mask_figure(view: ObeyView, *, dark: bool) -> go.Figure:
+def mask_figure(view: CheckView, *, dark: bool) -> go.Figure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
     blank = np.zeros(view.moved.shape, np.float32)
     axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
@@ -132,7 +132,7 @@ def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> g
     return figure
 
 
-def laws_table(view: ObeyView) -> str:
+def laws_table(view: CheckView) -> str:
     """An HTML table: broken laws first, those that do not apply last."""
     rows = sorted(view.laws, key=lambda law: ORDER.index(law.verdict))
     body = "".join(
@@ -149,7 +149,7 @@ def laws_table(view: ObeyView) -> str:
     return f'<div style="overflow-x:auto" tabindex="0"><table class="numbers">{head}{body}</table></div>'
 
 
-def named_pairs(view: ObeyView) -> str:
+def named_pairs(view: CheckView) -> str:
     """HTML: the leaks by their tokens, "" where there is none."""
     pairs = np.argwhere(view.leaks)
     if not len(pairs):
@@ -165,7 +165,7 @@ def named_pairs(view: ObeyView) -> str:
     return f'<p class="key">{escape(told)}</p>'
 
 
-def report_html(view: ObeyView) -> str:
+def report_html(view: CheckView) -> str:
     """All of it without a script, for a notebook: the verdict, both masks as small pictures, the table."""
     pictures = "".join(
         f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{picture}</figure>'
@@ -181,7 +181,7 @@ def report_html(view: ObeyView) -> str:
     )
 
 
-def _add_measured(figure: go.Figure, view: ObeyView, axes: HeadView, *, dark: bool) -> None:
+def _add_measured(figure: go.Figure, view: CheckView, axes: HeadView, *, dark: bool) -> None:
     tried = ~np.isnan(view.moved)
     finite = np.where(np.isfinite(view.moved), view.moved, 1.0)
     size = np.where(view.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
@@ -263,7 +263,7 @@ def _scale() -> list[list[float | str]]:
     return [[step / 16, f"rgb{tuple(stops[3 * step : 3 * step + 3])}"] for step in range(17)]
 
 
-def _small(view: ObeyView, open_cells: np.ndarray) -> str:
+def _small(view: CheckView, open_cells: np.ndarray) -> str:
     """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
     rows, columns = open_cells.shape
     png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
@@ -296,7 +296,7 @@ def _hover(words: str) -> str:
     return f"{words}<extra></extra>"
 
 
-def sentence(view: ObeyView) -> str:
+def sentence(view: CheckView) -> str:
     """HTML: what to notice."""
     by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
     broken, unsure = by["broken"], by["cannot tell"]
@@ -322,7 +322,7 @@ def sentence(view: ObeyView) -> str:
     return _paragraph(view, said)
 
 
-def _paragraph(view: ObeyView, said: list[str]) -> str:
+def _paragraph(view: CheckView, said: list[str]) -> str:
     words = together([f"<b>{escape(view.verdict)}</b>", escape(together(said))])
     return f'<p class="sentence">{words}</p>'
 

@@ -1,6 +1,6 @@
 """An atlas of a model's heads over texts of any size, without the page:
 
-    python -m model.atlas.__main__ MODEL FILE.txt FILE.csv … -o atlas.parquet
+    python -m model.atlas MODEL FILE.txt FILE.csv … -o atlas.parquet
 
 writes a row for each head to atlas.parquet, and examples by decile to atlas.examples.parquet. It reads the files as
 it goes, and its memory does not grow with them. Ctrl-C stops it after the texts in hand; the same command goes on from
@@ -124,7 +124,7 @@ def _stop_asked_for() -> Iterator[list[int]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m model.atlas.__main__",
+        prog="python -m model.atlas",
         description="Measure every head of a model over texts, and write what was found as Parquet tables.",
         epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
         "the same command goes on.",

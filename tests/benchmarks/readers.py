@@ -29,7 +29,7 @@ SWITCHES = {
     "compare": Switch("compare", "b_causal", (False, True)),
     "head_atlas": Switch("head_atlas", "atlas_section", ("examples", "find")),
     "export": Switch("export", "causal"),
-    "obey": Switch("obey", "what", ("model", "patient")),
+    "mask_check": Switch("mask_check", "what", ("model", "patient")),
 }
 FLIPS = 25  # of one reader, after a few that warm both servers up
 READERS, SECONDS, THINKING = 30, 45, 3.0  # how many, for how long, and how long each looks at a picture

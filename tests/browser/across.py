@@ -1,4 +1,4 @@
-"""Across layers, Heads off, and A and B as a reader's eyes and hands have them."""
+"""Across layers, Ablation, and Compare as a reader's eyes and hands have them."""
 
 from tests.browser.explore import Explore
 

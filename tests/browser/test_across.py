@@ -1,4 +1,4 @@
-"""Across layers, Heads off, and A and B in a real Chromium: the main path of each, and what fits on the screen.
+"""Across layers, Ablation, and Compare in a real Chromium: the main path of each, and what fits on the screen.
 
 python -m pytest tests/browser/test_across.py
 """

@@ -28,7 +28,7 @@ from ui.head_atlas.choices import AtlasLink
 from ui.layers.sections import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
-from ui.mask_check import ObeyLink
+from ui.mask_check import CheckLink
 from ui.mask_lab import sections as mask_lab
 from ui.padding.lines import PaddingLink
 from ui.page import PAGES
@@ -50,7 +50,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/cross_attention.py": DatesLink,
     "pages/pixels.py": PixelsLink,
     "pages/bug_clinic.py": ClinicLink,
-    "pages/mask_check.py": ObeyLink,
+    "pages/mask_check.py": CheckLink,
     "pages/export.py": View,
     "pages/lessons.py": LessonLink,
 }

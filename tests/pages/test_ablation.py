@@ -1,4 +1,4 @@
-"""Heads off without a browser: what is off, in which way, and all heads ranked.
+"""Ablation without a browser: what is off, in which way, and all heads ranked.
 
 python -m pytest tests/pages/test_ablation.py
 """

@@ -20,7 +20,7 @@ OTHERS = [name for name in PAGES if name != "app.py"]
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Obey's check too."""
+    """Mask check's too."""
     monkeypatch.setattr(mask_check, "Background", Here)
 
 
@@ -30,7 +30,20 @@ def visit(page: Explore, name: str) -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    assert set(PAGES) == {"app.py", *(f"pages/{path.name}" for path in (ROOT / "pages").glob("*.py"))}
+    assert set(PAGES) == {"app.py", *(f"pages/{path.name}" for path in (ROOT / "pages").glob("*.py"))} - {
+        "pages/obey.py"
+    }
+
+
+def test_the_old_address_of_mask_check_leads_to_it_with_its_choices() -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.query_params.update(what="patient", patient="pads")
+    app.switch_page("pages/obey.py")
+    app.run()
+    assert not app.exception
+    assert app.markdown[0].value.startswith("### Mask check")
+    assert app.selectbox(key="patient").value == "pads"
+    assert app.query_params["patient"] == "pads"
 
 
 @pytest.mark.parametrize("name", OTHERS)

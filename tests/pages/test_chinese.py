@@ -79,7 +79,7 @@ SHOWN = (
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Obey's check too."""
+    """Mask check's too."""
     monkeypatch.setattr(mask_check, "Background", Here)
 
 

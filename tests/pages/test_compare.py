@@ -1,4 +1,4 @@
-"""A and B without a browser: other masks, another text, another model.
+"""Compare without a browser: other masks, another text, another model.
 
 python -m pytest tests/pages/test_compare.py
 """

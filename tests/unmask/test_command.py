@@ -30,7 +30,7 @@ def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
 
 def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     junit = tmp_path / "obeys.xml"
-    assert main(["check", "patient:sdpa", "--json", "--junit", str(junit)]) == 1
+    assert main(["check", "sample:sdpa", "--json", "--junit", str(junit)]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["obeys"]
     assert ElementTree.parse(junit).getroot().get("failures") == str(
@@ -139,10 +139,11 @@ def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "Its size is unknown: the hub cannot be reached" in capsys.readouterr().err
 
 
-def test_the_patients_are_listed(capsys: pytest.CaptureFixture) -> None:
-    assert main(["patients"]) == 0
+@pytest.mark.parametrize("command", ["samples", "patients"])
+def test_the_samples_are_listed(command: str, capsys: pytest.CaptureFixture) -> None:
+    assert main([command]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("patient:sdpa") and "breaks kernels" in line for line in lines)
+    assert any(line.startswith("sample:sdpa") and "breaks kernels" in line for line in lines)
 
 
 def test_a_forward_that_does_not_end_is_stopped() -> None:

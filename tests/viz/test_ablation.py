@@ -1,4 +1,4 @@
-"""Heads off in words, as a picture and as a table: what a number does not say is not said.
+"""Ablation in words, as a picture and as a table: what a number does not say is not said.
 
 python -m pytest tests/viz/test_ablation.py
 """

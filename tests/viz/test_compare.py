@@ -1,4 +1,4 @@
-"""A and B in words: only what the two arrays say.
+"""Compare in words: only what the two arrays say.
 
 python -m pytest tests/viz/test_compare.py
 """

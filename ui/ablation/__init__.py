@@ -1,1 +1,1 @@
-"""What the page Heads off needs of streamlit."""
+"""What the page Ablation needs of streamlit."""

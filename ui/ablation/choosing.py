@@ -103,7 +103,7 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     there = [one for one in chosen if one[0] < layers and one[1] < heads]
     offered = [(layer, head) for layer in range(layers) for head in range(heads)]
     off = st.multiselect(
-        say("Heads off"), offered, **bound("heads_chosen", there, turn_off), placeholder=say("none"),
+        say("Ablated heads"), offered, **bound("heads_chosen", there, turn_off), placeholder=say("none"),
         max_selections=MOST_OFF, format_func=lambda one: run_view.name_of(model, attention, *one),
     )  # fmt: skip
     return tuple(off)

@@ -1,1 +1,1 @@
-"""What the page A and B needs of streamlit."""
+"""What the page Compare needs of streamlit."""

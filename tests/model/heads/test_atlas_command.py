@@ -1,4 +1,4 @@
-"""python -m model.atlas.__main__: its tables, stopping and going on, what it refuses, and the same on a cluster.
+"""python -m model.atlas: its tables, stopping and going on, what it refuses, and the same on a cluster.
 
 python -m pytest tests/model/heads/test_atlas_command.py
 """
@@ -6,6 +6,7 @@ python -m pytest tests/model/heads/test_atlas_command.py
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,13 @@ def test_it_writes_a_row_a_head_and_examples(tiny_folder: Path, tiny: Model, tex
     assert about["texts"] == len(LINES)
     assert about["masks"]["causal"] is True
     assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("module", ["model.atlas", "model.heads.atlas"])
+def test_it_runs_by_its_old_name_too(module: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True)
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("usage: python -m model.atlas ")
 
 
 def test_its_tables_are_those_that_the_page_gives(tiny_folder: Path, tiny: Model, texts: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What reaches what: measured on modules whose answer is known, cell for cell.
 
-python -m pytest tests/model/obey/test_reach.py
+python -m pytest tests/mask_check/test_reach.py
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from mask_check.registry import everyone
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.subject import CheckedModule
 from model.bug_clinic.bugs import BUGS
-from tests.model.obey.modules import Mixer
+from tests.mask_check.modules import Mixer
 
 LENGTH = 13
 SOUND = {

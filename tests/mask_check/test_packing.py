@@ -1,6 +1,6 @@
 """Packed documents: which conventions a module is held to, and that each is.
 
-python -m pytest tests/model/obey/test_packing.py
+python -m pytest tests/mask_check/test_packing.py
 """
 
 import pytest

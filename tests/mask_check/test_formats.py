@@ -1,6 +1,6 @@
 """A report as text, JSON and JUnit's XML.
 
-python -m pytest tests/model/obey/test_formats.py
+python -m pytest tests/mask_check/test_formats.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """What pads contain: rounding that goes another way, where experts share out the pads too, is no leak.
 
-python -m pytest tests/model/obey/test_padding.py
+python -m pytest tests/mask_check/test_padding.py
 """
 
 import pytest
@@ -13,8 +13,8 @@ from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule
 from mask_check.trial import CheckTrial
+from tests.mask_check.test_families import made
 from tests.model.huggingface.families import PAIR, random_network
-from tests.model.obey.test_families import made
 
 IDS = [5, 9, 4, 7, 11, 8, 6, 14, 12]
 

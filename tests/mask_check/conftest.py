@@ -1,5 +1,5 @@
 """FlexAttention as it is: torch compiles it anew for every shape, even where nothing is to be compiled, half a second
-each. The patients run it as readers do."""
+each. The samples run it as readers do."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from torch.nn.attention import flex_attention
 @pytest.fixture(scope="module", autouse=True)
 def flex_as_it_is(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        if not request.path.stem.endswith("patients"):
+        if not request.path.stem.endswith("samples"):
             patch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
         yield

@@ -1,6 +1,6 @@
-"""The page Obey without a browser: models, patients, and what cannot be checked.
+"""The page Mask check without a browser: models, patients, and what cannot be checked.
 
-python -m pytest tests/pages/test_obey.py
+python -m pytest tests/pages/test_mask_check.py
 """
 
 import html
@@ -30,7 +30,7 @@ from ui.mask_check import ALL
 ROOT = Path(__file__).parents[2]
 
 
-class Obey:
+class MaskCheckPage:
     """One reader's page. Every run of it has to end without an exception."""
 
     def __init__(self, **query: str) -> None:
@@ -39,12 +39,12 @@ class Obey:
         self.app.switch_page("pages/mask_check.py")
         self.run()
 
-    def run(self) -> "Obey":
+    def run(self) -> "MaskCheckPage":
         self.app.run()
         assert not self.app.exception, self.app.exception[0].stack_trace
         return self
 
-    def patient(self, key: str) -> "Obey":
+    def patient(self, key: str) -> "MaskCheckPage":
         self.app.selectbox(key="patient").set_value(key)
         return self.run()
 
@@ -85,9 +85,9 @@ def checked() -> Iterator[Checked]:
 
 
 @pytest.fixture(scope="module")
-def patients(checked: Checked) -> Obey:
+def patients(checked: Checked) -> MaskCheckPage:
     """One that only chooses patients."""
-    return Obey(what="patient", patient="future")
+    return MaskCheckPage(what="patient", patient="future")
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
@@ -98,7 +98,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def test_the_first_view_is_a_model_that_obeys() -> None:
-    page = Obey()
+    page = MaskCheckPage()
     assert "It obeys its mask on the " in page.words()
     assert "story (GPT2LMHeadModel) · decoder · float32 · sdpa" in page.words()
     np.testing.assert_array_equal(page.cells("measured"), np.tri(len(page.cells("measured")), dtype=bool))
@@ -106,7 +106,7 @@ def test_the_first_view_is_a_model_that_obeys() -> None:
 
 
 @pytest.mark.parametrize("key", ALL)
-def test_every_patient_is_shown_as_it_was_measured(patients: Obey, checked: Checked, key: str) -> None:
+def test_every_patient_is_shown_as_it_was_measured(patients: MaskCheckPage, checked: Checked, key: str) -> None:
     patients.patient(key)
     name = ALL[key].name
     report = checked.reports[name]
@@ -124,14 +124,14 @@ def test_every_patient_is_shown_as_it_was_measured(patients: Obey, checked: Chec
 
 
 def test_a_link_brings_a_patient_back_and_nonsense_does_no_harm() -> None:
-    assert Obey(what="patient", patient="wide").app.selectbox(key="patient").value == "wide"
-    assert "story" in Obey(what="<b>", patient="<b>").words()
+    assert MaskCheckPage(what="patient", patient="wide").app.selectbox(key="patient").value == "wide"
+    assert "story" in MaskCheckPage(what="<b>", patient="<b>").words()
 
 
 @pytest.mark.usefixtures("here")
 def test_another_model_in_bfloat16(tmp_path: Path) -> None:
     folder = str(save("mistral", tmp_path / "mistral"))
-    page = Obey(model=folder, text="the cat sat on a mat and then it saw the cat")
+    page = MaskCheckPage(model=folder, text="the cat sat on a mat and then it saw the cat")
     page.app.selectbox(key="number_type").set_value("bfloat16")
     page.run()
     assert "mistral (MistralForCausalLM) · decoder · bfloat16" in page.words()
@@ -141,7 +141,7 @@ def test_another_model_in_bfloat16(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_an_encoder_decoder(tmp_path: Path) -> None:
-    page = Obey(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
+    page = MaskCheckPage(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
     assert "encoder-decoder" in page.words()
     assert "It obeys its mask on the " in page.words()
 
@@ -161,7 +161,7 @@ def test_what_is_declared_is_there_before_it_is_measured(
         head, "show", lambda figure, alt, **how: shown.append((figure, alt)) or show(figure, alt, **how)
     )
     model = name if name == "story" else str(save(name, tmp_path / name))
-    page = Obey(model=model, text="the cat sat on a mat and then it saw the cat again")
+    page = MaskCheckPage(model=model, text="the cat sat on a mat and then it saw the cat again")
     (early, said), (late, _) = shown
     before, after = layers_of(early), layers_of(late)
     assert set(before) == {"open", "closed"} & set(after)
@@ -172,14 +172,14 @@ def test_what_is_declared_is_there_before_it_is_measured(
 
 
 def test_what_cannot_be_checked_is_a_sentence() -> None:
-    page = Obey(model="dates", text="the 3rd of March 2021")
+    page = MaskCheckPage(model="dates", text="the 3rd of March 2021")
     assert "unknown to transformers" in page.app.error[0].value
     assert not page.app.get("plotly_chart")
 
 
 def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mask_check, "MOST_MEGABYTES", 1)
-    page = Obey(text="a text that no other test has checked")
+    page = MaskCheckPage(text="a text that no other test has checked")
     assert "python -m unmask check story" in page.app.error[0].value
 
 
@@ -191,13 +191,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("text", ["a", "<script>alert(1)</script>", "**x** $y$ :red[z] `", "猫" * 300, "word " * 900])
 def test_no_text_breaks_it(text: str, tiny_folder: Path) -> None:
-    page = Obey(model=str(tiny_folder), text=text)
+    page = MaskCheckPage(model=str(tiny_folder), text=text)
     assert not page.app.error
     assert ("The first 48 tokens" in page.words()) == (len(text) > 200)
 
 
 def test_a_text_of_nothing_is_asked_for() -> None:
-    page = Obey()
+    page = MaskCheckPage()
     page.app.text_area(key="text").set_value("  \n ")
     page.run()
     assert "Type a text" in page.app.info[0].value
@@ -212,7 +212,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(mask_check, "check", counted)
     results.result_cache().forget(lambda _: True)
-    page = Obey(what="patient", patient="pads")
+    page = MaskCheckPage(what="patient", patient="pads")
     assert made == ["Looks at pads"]
     results.result_cache().forget(lambda _: True)
     page.app.session_state["obey_stopped"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
@@ -245,11 +245,11 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
     monkeypatch.setattr(results, "result_cache", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
     monkeypatch.setattr(mask_check.st, "progress", lambda *_: Bar())
     with pytest.raises(Left):
-        mask_check.of_patient(ALL["pads"], "float32")
+        mask_check.of_sample(ALL["pads"], "float32")
 
 
 def test_choices_outlive_another_page() -> None:
-    page = Obey(what="patient", patient="flex").patient("cropped")
+    page = MaskCheckPage(what="patient", patient="flex").patient("cropped")
     page.app.switch_page("pages/pixels.py")
     page.run()
     page.app.switch_page("pages/mask_check.py")
@@ -260,14 +260,14 @@ def test_choices_outlive_another_page() -> None:
 
 @pytest.mark.parametrize("patient", ["sdpa", "chunked-steps", "encoder-pads", "sound-window", "scale-none"])
 def test_in_chinese_no_report_is_told_in_english(patient: str) -> None:
-    page = Obey(lang="zh", what="patient", patient=patient)
+    page = MaskCheckPage(lang="zh", what="patient", patient=patient)
     assert not [found for shown in texts(page.app) for found in english(shown)]
 
 
 def test_a_change_of_language_measures_nothing_again(checked: Checked) -> None:
-    before = Obey(what="patient", patient="diagonal")
+    before = MaskCheckPage(what="patient", patient="diagonal")
     made = list(checked.reports)
-    after = Obey(what="patient", patient="diagonal", lang="zh")
+    after = MaskCheckPage(what="patient", patient="diagonal", lang="zh")
     assert list(checked.reports) == made
     assert not [found for shown in texts(after.app) for found in english(shown)]
     assert before.app.get("plotly_chart")[0].proto.spec != after.app.get("plotly_chart")[0].proto.spec

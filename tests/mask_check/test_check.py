@@ -1,6 +1,6 @@
 """What a check does to a module, and says of one that it cannot check.
 
-python -m pytest tests/model/obey/test_check.py
+python -m pytest tests/mask_check/test_check.py
 """
 
 import math
@@ -20,7 +20,7 @@ from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.samples import MixesItsRows
 from mask_check.subject import CheckedModule, TookTooLong, apart
 from model.base import CHECKPOINTS
-from tests.model.obey.modules import Mixer, Nano, Written
+from tests.mask_check.modules import Mixer, Nano, Written
 
 IDS = [3, 4, 7, 1, 2, 5, 6]
 TRIANGLE = torch.ones(7, 7).tril()

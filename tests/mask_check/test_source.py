@@ -1,6 +1,6 @@
 """The encoder inside an encoder-decoder, measured on its own.
 
-python -m pytest tests/model/obey/test_source.py
+python -m pytest tests/mask_check/test_source.py
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """No false alarm: sound families of transformers, random and trained, in two number types.
 
-python -m pytest tests/model/obey/test_families.py
+python -m pytest tests/mask_check/test_families.py
 """
 
 from pathlib import Path

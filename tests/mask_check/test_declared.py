@@ -1,6 +1,6 @@
 """What a configuration declares: one layer's mask, and what may reach what after all of them.
 
-python -m pytest tests/model/obey/test_declared.py
+python -m pytest tests/mask_check/test_declared.py
 """
 
 from types import SimpleNamespace

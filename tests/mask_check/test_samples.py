@@ -1,6 +1,6 @@
 """Every patient is caught, by the law that names it; its sound neighbour is not.
 
-python -m pytest tests/model/obey/test_patients.py
+python -m pytest tests/mask_check/test_samples.py
 """
 
 from functools import cache

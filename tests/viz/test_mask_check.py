@@ -1,6 +1,6 @@
 """The picture of a check: measured beside declared, what disagrees marked; the laws as a table.
 
-python -m pytest tests/viz/test_obey.py
+python -m pytest tests/viz/test_mask_check.py
 """
 
 import re
@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.mask_check import CheckRow, ObeyView, laws_table, mask_figure, named_pairs, report_html, sentence
+from viz.mask_check import CheckRow, CheckView, laws_table, mask_figure, named_pairs, report_html, sentence
 
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
 LAWS = [
@@ -22,13 +22,13 @@ LAWS = [
 
 
 @pytest.fixture
-def view() -> ObeyView:
+def view() -> CheckView:
     """One leak, (1, 3); one open pair that nothing came through, (4, 1); column 2 not tried."""
     declared = np.tri(5, dtype=bool)
     moved = np.where(declared, 0.25, 0.0)
     moved[1, 3], moved[4, 1], moved[:, 2] = 0.5, 0.0, np.nan
     reaches = np.nan_to_num(moved) > 0.1
-    return ObeyView("a <model>", "It does not obey its mask.", moved, declared, reaches, TOKENS, LAWS)
+    return CheckView("a <model>", "It does not obey its mask.", moved, declared, reaches, TOKENS, LAWS)
 
 
 def traces(figure: go.Figure, name: str) -> list:
@@ -36,7 +36,7 @@ def traces(figure: go.Figure, name: str) -> list:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_measured_picture_holds_what_was_measured(view: ObeyView, dark: bool) -> None:
+def test_the_measured_picture_holds_what_was_measured(view: CheckView, dark: bool) -> None:
     figure = mask_figure(view, dark=dark)
     (measured,) = traces(figure, "measured")
     np.testing.assert_array_equal(~np.isnan(measured.z), view.reaches)
@@ -46,7 +46,7 @@ def test_the_measured_picture_holds_what_was_measured(view: ObeyView, dark: bool
     np.testing.assert_array_equal(~np.isnan(still.z), ~view.reaches & ~np.isnan(view.moved))
 
 
-def test_the_declared_picture_is_the_declared_mask(view: ObeyView) -> None:
+def test_the_declared_picture_is_the_declared_mask(view: CheckView) -> None:
     figure = mask_figure(view, dark=False)
     (opened,) = traces(figure, "open")
     assert opened.xaxis == "x2"
@@ -54,16 +54,16 @@ def test_the_declared_picture_is_the_declared_mask(view: ObeyView) -> None:
     assert len(figure.layout.images) == 1  # its hatching
 
 
-def test_cells_that_disagree_are_marked_in_both(view: ObeyView) -> None:
+def test_cells_that_disagree_are_marked_in_both(view: CheckView) -> None:
     figure = mask_figure(view, dark=False)
     assert [(mark.x, mark.y) for mark in traces(figure, "leak")] == [(("3: sat",), ("1: a&amp;b",))] * 2
     assert [(mark.x, mark.y) for mark in traces(figure, "not seen")] == [(("1: a&amp;b",), ("4: on",))] * 2
     assert {mark.xaxis for mark in traces(figure, "leak")} == {"x", "x2"}
 
 
-def test_no_marks_where_all_agrees(view: ObeyView) -> None:
+def test_no_marks_where_all_agrees(view: CheckView) -> None:
     whole = np.tri(5, dtype=bool)
-    agreed = ObeyView("m", "It obeys its mask.", whole * 0.5, whole, whole, TOKENS, LAWS[:2])
+    agreed = CheckView("m", "It obeys its mask.", whole * 0.5, whole, whole, TOKENS, LAWS[:2])
     figure = mask_figure(agreed, dark=False)
     assert not traces(figure, "leak")
     assert not traces(figure, "not seen")
@@ -77,18 +77,18 @@ def test_no_marks_where_all_agrees(view: ObeyView) -> None:
 
 def test_a_mask_with_nothing_measured_is_drawn_all_the_same() -> None:
     nothing = np.zeros((3, 3), bool)
-    empty = ObeyView("m", "?", np.full((3, 3), np.nan), ~nothing, nothing, TOKENS[:3], [])
+    empty = CheckView("m", "?", np.full((3, 3), np.nan), ~nothing, nothing, TOKENS[:3], [])
     assert len(traces(mask_figure(empty, dark=True), "open")) == 1
     assert "<svg" in report_html(empty)
 
 
-def test_an_output_that_became_nan_is_drawn_as_reached(view: ObeyView) -> None:
+def test_an_output_that_became_nan_is_drawn_as_reached(view: CheckView) -> None:
     view.moved[4, 0] = np.inf
     (measured,) = traces(mask_figure(view, dark=False), "measured")
     assert np.isfinite(measured.z[4, 0])
 
 
-def test_the_table_begins_with_what_is_broken_and_escapes(view: ObeyView) -> None:
+def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckView) -> None:
     table = laws_table(view)
     assert re.findall(r"</span>(?:<b>)?([a-z ]+)<", table) == ["broken", "cannot tell", "obeys", "does not apply"]
     assert "<i>" not in table
@@ -96,24 +96,24 @@ def test_the_table_begins_with_what_is_broken_and_escapes(view: ObeyView) -> Non
     assert '<td class="number">0.73</td><td class="number">1.5e-06</td>' in table
 
 
-def test_the_pairs_are_named_by_their_tokens(view: ObeyView) -> None:
+def test_the_pairs_are_named_by_their_tokens(view: CheckView) -> None:
     assert "1 “a&amp;b” by 3 “sat”." in named_pairs(view)
 
 
-def test_the_sentence_says_what_is_broken(view: ObeyView) -> None:
+def test_the_sentence_says_what_is_broken(view: CheckView) -> None:
     said = sentence(view)
     assert "<b>It does not obey its mask.</b> Output 1 moves by &lt;i&gt;." in said
     assert "laws are broken" not in said  # it is the only one
 
 
-def test_a_notebooks_page_has_both_masks(view: ObeyView) -> None:
+def test_a_notebooks_page_has_both_masks(view: CheckView) -> None:
     page = report_html(view)
     assert page.count("<svg") == 2
     assert "a &lt;model&gt;" in page
     assert "<script" not in page
 
 
-def test_a_law_that_silent_pairs_break_has_their_number(view: ObeyView) -> None:
+def test_a_law_that_silent_pairs_break_has_their_number(view: CheckView) -> None:
     law = CheckRow("Gradients", "broken", None, None, "no gradient 4 back.", silent=57)
     table = laws_table(replace(view, laws=[law]))
     assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]

@@ -1,0 +1,8 @@
+"""The old name of the command `python -m model.atlas`, which goes on working."""
+
+import sys
+
+from model.atlas.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Lessons: what is in one, and the questions whose answers are computed from its runs."""

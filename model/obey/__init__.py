@@ -1,1 +1,0 @@
-"""Does a module obey the mask it declares? Its own forward, its own kernels; measured, not read from its code."""

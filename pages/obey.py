@@ -1,0 +1,5 @@
+"""The old address of Mask check: its links go on working."""
+
+import streamlit as st
+
+st.switch_page("pages/mask_check.py", query_params=st.query_params.to_dict())
