@@ -3,7 +3,7 @@
 Pixels are numbered in raster order; a head's cell 0 is the class token, cell 1 + p pixel p.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,11 +13,12 @@ from torch import nn
 from model.errors import index
 from model.pixels import digits
 from model.pixels.digits import PIXELS, DigitsModel, load
+from model.pixels.view import PixelView
 from unmask.checking import network_of
 from unmask.runs import Run, spec_of
 from unmask.shown import Live
 from viz.heads.cells import weight_text
-from viz.pixels.pictures import PixelView, head_packet, largest
+from viz.pixels.pictures import head_packet, largest
 from viz.saved.standalone import Canvas, page
 
 
@@ -50,10 +51,7 @@ class DigitRun(Run):
         """What the cell of a pixel looks at in a head. Raises ValueError for a pixel or head that is not there."""
         pixel = index("pixel", pixel, PIXELS)
         blocked = self.view(layer, head).any_blocked()[pixel + 1]
-        weights = digits.attention(self.trace, pixel + 1).numpy()
-        ids = self.trace.batch.ids[0].tolist()
-        levels = np.array(ids[1:]) - digits.CLASSES
-        seen = PixelView(levels.astype(np.uint8), f"class {ids[0]}", weights, blocked, pixel, pixel + 1)
+        seen = replace(digits.seen(self.trace, 0, self.masks, layer, pixel + 1, pixel), blocked=blocked)
         return Pixels(f"{self.named(layer, head)} at {digits.name_of(pixel)}", seen, layer, head)
 
 

@@ -21,6 +21,7 @@ from model.decoder import DecoderModel
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer
 from model.masks import MaskSpec
+from model.pixels.view import PixelView, class_name
 from model.sampling import Sampling
 from model.text import TokenBatch
 from model.trace import Trace
@@ -94,11 +95,6 @@ def encode(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> TokenBatc
     return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), pieces)
 
 
-def class_name(number: int) -> str:
-    """What the token of a class says: "class 3"."""
-    return say("class {number}", number=number)
-
-
 def name_of(pixel: int) -> str:
     """A pixel's row and column, both from 0: "r0 c5"."""
     return f"r{pixel // SIDE} c{pixel % SIDE}"
@@ -116,25 +112,17 @@ def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int 
     return torch.stack([weights[:, query] for _, _, weights in trace.blocks(row, masks)])
 
 
-@dataclass(frozen=True, eq=False)
-class SeenPixel:
-    """weights: [L,H,65], what the query looks at in every head; writer: likewise the token that writes the pixel.
-    blocked: bool [65], for the query, in one layer. chances: [8], of each grey level of the pixel. losses: [64], nats.
-    """
-
-    weights: np.ndarray
-    writer: np.ndarray
-    blocked: np.ndarray
-    chances: np.ndarray
-    losses: np.ndarray
-
-
-def seen(trace: Trace, row: int, masks: MaskSpec, layer: int, query: int, pixel: int) -> SeenPixel:
-    """What a picture's run has to show of one pixel."""
-    return SeenPixel(
+def seen(trace: Trace, row: int, masks: MaskSpec, layer: int, query: int, pixel: int) -> PixelView:
+    """What a picture's run has to show of one pixel; blocked: in one layer."""
+    told, *levels = trace.batch.ids[row].tolist()
+    return PixelView(
+        (np.array(levels) - CLASSES).astype(np.uint8),
+        told,
         attention(trace, query, masks, row).numpy(),
-        attention(trace, pixel, masks, row).numpy(),
         ~trace.allowed(layer, row, masks).numpy()[query],
+        pixel,
+        query,
+        attention(trace, pixel, masks, row).numpy(),
         level_chances(trace, row).numpy()[pixel],
         trace.losses(row).numpy()[1:],
     )

@@ -1,7 +1,7 @@
 """Look inside: one pixel of one picture, where every head looks from it, and what the mask does to its prediction."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +11,7 @@ from i18n import N_, say
 from model.heads.view import head_name
 from model.pixels import digits
 from model.pixels.digits import DigitsModel, Draw
+from model.pixels.view import PixelView
 from ui import page, run_view
 from ui.controls import SCOPES, only
 from ui.drawn import cached_figure
@@ -19,24 +20,7 @@ from ui.run_view import RunView
 from ui.widgets.choices import one_of
 from viz.numbers import chance, percent
 from viz.pixels.numbers import Seen, level_table, loss_figure, sentence, share_table
-from viz.pixels.pictures import PIXELS, PixelView, class_name, head_packet, heads_packet, largest, name_of, scale_html
-
-
-@dataclass(frozen=True, eq=False)
-class PixelLook:
-    """A picture under some masks, seen from one pixel.
-
-    chances: how likely the model finds each level of the pixel, [8]. losses: nats a pixel, [64]. leak, mean_leak: each
-    head's share of attention on later cells, of this query and on average over all, [L,H]. answer: the share of the
-    attention, mean of all heads, that the step which writes the pixel puts on that very pixel.
-    """
-
-    view: PixelView
-    chances: np.ndarray
-    losses: np.ndarray
-    leak: np.ndarray
-    mean_leak: np.ndarray
-    answer: float
+from viz.pixels.pictures import PIXELS, head_packet, heads_packet, largest, name_of, scale_html
 
 
 def choose_picture() -> tuple[np.ndarray, int]:
@@ -85,7 +69,7 @@ def choose_mask() -> tuple[bool, str]:
 
 def run_pair(
     model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
-) -> tuple[PixelLook, PixelLook]:
+) -> tuple[PixelView, PixelView]:
     """Now, and under the standard masks."""
     batch = digits.encode(levels[None], [told])
     state = st.session_state
@@ -95,70 +79,65 @@ def run_pair(
     pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
     now, standard = (
-        one.kept(("pixels", state.pixels_layer, pixel, query), partial(_seen, one, levels, told, pixel, query))
-        for one in both
+        one.kept(("pixels", state.pixels_layer, pixel, query), partial(_seen, one, pixel, query)) for one in both
     )
     return now, standard
 
 
-def _seen(one: RunView, levels: np.ndarray, told: int, pixel: int, query: int) -> PixelLook:
+def _seen(one: RunView, pixel: int, query: int) -> PixelView:
     found = one.ask(digits.seen, st.session_state.pixels_layer, query, pixel)
-    view = PixelView(levels, class_name(told), found.weights, found.blocked, pixel, query)
-    leak, answer = found.weights[..., query + 1 :].sum(-1), float(found.writer[..., pixel + 1].mean())
-    return PixelLook(view, found.chances, found.losses, leak, one.survey().future, answer)
+    return replace(found, mean_leak=one.survey().future)
 
 
-def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
+def show(now: PixelView, standard: PixelView, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
     """Every head, the chosen one on the picture, and the numbers."""
     changed = not st.session_state.pixels_causal
-    name, zmax = head_name(layer, head), largest(now.view, standard.view)
+    name, zmax = head_name(layer, head), largest(now, standard)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        pictures.show(cached_figure(heads_packet, now.view, layer, head, zmax), "pixels_heads", picked_head)
+        pictures.show(cached_figure(heads_packet, now, layer, head, zmax), "pixels_heads", picked_head)
         if changed:
             st.caption(say("**{head}** under the standard masks, the same colours", head=name))
-            pictures.show(cached_figure(head_packet, standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
+            pictures.show(cached_figure(head_packet, standard, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
         st.caption(say("**{head}**: where it looks", head=name))
-        pictures.show(cached_figure(head_packet, now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
+        pictures.show(cached_figure(head_packet, now, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:
         st.html(_levels(now, standard, changed))
         st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
-        figure = cached_figure(
-            loss_figure, now.losses, standard.losses, tuple(now.view.levels.tolist()), changed=changed
-        )
+        figure = cached_figure(loss_figure, now.losses, standard.losses, tuple(now.levels.tolist()), changed=changed)
         alt = say("Loss of every pixel, as a picture; the largest is {loss:.2f} nats at {pixel}.",
                   loss=now.losses.max(), pixel=_worst(now))  # fmt: skip
         st.plotly_chart(figure, key="pixels_losses", config=page.CHART, alt=alt)
 
 
-def _levels(now: PixelLook, standard: PixelLook, changed: bool) -> str:
-    pixel = now.view.pixel
+def _levels(now: PixelView, standard: PixelView, changed: bool) -> str:
+    pixel = now.pixel
     what = say("{pixel}, before it is written", pixel=name_of(pixel + 1, ""))
-    return level_table(now.chances, standard.chances, int(now.view.levels[pixel]), what, changed=changed)
+    return level_table(now.chances, standard.chances, int(now.levels[pixel]), what, changed=changed)
 
 
-def words(now: PixelLook, standard: PixelLook, layer: int, head: int, scope: str) -> str:
+def words(now: PixelView, standard: PixelView, layer: int, head: int, scope: str) -> str:
     """The sentence above the pictures."""
-    view, pixel = now.view, now.view.pixel
+    pixel = now.pixel
     scene = Seen(
         name=head_name(layer, head),
-        view=view,
-        weights=view.weights[layer, head],
+        view=now,
+        weights=now.weights[layer, head],
         leak=float(now.leak[layer, head]),
-        chance=(float(now.chances[view.levels[pixel]]), float(standard.chances[view.levels[pixel]])),
+        chance=(float(now.chances[now.levels[pixel]]), float(standard.chances[now.levels[pixel]])),
         loss=(float(now.losses.mean()), float(standard.losses.mean())),
         layer_only=scope == "layer",
     )
     return sentence(scene)
 
 
-def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:
-    both, pixel = (now, standard), now.view.pixel
-    here, true = name_of(pixel + 1, ""), int(now.view.levels[pixel])
+def _shares(now: PixelView, standard: PixelView, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:
+    both, pixel = (now, standard), now.pixel
+    here, true = name_of(pixel + 1, ""), int(now.levels[pixel])
 
     def row(what: str, values: list[str]) -> tuple[str, str, str]:
         return what, values[0], values[1]
@@ -180,7 +159,7 @@ def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: in
     ]
 
 
-def _worst(now: PixelLook) -> str:
+def _worst(now: PixelView) -> str:
     return name_of(int(now.losses.argmax()) + 1, "")
 
 

@@ -6,11 +6,12 @@ import streamlit as st
 from i18n import N_, say, say_count, together
 from model.pixels.digits import Draw
 from model.pixels.real_digits import Kind
+from model.pixels.view import class_name
 from ui.guard import guarded
 from ui.pixels import choices, pictures
 from viz.numbers import chance, percent
 from viz.pixels.numbers import class_table
-from viz.pixels.pictures import SIDE, GalleryCard, class_name, gallery
+from viz.pixels.pictures import SIDE, GalleryCard, gallery
 
 WAYS = 5  # completions shown side by side
 RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}

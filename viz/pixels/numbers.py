@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count, together
+from model.pixels.view import PixelView
 from viz.heatmap import CachedFigure, colour_bar, finished
 from viz.numbers import chance, percent
 from viz.palette import NOW, STANDARD, sequential
-from viz.pixels.pictures import CELLS, GREYS, LEVELS, SIDE, PixelView, name_of, strongest
+from viz.pixels.pictures import CELLS, GREYS, LEVELS, SIDE, name_of, strongest
 
 SAME = 0.005  # nats a pixel; a smaller change of the loss is called none
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from i18n import say, say_count, together
+from model.pixels.view import PixelView
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
 from viz.heads.cells import weight_text
@@ -25,28 +26,6 @@ PIXELS = SIDE * SIDE
 CELLS = 1 + PIXELS
 GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
 COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(table(256), np.uint8).reshape(-1, 3))
-
-
-@dataclass(frozen=True, eq=False)
-class PixelView:
-    """What one query looks at on a picture, in every head.
-
-    levels: uint8 [64], of which all are shown. class_name: what the class token says.
-    weights: float32 [L,H,65], 0 to 1, blocked cells 0. blocked: bool [65], True = the causal mask blocks the cell.
-    pixel: the one picked, 0 to 63. query: the cell that looks, 0 to 64.
-    """
-
-    levels: np.ndarray
-    class_name: str
-    weights: np.ndarray
-    blocked: np.ndarray
-    pixel: int
-    query: int
-
-
-def class_name(digit: int) -> str:
-    """What a class token says: "class 3"."""
-    return say("class {digit}", digit=digit)
 
 
 def name_of(cell: int, class_name: str) -> str:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from model.pixels.view import PixelView
 from tests.viz.packet import unpacked
 from viz.palette import MASK_COLOURS, SEQUENTIAL
 from viz.pixels.numbers import Seen, class_table, level_table, loss_figure, sentence, share_table, where
 from viz.pixels.pictures import (
     GREYS,
     GalleryCard,
-    PixelView,
     drawing_packet,
     gallery,
     head_packet,
@@ -40,7 +40,8 @@ def view(pixel: int = 18, query: int = 19, *, causal: bool = True) -> PixelView:
     weights[1, 1, [0, 11]] = 0.5
     levels = np.zeros(64, np.uint8)
     levels[18] = 7
-    return PixelView(levels, "class 3", weights, (np.arange(65) > query) & causal, pixel, query)
+    blocked = (np.arange(65) > query) & causal
+    return PixelView(levels, 3, weights, blocked, pixel, query, weights, np.ones(8) / 8, np.zeros(64))
 
 
 def read(packet: bytes) -> dict:
