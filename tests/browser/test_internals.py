@@ -4,10 +4,12 @@ python -m pytest tests/browser/test_internals.py
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
 import pytest
+from playwright.sync_api import TimeoutError
 
 from tests.browser.explore import Explore
 from tests.browser.heads import Heads
@@ -33,7 +35,11 @@ def broken(part: str) -> str:
 
 
 def missing(page: Explore, names: str) -> list[str]:
-    return page.page.evaluate(MISSING, {name: SELECTORS[name] for name in names.split()})
+    """Those that find nothing, also after the last part of the page has had time to be drawn."""
+    selectors = {name: SELECTORS[name] for name in names.split()}
+    with suppress(TimeoutError):
+        page.page.wait_for_function(f"selectors => !({MISSING})(selectors).length", arg=selectors, timeout=20_000)
+    return page.page.evaluate(MISSING, selectors)
 
 
 @pytest.mark.parametrize("path", USED)
