@@ -8,7 +8,7 @@ from markupsafe import escape
 from i18n import say, say_count, together
 from model.heads.view import HeadView
 from viz.head import head_figure
-from viz.heatmap import CachedFigure
+from viz.heatmap import CachedFigure, figure
 from viz.numbers import Candidate, chance, percent
 
 NOTICED = 0.005  # a weight's change that shows in two digits
@@ -21,9 +21,9 @@ def comparable(one: HeadView, other: HeadView) -> bool:
 
 def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -> CachedFigure:
     """A or B, in colours from 0 to zmax, the same for both. query: the position whose row is framed."""
-    figure = head_figure(view, dark=dark, query=query)
-    figure.update_traces(zmax=zmax, selector={"name": "weights"})
-    return figure
+    plain = head_figure(view, dark=dark, query=query).to_dict()
+    traces = [trace | {"zmax": zmax} if trace["name"] == "weights" else trace for trace in plain["data"]]
+    return figure(traces, plain["layout"])
 
 
 def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:

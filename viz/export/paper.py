@@ -15,7 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
-from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
@@ -67,10 +67,14 @@ class Sheet:
         self.paper = paper
         lines = wrapped(paper.said(paper.caption), max(int((wide - EDGE) * 13), 40))
         self.wide, self.tall = wide, HEAD + tall + 0.17 * len(lines) + 0.3
-        self.figure = Figure(figsize=(self.wide, self.tall), facecolor="white")
-        FigureCanvasAgg(self.figure)
+        self.start()
         self.text(EDGE, 0.1 - HEAD, paper.title, 12, va="top", weight="bold")
         self.text(EDGE, self.tall - HEAD - 0.12, "\n".join(lines), 8, va="bottom")
+
+    def start(self) -> None:
+        """Prepare to draw on a sheet of this size."""
+        self.figure = Figure(figsize=(self.wide, self.tall), facecolor="white")
+        FigureCanvasAgg(self.figure)
 
     def panel(self, left: float, top: float, wide: float, tall: float) -> Axes:
         """Axes there."""
@@ -80,6 +84,21 @@ class Sheet:
         """Words from x on, as this kind of file shows them."""
         self.figure.text(*self.at(x, y), self.paper.said(words), fontsize=size, parse_math=False,
                          **({"ha": "left", "color": INK} | how))  # fmt: skip
+
+    def heatmap(
+        self, left: float, top: float, wide: float, tall: float, weights: np.ndarray,
+        blocked: Mapping[str, np.ndarray], measure: str, bar: float, *, cmap: Colormap, norm: Normalize,
+    ) -> None:  # fmt: skip
+        """Weights [Q,K], masked where blocked, in a room of this size, and the hatching; on its right a colour bar,
+        `bar` inches tall, with the name of what the weights measure."""
+        panel = self.panel(left, top, wide, tall)
+        panel.set_xticks([])
+        panel.set_yticks([])
+        image = panel.imshow(weights, interpolation="none", aspect="auto", cmap=cmap, norm=norm)
+        hatch(panel, blocked)
+        beside = self.panel(left + wide + 0.08, top, 0.1, bar)
+        self.figure.colorbar(image, cax=beside, label=measure)
+        beside.tick_params(labelsize=7)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """A place as shares of the sheet, from its lower left."""
@@ -111,8 +130,12 @@ def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
 
 def hatched(name: str) -> Patch:
     """A mask's hatching with its name."""
-    label = say("blocked") if name == ANY else blocked_by(name)
-    return Patch(facecolor=GROUND, **_ink(name), linewidth=0, label=label)
+    return Patch(facecolor=GROUND, **hatch_ink(name), linewidth=0, label=mask_label(name))
+
+
+def mask_label(name: str) -> str:
+    """What a legend says of its hatching."""
+    return say("blocked") if name == ANY else blocked_by(name)
 
 
 def blocked_by(name: str) -> str:
@@ -123,10 +146,10 @@ def blocked_by(name: str) -> str:
 def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:
     """Each mask's cells, bool [Q,K], in its own direction and colour."""
     for name, mask in blocked.items():
-        boxes = [_box(*run) for run in _runs(mask)]
+        boxes = [_box(*run) for run in runs(mask)]
         if boxes:
             whole = Path.make_compound_path(*boxes)
-            panel.add_patch(PathPatch(whole, linewidth=0, facecolor=(*GROUND, 0.6), **_ink(name)))
+            panel.add_patch(PathPatch(whole, linewidth=0, facecolor=(*GROUND, 0.6), **hatch_ink(name)))
 
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
@@ -141,7 +164,8 @@ def changes() -> Colormap:
     return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
 
 
-def _ink(name: str) -> dict[str, Any]:
+def hatch_ink(name: str) -> dict[str, Any]:
+    """The colour and the hatch of a mask, as matplotlib's patches take them."""
     style = STYLES.get(name)  # none of ANY
     return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
 
@@ -151,7 +175,7 @@ def _box(row: int, begin: int, end: int) -> Path:
     return Path([(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], closed=True)
 
 
-def _runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
+def runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
     """Row, first column, and the column after the last, of each run of True in a row."""
     edges = np.diff(np.pad(mask.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     begins, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)

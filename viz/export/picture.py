@@ -13,7 +13,8 @@ from matplotlib.path import Path
 from i18n import say
 from model.heads.view import HeadView
 from viz.export.fonts import width
-from viz.export.paper import Paper, Sheet, changes, hatch, sequential
+from viz.export.paper import Paper, Sheet, changes, sequential
+from viz.export.svg import SvgSheet
 from viz.head import TITLES
 from viz.heads.arcs import COLOURS, least
 from viz.heads.colours import STANDARD_COLOURS, Colours
@@ -100,7 +101,7 @@ def head_picture(
     views = [now] if standard is None else [now, standard]
     panels = 1 if standard is None else 3
     room = _room(now, paper)
-    sheet = Sheet(paper, panels * room.across, max(room.tall + room.below, room.least))
+    sheet = _sheet(paper, panels * room.across, max(room.tall + room.below, room.least))
     norm = PowerNorm(0.5 if colours.brightness == "root" else 1, 0, colours.top(*views))
     how = {"cmap": sequential(colours.palette), "norm": norm}
     for number, view in enumerate(views):
@@ -116,10 +117,14 @@ def head_picture(
 def change_picture(paper: Paper, change: HeadView) -> Sheet:
     """One head's weights less another's; blocked: the cells that both block."""
     room = _room(change, paper)
-    sheet = Sheet(paper, room.across, max(room.tall + room.below, room.least))
+    sheet = _sheet(paper, room.across, max(room.tall + room.below, room.least))
     _change(sheet, room, 0, change, "")
     sheet.legend(name for name, mask in change.blocked.items() if mask.any())
     return sheet
+
+
+def _sheet(paper: Paper, wide: float, tall: float) -> Sheet:
+    return (SvgSheet if paper.kind == "svg" else Sheet)(paper, wide, tall)
 
 
 def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) -> None:
@@ -145,15 +150,9 @@ def _room(view: HeadView, paper: Paper) -> Room:
 def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, measure: str, **how: Any) -> None:
     """The panel of this number, from 0 on the left: the view's cells, its tokens, what a row without keys is, its name
     above and its colours, how, on the right with what they measure.
-
-    Labels are words on the sheet, not the axes' ticks, which take matplotlib four times as long.
     """
     left = number * room.across + room.beside
-    panel = sheet.panel(left, 0, room.wide, room.tall)
-    panel.set_xticks([])
-    panel.set_yticks([])
-    image = panel.imshow(view.weights, interpolation="none", aspect="auto", **how)
-    hatch(panel, view.blocked)
+    sheet.heatmap(left, 0, room.wide, room.tall, view.weights, view.blocked, measure, room.least, **how)
     for row, label in enumerate(view.queries):
         sheet.text(left - PAD, (row + 0.5) * room.cell, label, room.size, ha="right", va="center")
     for column, label in enumerate(view.keys):
@@ -167,6 +166,3 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
     for first, last in empty_runs(view):
         sheet.text(middle, (first + last + 1) / 2 * room.cell, say("nothing to attend to"), 7, ha="center", va="center",
                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85})  # fmt: skip
-    beside = sheet.panel(left + room.wide + 0.08, 0, 0.1, room.least)
-    sheet.figure.colorbar(image, cax=beside, label=measure)
-    beside.tick_params(labelsize=7)

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count
 from model.heads.view import head_name
+from viz.heatmap import figure
 from viz.html import table, tag
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
@@ -115,8 +116,10 @@ def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
     """Every token's loss, with a line at the token that the query predicts; none where nothing follows it."""
     drawn = loss_figure(found.now, found.standard, found.pieces, changed=changed)
     if found.query + 1 < len(found.now):
-        drawn.add_shape(type="line", x0=found.query + 1, x1=found.query + 1, yref="paper", y0=0, y1=1,
-                        layer="below", line={"color": MARK, "width": 1.5, "dash": "dot"})  # fmt: skip
+        line = {"type": "line", "x0": found.query + 1, "x1": found.query + 1, "yref": "paper", "y0": 0, "y1": 1,
+                "layer": "below", "line": {"color": MARK, "width": 1.5, "dash": "dot"}}  # fmt: skip
+        plain = drawn.to_dict()
+        return figure(plain["data"], plain["layout"] | {"shapes": [line]})
     return drawn
 
 

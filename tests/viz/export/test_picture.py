@@ -3,6 +3,7 @@
 python -m pytest tests/viz/export/test_picture.py
 """
 
+import base64
 import io
 import warnings
 from collections.abc import Callable
@@ -126,7 +127,7 @@ def test_a_comparison_that_a_screen_would_show_coarser_has_every_cell() -> None:
     now, standard = view_of((tokens, tokens)), view_of((tokens, tokens), 1, causal=causal(tokens))
     now.blocked["padding"] = padded(tokens, 2)
     both = padded(tokens, 2) & causal(tokens)
-    *_, panel = (axes for axes in head_picture(PAPER, now, standard).figure.axes if axes.images)
+    *_, panel = (axes for axes in head_picture(replace(PAPER, kind="png"), now, standard).figure.axes if axes.images)
     shown = panel.images[0].get_array()
     np.testing.assert_array_equal(np.ma.getmaskarray(shown), both)
     np.testing.assert_array_equal(shown.data[~both], (now.weights - standard.weights)[~both])
@@ -135,7 +136,7 @@ def test_a_comparison_that_a_screen_would_show_coarser_has_every_cell() -> None:
 @pytest.mark.parametrize("size", [(7, 7), (1, 11), (11, 1), (3, 67)])
 def test_a_token_stands_where_its_cells_are(size: tuple[int, int]) -> None:
     rows, columns = size
-    figure = head_picture(PAPER, view_of(size)).figure
+    figure = head_picture(replace(PAPER, kind="png"), view_of(size)).figure
     panel = figure.axes[0]
     cells = panel.transData + figure.transFigure.inverted()
     places = {text.get_text(): text.get_position() for text in figure.texts}
@@ -149,9 +150,37 @@ def test_a_token_stands_where_its_cells_are(size: tuple[int, int]) -> None:
     assert wide / columns == pytest.approx(tall / rows), "cells are squares"
 
 
+def test_the_svg_has_the_cells_and_the_names_where_the_png_has_them() -> None:
+    view, kinds = labelled(1, causal=causal(7), padding=padded(7, 2)), ("svg", "png")
+    drawn, other = (head_picture(replace(PAPER, kind=kind), view) for kind in kinds)
+    root = ElementTree.fromstring(drawn.file())
+    image, bar = root.iter("{http://www.w3.org/2000/svg}image")
+    assert (drawn.wide, drawn.tall) == (other.wide, other.tall)
+    for shown, axes in zip((image, bar), other.figure.axes, strict=True):
+        box = axes.get_position()
+        size = np.array([other.wide, other.tall]) * 72
+        place = [float(shown.attrib[name]) for name in ("x", "y", "width", "height")]
+        assert place == pytest.approx([box.x0 * size[0], (1 - box.y1) * size[1], *(box.size * size)], abs=0.02)
+    data = image.attrib["{http://www.w3.org/1999/xlink}href"].partition("base64,")[2]
+    cells = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+    np.testing.assert_array_equal(cells[..., 3] == 0, view.any_blocked())
+    panel = other.figure.axes[0].images[0]
+    np.testing.assert_array_equal(cells, panel.cmap(panel.norm(panel.get_array()), bytes=True))
+    paths = {node.attrib["fill"]: node.attrib["d"] for node in root.iter("{http://www.w3.org/2000/svg}path")}
+    assert {"url(#hatch-causal)", "url(#hatch-padding)"} <= set(paths)
+    names = {"".join(node.itertext()): node for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    cell = float(image.attrib["height"]) / 7
+    for row, label in enumerate(view.queries):
+        middle = float(image.attrib["y"]) + (row + 0.5) * cell
+        assert middle < float(names[label].attrib["y"]) < middle + cell / 2, "its baseline"
+    for column, label in enumerate(view.keys):
+        middle = float(image.attrib["x"]) + (column + 0.5) * cell
+        assert f" {names[label].attrib['x']} " in f" {middle:.2f} "
+
+
 @pytest.mark.parametrize("size", [(1, 1), (1, 11), (2, 13), (11, 1), (7, 7)])
 def test_no_words_of_a_picture_lie_on_others(size: tuple[int, int]) -> None:
-    figure = head_picture(PAPER, view_of(size)).figure
+    figure = head_picture(replace(PAPER, kind="png"), view_of(size)).figure
     boxes = [text.get_window_extent() for text in figure.texts if text.get_text()]
     assert [(one, other) for one, other in combinations(boxes, 2) if one.overlaps(other)] == []
     page = figure.bbox
