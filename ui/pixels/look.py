@@ -1,7 +1,7 @@
 """Look inside: one pixel of one picture, where every head looks from it, and what the mask does to its prediction."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -89,7 +89,7 @@ def run_pair(
     batch = digits.encode(levels[None], [told])
     state = st.session_state
     only_layer = only(scope, state.pixels_layer)
-    spec = replace(model.standard, causal=causal)
+    spec = model.standard.replace(causal=causal)
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
