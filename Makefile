@@ -6,7 +6,7 @@ TEXT ?= ../shared/data/text
 WORKERS ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: run serve test audit upgrade-check bench train words chromium
+.PHONY: run serve test test-unit audit upgrade-check bench train words chromium
 
 run: $(VENV)/.app
 	$(BIN)/streamlit run app.py
@@ -22,6 +22,11 @@ test: $(VENV)/.dev chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --cache-dir $(VENV)/.mypy_cache
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# What needs neither a browser nor many seconds
+test-unit: export PYTHONDONTWRITEBYTECODE =
+test-unit: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/browser
 
 audit: $(VENV)/.dev
 	.ci/audit $(BIN)

@@ -62,7 +62,7 @@ with right:
     if attention != "cross":
         with below:
             keep = now.run.keys.keep[row].numpy()
-            part = head_picture.without_padding(part, keep, masked=spec.padding)
+            part = head_picture.without_padding(part, keep, masked=bool(spec.padding))
     size = views[0].weights.shape
     with below:
         rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))

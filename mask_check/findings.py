@@ -81,22 +81,26 @@ class MeasuredMask:
     @property
     def measured(self) -> np.ndarray:
         """bool [T]: the columns that were measured."""
-        return ~np.isnan(self.moved).all(axis=0)
+        measured: np.ndarray = ~np.isnan(self.moved).all(axis=0)
+        return measured
 
     @property
     def reaches(self) -> np.ndarray:
         """bool [T,T]: where a change arrived."""
-        return np.nan_to_num(self.moved, nan=0.0, posinf=np.inf) > self.tolerance
+        reaches: np.ndarray = np.nan_to_num(self.moved, nan=0.0, posinf=np.inf) > self.tolerance
+        return reaches
 
     @property
     def leaks(self) -> np.ndarray:
         """bool [T,T]: arrived, though declared closed."""
-        return self.reaches & ~self.declared
+        leaks: np.ndarray = self.reaches & ~self.declared
+        return leaks
 
     @property
     def silent(self) -> np.ndarray:
         """bool [T,T]: declared open, measured, and nothing arrived."""
-        return self.declared & ~self.reaches & self.measured[None, :]
+        silent: np.ndarray = self.declared & ~self.reaches & self.measured[None, :]
+        return silent
 
 
 @dataclass(frozen=True, eq=False)

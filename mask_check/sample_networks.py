@@ -151,7 +151,8 @@ class SmallDecoder(nn.Module):
 
     def embed(self, ids: Tensor) -> Tensor:
         """[B,Q] -> [B,Q,W]."""
-        return self.embedding(ids)
+        states: Tensor = self.embedding(ids)
+        return states
 
     def explicit(self, mask: Tensor) -> Tensor | None:
         """[B,1,Q,K], bool or added to the scores -> bool, True = may attend."""
@@ -207,7 +208,7 @@ class SmallDecoder(nn.Module):
             *(len(q), None, q.shape[-2], k.shape[-2]),
             device=str(q.device),
         )
-        return cast(Tensor, flex_attention(q, k, v, block_mask=self.for_flex(block_mask)))
+        return flex_attention(q, k, v, block_mask=self.for_flex(block_mask))
 
     def for_flex(self, block_mask: Any) -> Any:
         """The block mask that is given to flex_attention."""

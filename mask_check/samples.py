@@ -3,14 +3,13 @@
 Each is the small sound decoder with one method replaced.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mask_check.declared import LayerMask
-from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
 from model.attention import attention_stages
 
 
@@ -190,7 +189,7 @@ class ReusesBlockedScores(SmallDecoder):
 
     attention_kernels = ("eager",)
 
-    def __init__(self, stages: Callable = attention_stages) -> None:
+    def __init__(self, stages: Stages = attention_stages) -> None:
         types = ["full_attention", "bidirectional_attention"]
         super().__init__(SmallConfig(num_hidden_layers=2, layer_types=types, packs_by=None), stages=stages)
         self._scores: Tensor | None = None

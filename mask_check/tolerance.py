@@ -110,7 +110,7 @@ class Products(TorchDispatchMode):
     """While it lasts, sizes gets those of all factors of matrix products, and in which groups they are multiplied."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives its dispatch modes no types
         self.sizes: list[list[int]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -127,4 +127,4 @@ def rounding_of(part: nn.Module, found: Tensor) -> float:
     if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
         terms = max(weight.numel() // max(found.shape[-1], 1), 1)
     kept_in = torch.float64 if found.dtype == torch.float64 else torch.float32
-    return max(torch.finfo(found.dtype).eps, torch.finfo(kept_in).eps / 2 * terms**0.5)
+    return float(max(torch.finfo(found.dtype).eps, torch.finfo(kept_in).eps / 2 * terms**0.5))

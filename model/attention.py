@@ -195,7 +195,8 @@ class MultiHeadAttention(nn.Module):
 
     def merge(self, heads_output: Tensor) -> Tensor:
         """The heads' outputs side by side, through the output projection: [B,H,Q,D] -> [B,Q,W]."""
-        return self.output(heads_output.transpose(1, 2).flatten(2))
+        output: Tensor = self.output(heads_output.transpose(1, 2).flatten(2))
+        return output
 
     def forward(
         self,
@@ -218,7 +219,8 @@ class MultiHeadAttention(nn.Module):
         return self.merge(output if edit is None else edit((q, k, v), output)), (q, k, v)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B,T,W] -> [B,T,H,D] -> [B,H,T,D]
+        by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B,T,W] -> [B,T,H,D] -> [B,H,T,D]
+        return by_head
 
 
 class MaskedSelfAttention(MultiHeadAttention):

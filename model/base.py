@@ -33,7 +33,8 @@ def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     def ask(self: Any) -> Answer:
         if kept not in self.__dict__:
             self.__dict__[kept] = method(self)
-        return self.__dict__[kept]
+        answer: Answer = self.__dict__[kept]
+        return answer
 
     return ask
 

@@ -28,7 +28,8 @@ class FeedForward(nn.Module):
     def feed_forward(self, x: Tensor) -> Tensor:
         """[B,T,W] -> [B,T,W]."""
         hidden = F.gelu(self.mlp_in(self.mlp_norm(x)), approximate="tanh")  # [B,T,4W]
-        return x + self.mlp_out(hidden)
+        added: Tensor = self.mlp_out(hidden)
+        return x + added
 
 
 class Block(FeedForward):
@@ -67,7 +68,9 @@ class CrossBlock(Block):
 
 def embedding(entries: int, width: int) -> nn.Embedding:
     """Of unit variance like nn.Embedding's own, but uniform: normal numbers on the meta device import a compiler."""
-    return nn.Embedding.from_pretrained(torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5), freeze=False)
+    entry = torch.empty(entries, width).uniform_(-(3**0.5), 3**0.5)
+    made: nn.Embedding = nn.Embedding.from_pretrained(entry, freeze=False)
+    return made
 
 
 def check_ids(ids: Tensor, vocabulary: int, context: int, before: int = 0) -> None:

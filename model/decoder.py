@@ -6,7 +6,7 @@ from torch import Tensor
 from model.attribution.linearized_decoder import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
-from model.masks import MaskContext, MaskSpec
+from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, positions_under
@@ -116,7 +116,7 @@ class DecoderModel(Model):
             MaskContext(batch.keep, length, self.num_heads, layer, standard=self.standard, split=batch.split)
             for layer in range(self.num_layers)
         ]
-        made: dict = {}  # layers under the same masks share them
+        made: AllowedCache = {}  # layers under the same masks share them
         return places, [place.allowed(spec, made) for place in places]
 
 

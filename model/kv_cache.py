@@ -14,7 +14,7 @@ from torch import Tensor
 from model.attention import attention_stages
 from model.base import Model
 from model.decoder import DecoderModel
-from model.masks import MaskContext, MaskSpec
+from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
@@ -117,7 +117,7 @@ def step(model: Model, cache: Cache, token: int, spec: MaskSpec | None = None) -
     contexts = [
         MaskContext(keep, 1, model.num_heads, layer, standard=model.standard) for layer in range(model.num_layers)
     ]
-    made: dict = {}  # layers under the same mask share it
+    made: AllowedCache = {}  # layers under the same mask share it
     allowed = tuple(context.allowed(spec or model.standard, made) for context in contexts)
     past = list(zip(cache.keys, cache.values, strict=True))
     states, qkvs = network(torch.tensor([[token]]), torch.tensor([position]), allowed, past)

@@ -6,7 +6,7 @@ they are made of.
 Sizes: B batch rows, H heads, Q queries, K keys; the queries are the last Q of the K positions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from typing import Any
@@ -21,6 +21,7 @@ __all__ = ["MaskContext", "MaskSpec", "Stroke", "combine"]
 
 MASK_NAMES = (*KINDS, "drawn")
 NATIVE = tuple(name for name, kind in KINDS.items() if kind.own)  # those that models are trained with
+AllowedCache = dict[tuple[Hashable, ...], Tensor | None]  # what MaskContext.allowed gave, for layers that share it
 TextSplit = Callable[[str], Tensor]  # from a separator to the part of the text that each position is in, int64 [B,K]
 
 
@@ -110,7 +111,7 @@ class MaskContext:
         shape = (len(self.keep), 1, self.queries, self.keep.shape[-1])
         return {name: mask.expand(shape)[row, 0].cpu() for name, mask in masks.items()}
 
-    def allowed(self, spec: MaskSpec, made: dict | None = None) -> Tensor | None:
+    def allowed(self, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
         """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask.
 
         made: what this gave for other layers of the same run, looked up and added to.

@@ -61,9 +61,11 @@ class _Stack(nn.Module):
     def embed(self, inputs: Tensor, positions: Tensor) -> Tensor:
         """ids and positions [B,T] -> [B,T,W]."""
         check_ids(inputs, self.vocabulary, self.context)
+        tokens: Tensor = self.token_embedding(inputs)
         if self.position_embedding is None:
-            return self.token_embedding(inputs) + self.position_table[positions]
-        return self.token_embedding(inputs) + self.position_embedding(positions)
+            return tokens + self.position_table[positions]
+        states: Tensor = tokens + self.position_embedding(positions)
+        return states
 
     def positions(self, inputs: Tensor) -> Tensor:
         """[B,T]: counted over the tokens that are no padding, so that the side of the padding shifts nothing."""
@@ -249,7 +251,8 @@ class EncoderDecoder(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""
-        return self.unembedding(states)
+        logits: Tensor = self.unembedding(states)
+        return logits
 
 
 def _check_size(name: str, size: int) -> None:

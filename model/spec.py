@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import astuple, dataclass, fields, make_dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from i18n import N_, say
 from model.mask_kinds import KINDS
@@ -37,11 +37,22 @@ class Stroke:
                     N_("a first and a last position from 0 to {most}"), (first, last), MOST_POSITIONS)  # fmt: skip
 
 
-_Kinds: Any = make_dataclass("_Kinds", [(name, Any, kind.own or kind.off) for name, kind in KINDS.items()], frozen=True)
-_frozen: Any = dataclass(frozen=True)  # not by its name: type checkers would refuse the fields that the kinds bring
+Setting = bool | int | str  # of a kind: whether it is on, or its parameter, 0 or "" for off
+
+if TYPE_CHECKING:
+
+    class _Kinds:
+        """For type checkers, which cannot run the table: any name may be a kind's field."""
+
+        def __getattr__(self, name: str) -> Setting: ...
+
+else:
+    _Kinds = make_dataclass(
+        "_Kinds", [(name, Setting, kind.own or kind.off) for name, kind in KINDS.items()], frozen=True
+    )
 
 
-@_frozen
+@dataclass(frozen=True)
 class MaskSpec(_Kinds):
     """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
 
@@ -56,6 +67,18 @@ class MaskSpec(_Kinds):
     positions: str = "counted"
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+
+    if TYPE_CHECKING:  # the generated one takes the kinds' fields too
+
+        def __init__(
+            self,
+            *,
+            drawn: tuple[Stroke, ...] = (),
+            positions: str = "counted",
+            layers: tuple[int, ...] = (),
+            heads: tuple[int, ...] = (),
+            **kinds: Setting,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         number = N_("a whole number from 0 (off) to {most}")
@@ -79,7 +102,11 @@ class MaskSpec(_Kinds):
             scope = N_("a tuple of at most {most} different whole numbers from 0")
             _expect(numbers, name, scope, some, MOST_IN_SCOPE)
 
-    def on(self) -> dict[str, Any]:
+    def replace(self, **changes: Any) -> "MaskSpec":
+        """A copy with these fields changed. Raises ValueError as the constructor does."""
+        return replace(self, **changes)
+
+    def on(self) -> dict[str, Setting]:
         """The kinds that are on, in the order of KINDS, each with its field's value."""
         values = {name: getattr(self, name) for name in KINDS}
         return {name: values[name] for name, kind in KINDS.items()
@@ -165,4 +192,4 @@ def _shown(got: Any) -> str:
 
 
 STANDARD = MaskSpec()  # of most models; an encoder's has no causal mask
-OFF = MaskSpec(**{name: kind.off for name, kind in KINDS.items()})  # nothing is blocked
+OFF = STANDARD.replace(**{name: kind.off for name, kind in KINDS.items()})  # nothing is blocked

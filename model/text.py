@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import torch
 from tokenizers import Encoding, Regex, Tokenizer
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from i18n import say
 from model.errors import panics_caught
+
+Row = TypeVar("Row")
 
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
@@ -59,7 +62,7 @@ class TokenBatch:
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
 
-        def pick(each: tuple) -> tuple:
+        def pick(each: tuple[Row, ...]) -> tuple[Row, ...]:
             return tuple(each[row] for row in some) if each else ()
 
         return replace(

@@ -20,7 +20,7 @@ from model.attention import (
     attention_weights,
 )
 from model.errors import index
-from model.masks import MaskContext, MaskSpec
+from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
 
 NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
@@ -41,7 +41,7 @@ class LayerRecord:
     scale: float | None = None
     terms: ScoreTerms = NO_TERMS
 
-    def weights(self, spec: MaskSpec, row: int, queries: slice, made: dict | None = None) -> Tensor:
+    def weights(self, spec: MaskSpec, row: int, queries: slice, made: AllowedCache | None = None) -> Tensor:
         """The weights [H, queries, K] of every head, float32. made: as MaskContext.allowed's."""
         q, allowed = self._queries(spec, row, slice(None), queries, made)
         terms, keys = self._terms(row, slice(None), queries), self.k.shape[-2]
@@ -81,7 +81,7 @@ class LayerRecord:
         return some[row, :, :seen][shared].float()
 
     def _queries(
-        self, spec: MaskSpec, row: int, heads: slice, queries: slice, made: dict | None = None
+        self, spec: MaskSpec, row: int, heads: slice, queries: slice, made: AllowedCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """q [heads, queries, D], float32; the allowed cells, bool [1 or heads, queries, K]."""
         allowed = self.context.allowed(spec, made)
@@ -214,7 +214,7 @@ class Trace:
     @torch.inference_mode()
     def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
         """Every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
-        made: dict = {}  # masks that layers have in common
+        made: AllowedCache = {}  # masks that layers have in common
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
             queries, keys = self._shape(layer)

@@ -86,8 +86,10 @@ class Transformer(nn.Module):
     def embed(self, ids: Tensor, positions: Tensor, before: int = 0) -> Tensor:
         """What enters the first layer, [B,T,W]. before: how many positions were read before. Raises as forward does."""
         check_ids(ids, self.config.vocabulary, self.config.context, before)
-        return self.token_embedding(ids) + self.position_embedding(positions)
+        states: Tensor = self.token_embedding(ids) + self.position_embedding(positions)
+        return states
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""
-        return self.unembedding(states)
+        logits: Tensor = self.unembedding(states)
+        return logits

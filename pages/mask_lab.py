@@ -44,7 +44,7 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
 with query_place:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
-part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=spec.padding)
+part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=bool(spec.padding))
 part = canvas.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
 with st.container(key="mask_and_head"):

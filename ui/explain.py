@@ -153,10 +153,10 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
         name=name,
         across=across,
         can_be_causal="causal" in view.available,
-        causal=now.masks.causal,
-        padding=now.masks.padding,
+        causal=bool(now.masks.causal),
+        padding=bool(now.masks.padding),
         lifted=tuple(name for name in model.describe().sizes if not getattr(now.masks, name)),
-        standard_causal=model.standard.causal,
+        standard_causal=bool(model.standard.causal),
         layer_only=scope == "layer",
         only_attention=model.attentions == ("self",),
         has_padding=not bool(keep.all()),
@@ -181,7 +181,7 @@ def what_moved(pieces: Sequence[str], place: int, now: RowPredictions, standard:
 
 def lifts_the_causal_mask(now: RunView) -> bool:
     """Whether a model that was trained with the causal mask runs without it."""
-    return now.model.standard.causal and not now.masks.causal and now.model.kind == "decoder"
+    return bool(now.model.standard.causal) and not now.masks.causal and now.model.kind == "decoder"
 
 
 def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares]:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 MOST_SECONDS = 1_000_000
@@ -77,11 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
-    commands = {
+    commands: dict[str | None, Callable[[], int]] = {
         None: lambda: command.open_app(),
         "check": lambda: command.check(asked),
         "report": lambda: command.report(asked),
-        **dict.fromkeys(("samples", "patients"), lambda: command.samples()),
+        "samples": lambda: command.samples(),
+        "patients": lambda: command.samples(),
         "train": lambda: command.train(rest),
     }
     return commands[asked.command]()

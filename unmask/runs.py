@@ -242,8 +242,7 @@ def spec_of(
         spec = masks or standard
     else:
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
-    return replace(
-        spec,
+    return spec.replace(
         causal=spec.causal if causal is None else causal,
         padding=spec.padding if padding is None else padding,
     )

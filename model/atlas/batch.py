@@ -12,7 +12,7 @@ from model.atlas.measures import BITS, BLOCKED, BatchFacts, Known, softmax2
 from model.atlas.result import NAMES
 from model.atlas.tally import TOP_KEYS, Sample, Tally
 from model.base import Model
-from model.masks import MaskSpec
+from model.masks import AllowedCache, MaskSpec
 from model.text import TokenBatch
 
 KEY_BITS = 32  # of an integer that holds a weight and its key
@@ -90,7 +90,7 @@ def measure_batch(
     """
     trace = model.run(batch, masks)
     facts = BatchFacts(batch, punctuation)
-    made: dict = {}  # layers under the same masks share them
+    made: AllowedCache = {}  # layers under the same masks share them
     sums = _Sums(facts, batch, length, trace.num_layers, trace.num_heads, chosen)
     grounds: dict[int, _Ground] = {}
     for layer, record in enumerate(trace.layers):

@@ -136,11 +136,11 @@ class Atlas:
 
     @property
     def layers(self) -> int:
-        return self.means.shape[1]
+        return int(self.means.shape[1])
 
     @property
     def heads(self) -> int:
-        return self.means.shape[2]
+        return int(self.means.shape[2])
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes, about."""
@@ -153,7 +153,8 @@ class Atlas:
 
     def measure(self, name: str) -> np.ndarray:
         """[L,H]."""
-        return self.means[NAMES.index(name)]
+        values: np.ndarray = self.means[NAMES.index(name)]
+        return values
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
         """What the head is called, the clearest first: see NAMED, TIMES_EVEN and LEAST_QUERIES; () for most heads."""
@@ -274,7 +275,8 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
     back = offsets[..., :middle][..., ::-1]  # back[0]: one token back
     parts = [offsets[..., middle + 1 :].sum(-1), offsets[..., middle]]
     parts += [back[..., low - 1 : high].sum(-1) for low, high in BINS]
-    return np.stack(parts, -1) / offsets.sum(-1, keepdims=True)
+    shares: np.ndarray = np.stack(parts, -1) / offsets.sum(-1, keepdims=True)
+    return shares
 
 
 def _top(values: np.ndarray) -> np.ndarray:

@@ -97,7 +97,7 @@ def as_parquet(table: pd.DataFrame, about: dict[str, object]) -> bytes:
     arrow = arrow.replace_schema_metadata({**(arrow.schema.metadata or {}), b"unmask": json.dumps(about).encode()})
     sink = pa.BufferOutputStream()
     parquet.write_table(arrow, sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def examples_path(out: Path) -> Path:

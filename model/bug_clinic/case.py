@@ -111,7 +111,7 @@ class AttentionCase:
             beside=numbers.beside.with_masks(None if masks is None else repeated(masks)),
         )
 
-    def turned(self, where: tuple) -> "AttentionCase":
+    def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
         """Other numbers at an index into [B,H,T,D]: all of them there with their signs reversed."""
 
         def negated(numbers: Tensor) -> Tensor:

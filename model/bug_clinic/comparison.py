@@ -4,7 +4,7 @@ Sizes: H heads, T positions, D head width.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -66,7 +66,7 @@ def attention_for(model: Model) -> str:
 
 def masks_for(model: Model) -> MaskSpec:
     """The model's own masks, and the causal one: most bugs are about it."""
-    return replace(model.standard, causal=True, padding=True)
+    return model.standard.replace(causal=True, padding=True)
 
 
 def _length(model: Model, line: str) -> int:
@@ -122,10 +122,11 @@ class BugComparison:
         return self.wrong is not None and bool(self.wrong.weights.isnan().any())
 
     def _difference(self, part: str) -> Tensor:
-        right = getattr(self.right, part)
+        right: Tensor = getattr(self.right, part)
         if self.wrong is None:
             return torch.full_like(right, math.inf)
-        return (getattr(self.wrong, part) - right).abs().nan_to_num(math.inf)
+        wrong: Tensor = getattr(self.wrong, part)
+        return (wrong - right).abs().nan_to_num(math.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +159,8 @@ class BugTrial:
     buggy: Trace | None
 
 
-Newest = WeakKeyDictionary[Trace, tuple[tuple, Any]]  # of a run what was asked for last; it goes with the run
+# of a run what was asked for last; it goes with the run
+Newest = WeakKeyDictionary[Trace, tuple[tuple[Hashable, ...], Any]]
 _right_of: Newest = WeakKeyDictionary()
 _trial_of: Newest = WeakKeyDictionary()
 
@@ -197,7 +199,7 @@ def compare(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugCo
     return BugComparison(wrong, trial.right.stages, error, exact=_is_exact(model, bug, layer))
 
 
-def _once(newest: Newest, trace: Trace, key: tuple, make: Callable[[], Made]) -> Made:
+def _once(newest: Newest, trace: Trace, key: tuple[Hashable, ...], make: Callable[[], Made]) -> Made:
     found = newest.get(trace)
     if found is None or found[0] != key:
         found = newest[trace] = key, make()
@@ -209,12 +211,12 @@ def _is_exact(model: Model, bug: Bug, layer: int) -> bool:
         return False
     if bug.key == "unprojected":
         return network_of(model) is not None
-    return not bug.first_layer or layer < 2 or model.standard.causal  # layer 1 reads what the right layer 0 made
+    return not bug.first_layer or layer < 2 or bool(model.standard.causal)  # layer 1 reads what the right layer 0 made
 
 
 def _forgetful(model: Model, layers: int) -> MaskSpec:
     """The causal mask in the first layer only."""
-    return replace(masks_for(model), causal=False, layers=tuple(range(1, layers)))
+    return masks_for(model).replace(causal=False, layers=tuple(range(1, layers)))
 
 
 def _row(stages: AttentionStages) -> AttentionStages:

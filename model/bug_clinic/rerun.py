@@ -64,7 +64,8 @@ def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[
     [1,T,W], the states before the logits.
     """
     *_, last = streams(network, trace, row, attention_of)
-    return network.norm(last)
+    states: Tensor = network.norm(last)
+    return states
 
 
 def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Iterator[Tensor]:
@@ -99,4 +100,5 @@ def _blocks(network: Transformer) -> list[Block]:
 
 def _cut(x: Tensor, heads: int) -> Tensor:
     """[B,T,W] -> [B,H,T,D], the way the projections' outputs are cut."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    by_head: Tensor = x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return by_head

@@ -27,7 +27,7 @@ from model.cross_attention.days import held_out_days
 from model.cross_attention.written_dates import CHARACTERS, examples
 from model.errors import CheckpointError
 from model.files import write
-from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit
+from model.masks import MASK_NAMES, AllowedCache, MaskContext, MaskSpec, TextSplit
 from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import BatchTokenizer, TokenBatch, check_targets
@@ -267,7 +267,7 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
 
 def _allowed(places: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
     """For each layer its mask, [B or 1, H or 1, Q or 1, K]."""
-    made: dict = {}  # layers under the same masks share them
+    made: AllowedCache = {}  # layers under the same masks share them
     return [place.allowed(spec, made) for place in places]
 
 

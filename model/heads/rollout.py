@@ -132,7 +132,8 @@ def flow(mean: np.ndarray, query: int) -> np.ndarray:
 def with_residual(mean: np.ndarray) -> np.ndarray:
     """mean [.., T, T] + the identity, each row scaled to sum to 1. A row that looks at nothing is the identity's."""
     added = mean + np.eye(mean.shape[-1], dtype=mean.dtype)
-    return added / added.sum(-1, keepdims=True)
+    shares: np.ndarray = added / added.sum(-1, keepdims=True)
+    return shares
 
 
 def _check_square(trace: Trace) -> None:

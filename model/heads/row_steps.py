@@ -70,7 +70,8 @@ class RowSteps:
     @cached_property
     def free(self) -> np.ndarray:
         """bool [K], True = no mask blocks it."""
-        return ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
+        open_cells: np.ndarray = ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
+        return open_cells
 
     @cached_property
     def top(self) -> float:

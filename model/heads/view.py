@@ -51,11 +51,11 @@ class HeadView:
     def empty_rows(self) -> np.ndarray:
         """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
         if self.whole is None:
-            return np.all(self.any_blocked(), axis=1)
+            return np.asarray(np.all(self.any_blocked(), axis=1))
         step, rows = self.step // self.whole.step, len(self.weights)
         empty = self.whole.empty_rows()[self.first - self.whole.first :][: rows * step]
         full = np.pad(empty, (0, rows * step - len(empty)), constant_values=True)
-        return np.all(full.reshape(rows, step), axis=1)
+        return np.asarray(np.all(full.reshape(rows, step), axis=1))
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
@@ -166,13 +166,15 @@ def coarser_words(view: HeadView) -> str:
 
 def step_of(view: HeadView, most: int = MOST_CELLS) -> int:
     """How many positions a row and column of `coarser` stands for."""
-    return -(-max(view.weights.shape) // most)
+    return int(-(-max(view.weights.shape) // most))
 
 
 def reduced(values: np.ndarray, step: int, reduce: np.ufunc, beyond: float) -> np.ndarray:
     """[Q,K] -> [Q/step,K/step]: what the ufunc makes of each patch, the last ones filled up with `beyond`."""
     parts = patches(values, step, beyond)
-    return reduce.reduce(reduce.reduce(parts, axis=1), axis=2)  # rows first: they lie side by side in memory
+    return np.asarray(
+        reduce.reduce(reduce.reduce(parts, axis=1), axis=2)
+    )  # rows first: they lie side by side in memory
 
 
 def patches(values: np.ndarray, step: int, beyond: float) -> np.ndarray:

@@ -150,13 +150,15 @@ def current() -> PositionedRun:
 def give_positions(embedding: nn.Module) -> None:
     """Make a position embedding that counts a row's cells, padding included, use the run's positions."""
 
-    def use_ours(_: nn.Module, arguments: tuple, options: dict) -> tuple[tuple, dict]:
+    def use_ours(
+        _: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         run = _RUN.get()
         if run is not None and run.positions is not None:
             options = options | {"position_ids": run.positions}
         return arguments, options
 
-    def without_extra_axis(_: nn.Module, __: tuple, embedded: Tensor) -> Tensor:
+    def without_extra_axis(_: nn.Module, __: tuple[Any, ...], embedded: Tensor) -> Tensor:
         return embedded.squeeze(0) if embedded.ndim == 4 else embedded  # BART's puts a batch axis before ours
 
     embedding.register_forward_pre_hook(use_ours, with_kwargs=True)

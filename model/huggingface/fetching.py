@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from huggingface_hub.errors import HFValidationError
@@ -146,7 +146,8 @@ def without_weights(folder: Path) -> PreTrainedModel:
         model_class = class_for(config)
         own = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
         with torch.device("meta"):
-            return model_class(config) if own else model_class.from_config(config)
+            network = model_class(config) if own else model_class.from_config(config)
+        return cast(PreTrainedModel, network)
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way

@@ -184,7 +184,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
 
 
 def _reporter(name: str, progress: Callable[..., None]) -> type[tqdm]:
-    class Reporter(tqdm):
+    class Reporter(tqdm):  # type: ignore[misc]  # tqdm brings no types
         def __init__(self, *args: object, **options: object) -> None:
             options["disable"] = False
             options["file"] = _Nowhere()
@@ -192,7 +192,7 @@ def _reporter(name: str, progress: Callable[..., None]) -> type[tqdm]:
             super().__init__(*args, **options)
 
         def update(self, n: float | None = 1) -> bool | None:
-            shown = super().update(n)
+            shown: bool | None = super().update(n)
             progress(name, int(self.n), int(self.total or 0))
             return shown
 

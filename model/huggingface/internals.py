@@ -71,7 +71,8 @@ def classes_of_task(task: str) -> Mapping[str, Any]:
     """
     from transformers.models.auto import modeling_auto
 
-    return getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+    names: Mapping[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+    return names
 
 
 def runs_with_static_cache(network: nn.Module) -> bool:

@@ -117,7 +117,7 @@ class FrozenNetwork(LinearizedRun):
             made = self._readout(states)[0].double().cpu()  # [3+N,V]
         self.caps_logits = head.capped
         nothing, whole, rest = made[:3]
-        each = made[3:] - nothing
+        each: Tensor = made[3:] - nothing
         if not _near(rest + each.sum(0), whole):
             raise NotSupported(say(HEAD))
         return each

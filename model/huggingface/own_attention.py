@@ -50,7 +50,7 @@ class _Scores:
     def as_heads(self, term: Tensor) -> Tensor:
         """Something that broadcasts to the scores as the network shapes them -> to [B,H,Q,K]."""
         if term.ndim == 3 and self.tensor.ndim == 3 and len(term) == len(self.tensor) > 1:
-            return term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K]
+            term = term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K]
         return term
 
 
@@ -62,7 +62,9 @@ class OwnAttention(TorchFunctionMode):
         self._rows = rows
         self._known: OrderedDict[int, _Scores] = OrderedDict()
 
-    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "").strip("_")
         if name in PRODUCTS:
@@ -93,16 +95,16 @@ class OwnAttention(TorchFunctionMode):
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
 
-    def _softmax(self, function: Any, args: tuple, kwargs: dict) -> Tensor:
+    def _softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         known = self._of(args[0] if args else kwargs.get("input"))
-        result = function(*args, **kwargs)
+        result: Tensor = function(*args, **kwargs)
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if known is not None and dim in (-1, result.ndim - 1):
             self._known.clear()
             self._note(replace(known, tensor=result, weights=True))
         return result
 
-    def _output(self, weights: _Scores, name: str, args: tuple) -> Tensor:
+    def _output(self, weights: _Scores, name: str, args: tuple[Any, ...]) -> Tensor:
         """What the network's own product of weights and values would be, by our attention."""
         self._known.clear()
         if name == "einsum":
@@ -131,7 +133,7 @@ class OwnAttention(TorchFunctionMode):
         return attend_in_run(Call(None, query, key, value, added, scale, ScoreTerms()))
 
 
-def _product(name: str, args: tuple, kwargs: dict, result: Tensor, rows: int) -> _Scores | None:
+def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, rows: int) -> _Scores | None:
     """The scores that a product may be; None where its operands are no q and k of this batch."""
     if name == "einsum":
         return _einsum_product(args, result)
@@ -152,7 +154,7 @@ def _matrix_product(left: Tensor, right: Tensor, result: Tensor, rows: int) -> _
     return _Scores(result, _by_head(left, rows), _by_head(right, rows).transpose(-1, -2))
 
 
-def _einsum_product(args: tuple, result: Tensor) -> _Scores | None:
+def _einsum_product(args: tuple[Any, ...], result: Tensor) -> _Scores | None:
     """As in "ibnd,jbnd->bnij": two letters that all three have, then queries, then keys."""
     if len(args) != 3 or not isinstance(args[0], str) or "." in args[0]:
         return None
@@ -172,7 +174,7 @@ def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     return [tuple(operand) for operand in inputs.split(",")], tuple(out)
 
 
-def _after(known: _Scores, name: str, args: tuple, kwargs: dict, result: Tensor) -> _Scores | None:
+def _after(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> _Scores | None:
     """What is known of the result of one more step; None where the step is none that attention has."""
     if result.numel() != known.tensor.numel() or result.shape[-2:] != known.tensor.shape[-2:]:
         return None
@@ -180,7 +182,7 @@ def _after(known: _Scores, name: str, args: tuple, kwargs: dict, result: Tensor)
     return None if done is None else replace(done, tensor=result)
 
 
-def _step(known: _Scores, name: str, args: tuple, kwargs: dict) -> _Scores | None:
+def _step(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Scores | None:
     first = args[0] is known.tensor
     if not known.weights and name == "masked_fill":
         return known.plus(~args[1].bool())

@@ -4,7 +4,7 @@ The adapter runs a network's attention through our core. What is loaded here is 
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
@@ -74,7 +74,8 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         why = say("{model}: the weights do not fit the configuration ({why})", model=name, why=first_line(error))
         raise CheckpointError(why) from None
     weights.merge(name, network, folder)
-    return network.eval().requires_grad_(False)
+    network.eval().requires_grad_(False)
+    return cast(PreTrainedModel, network)
 
 
 def _size(repo: str) -> str:

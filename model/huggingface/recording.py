@@ -18,7 +18,7 @@ from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.probe import Site, is_part_of
-from model.masks import MaskContext, MaskSpec, TextSplit
+from model.masks import AllowedCache, MaskContext, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
 
@@ -46,7 +46,7 @@ class Recording:
         self._sites, self._spec, self._keeps = sites, spec, keeps
         self._standard, self._splits, self._edit = standard, splits or {}, edit
         self._layers: Counter[str] = Counter()
-        self._made: dict[str, dict] = defaultdict(dict)  # of each part, the masks that its layers share
+        self._made: dict[str, AllowedCache] = defaultdict(dict)  # of each part, the masks that its layers share
         self._given: list[Tensor] = []
 
     def mask(self, arguments: dict[str, Any]) -> Tensor | None:

@@ -31,7 +31,9 @@ class FrozenNorms(TorchFunctionMode):
         self.kept: list[Tensor] = []
         self._again = None if kept is None else iter(kept)
 
-    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "").strip("_")
         if name == "layer_norm":
@@ -73,7 +75,9 @@ class Uncapped(TorchFunctionMode):
         self._vocabulary = vocabulary
         self.capped = False
 
-    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if getattr(function, "__name__", "") == "tanh" and args[0].shape[-1] == self._vocabulary:
             self.capped = True
             return args[0]
@@ -90,14 +94,16 @@ class LayerCall:
     """A layer and what it was called with."""
 
     module: nn.Module
-    arguments: tuple
+    arguments: tuple[Any, ...]
     options: dict[str, Any]
 
     def again(self, x: Tensor, module: nn.Module) -> Tensor:
         """What module, this layer or what stands for it, makes of another stream [B,T,W]."""
         if self.arguments:
-            return _tensor(module(x, *self.arguments[1:], **self.options))
-        return _tensor(module(**self.options | {"hidden_states": x}))
+            states: Tensor = _tensor(module(x, *self.arguments[1:], **self.options))
+        else:
+            states = _tensor(module(**self.options | {"hidden_states": x}))
+        return states
 
 
 @dataclass(eq=False)
@@ -177,7 +183,7 @@ def _beside(stack: nn.Module, path: str) -> list[nn.Module]:
     return found
 
 
-def _enter(module: nn.Module, arguments: tuple, options: dict[str, Any]) -> None:
+def _enter(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     read = _READING.get()
     given = arguments[0] if arguments else options.get("hidden_states")
     if read is None or not isinstance(given, Tensor):
@@ -189,14 +195,14 @@ def _enter(module: nn.Module, arguments: tuple, options: dict[str, Any]) -> None
         read.before = list(read.calls)
 
 
-def _leave(_: nn.Module, __: tuple, output: Any) -> None:
+def _leave(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
     read = _READING.get()
     if read is not None and read.streams:
         read.streams.append(_tensor(output))
         read.calls.clear()  # only what follows the last layer is asked for
 
 
-def _called(module: nn.Module, arguments: tuple, options: dict[str, Any], output: Any) -> None:
+def _called(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
     read = _READING.get()
     given = next((one for one in (*arguments, *options.values()) if isinstance(one, Tensor)), None)
     if read is not None and given is not None and isinstance(made := _tensor(output), Tensor):

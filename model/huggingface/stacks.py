@@ -95,7 +95,8 @@ class OneStack:
             options["use_cache"] = False
         with through(run, self.stack, len(ids)):
             # with an attention mask, positions that start again are not taken for packed sequences
-            return self.stack(input_ids=ids, attention_mask=keep.long(), **options)[0]
+            states: Tensor = self.stack(input_ids=ids, attention_mask=keep.long(), **options)[0]
+            return states
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""
@@ -151,19 +152,21 @@ class TwoStacks:
         """The encoder's states: ids and keep [B,S] -> [B,S,W]."""
         run.positions = positions_of(keep)
         with through(run, self.encoder, len(ids)):
-            return self.encoder(input_ids=ids, attention_mask=keep.long())[0]
+            memory: Tensor = self.encoder(input_ids=ids, attention_mask=keep.long())[0]
+            return memory
 
     def states(self, run: Pass, ids: Tensor, keep: Tensor, memory: Tensor, memory_keep: Tensor) -> Tensor:
         """The decoder's: ids and keep [B,T], memory [B,S,W], memory_keep [B,S] -> [B,T,W]."""
         run.positions = positions_of(keep)
         with through(run, self.decoder, len(ids)):
-            return self.decoder(
+            states: Tensor = self.decoder(
                 input_ids=ids,
                 attention_mask=keep.long(),
                 encoder_hidden_states=memory,
                 encoder_attention_mask=memory_keep.long(),
                 use_cache=False,
             )[0]
+            return states
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""
@@ -176,12 +179,13 @@ class TwoStacks:
 
     def reference(self, ids: Tensor, keep: Tensor, source: Tensor, source_keep: Tensor) -> Tensor:
         """The logits [B,T,V] of the network as transformers runs it."""
-        return self.network(
+        logits: Tensor = self.network(
             input_ids=source,
             attention_mask=source_keep.long(),
             decoder_input_ids=ids,
             decoder_attention_mask=keep.long(),
         ).logits
+        return logits
 
     def context(self) -> int:
         """The most positions it was made for, of the source and of the target."""
@@ -275,4 +279,5 @@ def _takes(module: nn.Module, name: str) -> bool:
 
 
 def _name_of(module: nn.Module, network: nn.Module) -> str:
-    return next(name for name, candidate in network.named_modules() if candidate is module)
+    names: dict[nn.Module, str] = {candidate: name for name, candidate in network.named_modules()}
+    return names[module]

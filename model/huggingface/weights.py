@@ -172,8 +172,8 @@ def class_for(config: PreTrainedConfig) -> Any:
 def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
     """The causal language model that it was saved from, where no auto class lists it: the text part of a larger one."""
     for name in config.architectures or ():
-        found = getattr(transformers, name, None) if name.endswith("ForCausalLM") else None
-        if found is not None and found.config_class is type(config):
+        found: type[PreTrainedModel] | None = getattr(transformers, name, None)
+        if name.endswith("ForCausalLM") and found is not None and found.config_class is type(config):
             return found
     return None
 

@@ -21,6 +21,7 @@ from model.trace import Trace
 Kind = Literal["scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Step = tuple[str, str, str]  # "&" or "|", a condition on q_idx and k_idx, and what it is
+Drawn = tuple[str, int, int, int, int]  # a stroke's kind, first query, first key, last query, last key
 
 STROKES_AS_DRAWN = 12  # more of them are written as the fewest rectangles that we find
 LINE = 84  # characters, as many as the page shows without scrolling
@@ -75,7 +76,7 @@ def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Itera
                 yield sign, condition, kinds[name].comment
 
 
-def _drawn(strokes: list[tuple]) -> Iterator[Step]:
+def _drawn(strokes: list[Drawn]) -> Iterator[Step]:
     """The drawing, which has the last word."""
     if any(kind == "block" for kind, *_ in strokes):
         yield "&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"
@@ -96,7 +97,7 @@ def _statements(steps: list[Step]) -> list[str]:
     return lines
 
 
-def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[tuple], conditions: str) -> Iterator[str]:
+def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn], conditions: str) -> Iterator[str]:
     """What the conditions name, and nothing else."""
     keep = place.keep[row].cpu()
     drawn = "drawn" in conditions
@@ -106,7 +107,7 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[tuple
     if "place" in conditions:
         yield "# place: a token's number among the real ones; T at padding"
         yield "place = torch.where(keep, keep.cumsum(0) - 1, T)"
-    for separator in (value for name, value in ruling.on().items() if mask_kinds.KINDS[name].splits):
+    for separator in (value for value in ruling.on().values() if isinstance(value, str)):
         if "document" in conditions and place.split is not None:
             yield f"# document: the number of each token's; the text is split after {separator!r}"
             yield _assigned("document", place.split(separator)[row].tolist())
@@ -114,7 +115,7 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[tuple
         yield from _drawing(strokes, padded=not keep.all())
 
 
-def _assigned(name: str, values: list) -> str:
+def _assigned(name: str, values: list[int] | list[bool]) -> str:
     """A tensor of these values, written as runs of equal ones."""
     runs = [(value, len(list(some))) for value, some in groupby(values)]
     each, lengths = [value for value, _ in runs], [length for _, length in runs]
@@ -132,23 +133,24 @@ def _wrapped(text: str, indent: str = "") -> str:
 # --- the drawing ---
 
 
-def _strokes(ruling: MaskSpec, real: int) -> list[tuple]:
+def _strokes(ruling: MaskSpec, real: int) -> list[Drawn]:
     """On so many real tokens: (kind, first query, first key, last query, last key); [] where nothing is drawn."""
     blocked, opened = (some[0, 0].numpy() for some in masks.drawn(ruling.drawn, torch.arange(real)[None], real))
     if not (blocked | opened).any():
         return []
-    as_drawn = [
+    as_drawn: list[Drawn] = [
         (one.kind, one.query, one.key, min(one.last_query, real - 1), min(one.last_key, real - 1))
         for one in ruling.drawn
         if one.query < real and one.key < real
     ]
     if len(as_drawn) <= STROKES_AS_DRAWN:
         return as_drawn
-    merged = [("block", *some) for some in rectangles(blocked)] + [("open", *some) for some in rectangles(opened)]
+    merged: list[Drawn] = [("block", *some) for some in rectangles(blocked)]
+    merged += [("open", *some) for some in rectangles(opened)]
     return merged if len(merged) < len(as_drawn) else as_drawn
 
 
-def _drawing(strokes: list[tuple], *, padded: bool) -> Iterator[str]:
+def _drawing(strokes: list[Drawn], *, padded: bool) -> Iterator[str]:
     """drawn: uint8 [T,T]. Its loops end in a blank line, so that they can be pasted at a prompt."""
     canvas, size = ("canvas", "int(keep.sum())") if padded else ("drawn", "T")
     yield "ERASE, BLOCK, OPEN = 0, 1, 2"

@@ -2,7 +2,6 @@
 
 import io
 import tokenize
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,13 +91,13 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
         raise ValueError(say("expected blocked cells that {most:,} rectangles can cover, got {count:,} of them: load a "
                              "mask of fewer tokens, or one whose blocked cells lie together",
                              most=MOST_STROKES, count=len(blocked)))  # fmt: skip
-    drawing = replace(OFF, drawn=tuple(Stroke("block", *rectangle) for rectangle in blocked))
+    drawing = OFF.replace(drawn=tuple(Stroke("block", *rectangle) for rectangle in blocked))
     if total == real:
         return drawing
-    masked = replace(drawing, padding=True)
+    masked = drawing.replace(padding=True)
     if len(cells) == real:
         return masked
-    return min((drawing, masked, replace(masked, padding_queries=True)), key=lambda one: differing(one, cells, keep))
+    return min((drawing, masked, masked.replace(padding_queries=True)), key=lambda one: differing(one, cells, keep))
 
 
 def differing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> int:

@@ -14,7 +14,8 @@ CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 def _recipe(name: str) -> type:
     """The dataclass of one's options: StoryRecipe of story."""
-    return getattr(import_module(f"{__package__}.{name}"), f"{name.capitalize()}Recipe")
+    recipe: type = getattr(import_module(f"{__package__}.{name}"), f"{name.capitalize()}Recipe")
+    return recipe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -153,6 +153,6 @@ def report(folder: Path, held_out: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    from model.catalog import CHECKPOINTS
+    from model.base import CHECKPOINTS
 
     print(report(CHECKPOINTS / "twins", read_books(Path(sys.argv[1])).held_out))

@@ -126,11 +126,11 @@ def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
 def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
     """The mask of the heads that are off: one of MASKS, beside the masks of all others."""
     if name == "ahead":
-        return replace(spec, causal=False)
+        return spec.replace(causal=False)
     if name == "not_first":
         last = MOST_POSITIONS - 1
         return replace(spec, drawn=(Stroke("block", 0, 0, last, 0),))
-    return replace(spec, **{NEAR: {"itself": 1, "near": 4}[name]})
+    return spec.replace(**{NEAR: {"itself": 1, "near": 4}[name]})
 
 
 def mask_words(name: str, spec: MaskSpec, attention: str) -> str:

@@ -1,7 +1,7 @@
 """The Cross-attention page's model, its choices, and its texts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import streamlit as st
@@ -181,7 +181,7 @@ def choose_masks(model: Model) -> MaskSpec:
                   help=say("On: no token of the output sees a later one."))  # fmt: skip
         st.toggle(say("Padding (source)"), key="cross_padding", width="content",
                   help=say("On: nobody looks at the padding that evens out a short source."))  # fmt: skip
-    return replace(model.standard, causal=st.session_state.cross_causal, padding=st.session_state.cross_padding)
+    return model.standard.replace(causal=st.session_state.cross_causal, padding=st.session_state.cross_padding)
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:

@@ -1,7 +1,5 @@
 """The causal mask lifted: every new token changes the rows above it, and what a cache kept is wrong."""
 
-from dataclasses import replace
-
 import streamlit as st
 from markupsafe import Markup
 from torch import Tensor
@@ -93,7 +91,7 @@ def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: C
 
 
 def _changes(model: Model, ids: tuple[int, ...], causal: bool) -> OldRows:
-    spec = replace(model.standard, causal=causal)
+    spec = model.standard.replace(causal=causal)
     return results.ask(old_rows, ModelRef.of(model), ids, spec)
 
 

@@ -1,7 +1,5 @@
 """The cache on and off: the same numbers, from another amount of work."""
 
-from dataclasses import replace
-
 import streamlit as st
 from markupsafe import Markup
 
@@ -21,7 +19,7 @@ from viz.numbers import number
 
 
 def compared(model: Model, ids: tuple[int, ...], start: int, causal: bool = True) -> CacheComparison:
-    return results.ask(kv_cache.compare, ModelRef.of(model), ids, start, replace(model.standard, causal=causal))
+    return results.ask(kv_cache.compare, ModelRef.of(model), ids, start, model.standard.replace(causal=causal))
 
 
 def compared_exactly(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison | None:

@@ -191,7 +191,7 @@ def show_all(
     picture, below = st.container(), st.container()
     with below:
         keep = chosen.batch.keep[chosen.row].numpy()
-        part = head_picture.without_padding(part, keep, masked=now.masks.padding)
+        part = head_picture.without_padding(part, keep, masked=bool(now.masks.padding))
         rows, columns = head_picture.zoomed(part, part)
     shown = [cropped(view, rows, columns) for view in views]
     dark = page.is_dark()

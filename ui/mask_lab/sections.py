@@ -6,7 +6,6 @@ import streamlit as st
 
 from i18n import N_, say
 from model.heads.view import HeadView
-from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
@@ -60,7 +59,7 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
                 "show a layer that they hold in.", layers=chosen, layer=names[layer])
         )  # fmt: skip
     keys = now.run.keys
-    separators = [value for name, value in spec.on().items() if KINDS[name].splits]
+    separators = [value for value in spec.on().values() if isinstance(value, str)]
     return found + [
         say("“{separator}” splits nothing here: it does not stand inside this row.", separator=escaped(separator))
         for separator in separators

@@ -74,7 +74,7 @@ def run_pair(
     batch = digits.encode(levels[None], [told])
     state = st.session_state
     only_layer = only(scope, state.pixels_layer)
-    spec = replace(model.standard, causal=causal)
+    spec = model.standard.replace(causal=causal)
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
