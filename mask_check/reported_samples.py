@@ -172,7 +172,7 @@ PATIENTS = (
     ),
     SampleModule(
         key="encoder-pads",
-        title=N_("The encoder looks at pads"),
+        title=N_("The encoder attends to pads"),
         law="encoder",
         make=EncodesPads,
         said=N_("The encoder has no padding mask, though cross-attention has one."),

@@ -140,7 +140,7 @@ KINDS: dict[str, Kind] = {
     "padding_queries": Kind(
         lambda cells, _: cells.query_token >= 0,
         lambda names, _: "keep[q_idx]" if names.padded else "", "and it looks at nobody",
-        N_("padding looks at nobody"), joins="padding",
+        N_("padding attends to nobody"), joins="padding",
     ),
     "sliding": Kind(  # a window of the reader's
         _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",

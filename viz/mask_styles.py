@@ -41,12 +41,12 @@ STYLES: dict[str, Style] = {
     ),
     "padding": Style(
         N_("padding"), N_("Padding"),
-        N_("On: no token looks at the padding that evens out short lines."),
+        N_("On: no token attends to the padding that evens out short lines."),
         "#56B4E9", _BACK, "\\\\\\\\",
     ),
     "padding_queries": Style(
         N_("padding"), N_("queries too"),
-        N_("Padding looks at nobody either: its rows have nothing to attend to."),
+        N_("Padding attends to nobody either: its rows have nothing to attend to."),
     ),
     "window": Style(
         N_("window"), N_("Window"),
@@ -68,24 +68,24 @@ STYLES: dict[str, Style] = {
     ),
     "sliding": Style(
         N_("sliding"), N_("Sliding window"),
-        N_("With 4, a token may look at itself and at the 3 tokens on either side of it; under the causal mask, the 3 "
-           "before it."),
+        N_("With 4, a token may attend to itself and at the 3 tokens on either side of it; under the causal mask, the "
+           "3 before it."),
         "#0072B2", _DOWN, "----",
     ),
     "stride": Style(
         N_("stride"), N_("Stride"),
-        N_("With 2, a token may look at itself and at every second token from there; with 3, at every third. Together "
-           "with a sliding window: a dilated window."),
+        N_("With 2, a token may attend to itself and at every second token from there; with 3, at every third. "
+           "Together with a sliding window: a dilated window."),
         "#CC79A7", _ACROSS + 2 * _DOWN, "xxxx",
     ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),
-        N_("Opens cells. With 4, the first 4 tokens may all look at each other, whatever else blocks them."),
+        N_("Opens cells. With 4, the first 4 tokens may all attend to each other, whatever else blocks them."),
         "#F0E442",
     ),
     "sinks": Style(
         N_("sinks"), N_("Sinks"),
-        N_("Opens cells. With 1, every token may look at the first one, whatever else blocks it."),
+        N_("Opens cells. With 1, every token may attend to the first one, whatever else blocks it."),
         "#B8A1E3",
     ),
     "drawn": Style(

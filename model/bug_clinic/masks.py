@@ -157,7 +157,7 @@ MASKS = (
         wrong="allowed = causal & keep[:, None, :, None]  # [B,1,T,1]",
         right="allowed = causal & keep[:, None, None, :]  # [B,1,1,T]",
         signs=N_(
-            "Padding looks at nobody, which helps nobody, and real tokens look at padding: the same text gives "
+            "Padding attends to nobody, which helps nobody, and real tokens look at padding: the same text gives "
             "another output in another batch. With padding on the right, the causal mask hides the bug from real "
             "tokens."
         ),

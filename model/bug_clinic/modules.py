@@ -100,7 +100,7 @@ AROUND = (
             "token likes another, the other likes it back. In training the three projections never change."
         ),
         hint=N_(
-            "Without projections, nothing that was learned decides who looks at whom. How much stays on a token "
+            "Without projections, nothing that was learned decides who attends to whom. How much stays on a token "
             "itself, and on tokens like it?"
         ),
         law="projected",

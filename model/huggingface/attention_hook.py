@@ -152,7 +152,7 @@ def _bias(bias: Tensor | None) -> Tensor | None:
 def _chosen(indices: Tensor, keys: int) -> Tensor:
     """The keys that an indexer chose for each query, [B,Q,n], as a mask: bool [B,1,Q,K], True = may attend."""
     if indices.ndim != 3 or bool((indices < 0).any()):
-        raise NotSupported(say("it chooses the tokens it looks at in a way that this program does not know"))
+        raise NotSupported(say("it chooses the tokens it attends to in a way that this program does not know"))
     none = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
     return none.scatter(-1, indices.long(), True)[:, None]
 

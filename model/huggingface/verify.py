@@ -30,8 +30,9 @@ SUPPORTED = (
     "bert, roberta, deberta, distilbert, t5, bart, marian"
 )
 NOT_SHOWN = {
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), N_("its layers are a state space, which looks at no tokens")),
-    **dict.fromkeys(("rwkv", "xlstm"), N_("its layers are a recurrence, which looks at no tokens")),
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), N_("its layers are a state "
+                                                            "space, which attends to no tokens")),
+    **dict.fromkeys(("rwkv", "xlstm"), N_("its layers are a recurrence, which attends to no tokens")),
     "fnet": N_("it mixes its tokens by Fourier transforms, without attention"),
     "perceiver": N_("its attention is from latent vectors to a text, not from token to token"),
     **dict.fromkeys(
@@ -39,8 +40,8 @@ NOT_SHOWN = {
         N_("its attention is sparse, computed in blocks or by hashes by code of its own, not as scores of all tokens"),
     ),
     "funnel": N_("its layers pool the tokens, so that queries and keys are no tokens of the text any more"),
-    "deepseek_v4": N_("its attention looks at compressed groups of tokens beside the tokens"),
-    "t5gemma2": N_("its decoder looks at its source and its target in one attention, not in two"),
+    "deepseek_v4": N_("its attention attends to compressed groups of tokens beside the tokens"),
+    "t5gemma2": N_("its decoder attends to its source and its target in one attention, not in two"),
     "prophetnet": N_("its decoder predicts several tokens at once, with an attention of its own for each"),
     "blt": N_("it reads bytes in patches, and its attention is between bytes and patches by code of its own"),
     "cpmant": N_("it puts vectors of its own before every text, so that its attention is not on the text's tokens "
@@ -48,7 +49,7 @@ NOT_SHOWN = {
     "fsmt": N_("its decoder is given its masks in a way of its own, and its two vocabularies are no tokenizer's here"),
     **dict.fromkeys(
         ("dots3_note", "dots3_note_text", "minimax_m3_vl", "minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"),
-        N_("an indexer of its own chooses the blocks of tokens that it looks at, for each query others"),
+        N_("an indexer of its own chooses the blocks of tokens that it attends to, for each query others"),
     ),
     **dict.fromkeys(
         ("musicgen", "musicgen_decoder", "musicgen_melody", "musicgen_melody_decoder"),

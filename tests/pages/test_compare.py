@@ -60,7 +60,7 @@ def test_two_masks(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
     ranges = [page.figures()[f"head_{key}"]["data"][-1]["zmax"] for key in "ab"]
     assert ranges[0] == ranges[1]
-    assert page.sentence().startswith("L4 H0 differs most where “·silver” (13) looks at “·whist” (5): 0.99 in A")
+    assert page.sentence().startswith("L4 H0 differs most where “·silver” (13) attends to “·whist” (5): 0.99 in A")
     page.app.toggle(key="b_causal").set_value(True)
     page.run()
     assert page.sentence().startswith("No weight of L4 H0 differs")

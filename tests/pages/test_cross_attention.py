@@ -137,7 +137,7 @@ class TestFirstView:
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
         said = html.unescape(re.sub("<.*?>", "", page.pieces()))
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with > 99.9% and looks most at 2 (position 8), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with > 99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
         page.app.select_slider(key=key_of(page.app, "cross_step")).set_value(8)
         np.testing.assert_allclose(page.run().row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 
@@ -164,7 +164,7 @@ class TestMasks:
         for name, spec in MASKS.items():
             found = measure(model, spec, SAMPLE)
             wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
-            assert table[name][:2] == [wrote, "which is right" if wrote == "2021-03-03" else "which is wrong"]
+            assert table[name][:2] == [wrote, "which is correct" if wrote == "2021-03-03" else "which is wrong"]
             assert table[name][2:] == [percent(one) for one in (found.exact, found.characters, found.probability)]
 
     @pytest.mark.parametrize("switch", list(LIFTED))

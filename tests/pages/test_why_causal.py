@@ -217,7 +217,7 @@ def test_drawing_again_writes_something_else() -> None:
     next(button for button in page.app.button if button.label == "Draw again").click()
     page.run()
     assert grid() != first
-    page.pick(why_writing="likeliest")
+    page.pick(why_writing="most likely")
     assert not [button for button in page.app.button if button.label == "Draw again"]
 
 
@@ -257,7 +257,7 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -
     own, other = outcome(pair, WITHOUT_WITH, text), outcome(pair, WITH_WITH, text)
     assert own.loss < other.loss
     said = WhyCausal(text).sentences()[0]
-    assert f"the other way round for this text: its loss is {own.loss:.1f} nats a token" in said
+    assert f"the other way round for this text: its loss is {own.loss:.1f} nats/token" in said
     assert f"at {percent(own.echoes)} of the places (its twin at {percent(other.echoes)})" in said
     assert f"that is right {percent(twins.repeats(pair.encode(text)))} of the time" in said
     assert other.loss > np.log(len(pair.words()))

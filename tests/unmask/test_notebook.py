@@ -72,7 +72,7 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     monkeypatch.setattr(shown, "MOST_TOKENS", 5)
     assert "Drawn large are queries 9–13 of 14 and keys 9–13 of 14." in one.page()
     np.testing.assert_allclose(difference.drawn.heads[layer, head].weights, one.numpy(), atol=1e-6)
-    assert "nats a token" in difference.page()
+    assert "nats/token" in difference.page()
     with pytest.raises(ValueError, match="expected two runs on the same tokens"):
         run.difference(story.run(TEXT.replace("cat", "dog")))
     with pytest.raises(ValueError, match=r"expected two heads over the same tokens, got 14 × 14 \(<start> Once"):
@@ -331,7 +331,7 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
     seen = run.pixels(2, 1, 20)
     np.testing.assert_allclose(seen.numpy(), run.head(2, 1).numpy()[21], atol=1e-6)
     assert run.labels[:3] == ["class 3", "r0 c0: 0", "r0 c1: 1"]
-    assert repr(seen).startswith("L2 H1 at r2 c4: looks most at ")
+    assert repr(seen).startswith("L2 H1 at r2 c4: attends most to ")
     assert not seen.view.blocked.any()
     assert unmask.digit(levels, 3).pixels(2, 1, 20).view.blocked[22:].all()
     for wrong, words in (((levels[:7], 3), "expected 64 levels"), ((levels + 1, 3), "expected levels from 0 to 7")):

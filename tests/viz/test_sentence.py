@@ -75,7 +75,7 @@ class TestStandardMasks:
         found = sentence(replace(STANDARD, previous=0.2, induction=math.nan, first=0.24))
         assert "as widely as 5.7 equal weights" in found
         assert not shares_in(found)
-        assert "looks at anything" in sentence(replace(STANDARD, first=math.nan, spread=math.nan))
+        assert "attends to anything" in sentence(replace(STANDARD, first=math.nan, spread=math.nan))
 
     @pytest.mark.parametrize(
         "unmeasured", [("induction",), ("previous", "induction"), ("previous", "induction", "first")]

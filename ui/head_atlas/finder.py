@@ -75,7 +75,7 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         now, _ = run_view.run_pair(model, batch, masks, 0, "self")
         weights = now.ask(weight_there, tuple(queries), tuple(keys))
     if np.isnan(weights).all():
-        st.info(say("Under these masks none of these tokens may look at those."))
+        st.info(say("Under these masks none of these tokens may attend to those."))
         return
     _ranked(atlas, weights, say("weight there"), "atlas_take_marks")
 

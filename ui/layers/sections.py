@@ -172,7 +172,7 @@ def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, st
     figure = cached_figure(token_figure, view, other, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
     st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
-    rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) looks at.",
+    rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.",
                token=escaped(piece), position=chosen.query)  # fmt: skip
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     st.caption(together(filter(None, [rows, reduced_words(view), alone])))

@@ -62,8 +62,8 @@ def _task(*, masked: bool) -> str:
         if masked
         else say("No mask holds: stage 3 is stage 2.")
     )
-    return say("Four tokens, two numbers each. A row is the token that looks, a column the token looked at.\n{mask} "
-               "Fill in stages 1 to 6, two digits after the point.", mask=mask)  # fmt: skip
+    return say("Four tokens, two numbers each. Rows are queries, columns are keys.\n{mask} Fill in stages 1 to 6, two "
+               "digits after the point.", mask=mask)  # fmt: skip
 
 
 def _edited(name: str, place: st.delta_generator.DeltaGenerator) -> np.ndarray:

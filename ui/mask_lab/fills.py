@@ -8,15 +8,15 @@ from ui.run_view import RunView
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 
 HOW = N_("""
-A weight is e^score divided by the sum of the row's. With **−∞** a blocked cell's is e^−∞ = 0 exactly, and a row of
-nothing else is 0 / 0, which is NaN; a NaN reaches every token that looks at it in the next layer. A **finite** value is
-as good while e^(value − largest score) rounds to 0, which it does below about −104 in float32; −10 does not. But in a
-row of nothing else all cells are alike, and softmax makes them equal: every key gets 1 / K, those of the future and of
-padding too. **float16** ends at 65,504: a larger number cannot be written at all. Unmask writes −∞ and sets such rows
-to 0: they attend to nothing and add nothing.
+A weight is e^score divided by the sum of its row. With **−∞** the weight of a blocked cell is e^−∞ = 0 exactly, and a
+fully blocked row is 0 / 0 = NaN, which in the next layer reaches every token that attends to it. A **finite** value
+works as well as long as e^(value − largest score) rounds to 0, which in float32 it does below about −104; −10 is not
+low enough. But in a fully blocked row all cells are equal, so softmax gives every key 1 / K, including later tokens
+and padding. **float16** ends at 65,504: larger numbers cannot be represented. Unmask writes −∞ and sets fully blocked
+rows to 0: they attend to nothing and add nothing.
 
-**Multiplying after the softmax** leaves the blocked scores in the sum below the fraction. What a token must not see
-still decides how much of its attention is left; dividing by the new sum repairs that, until the sum itself rounds to 0.
+**Multiplying after the softmax** leaves the blocked scores in the denominator. What a token must not see still decides
+how much of its attention is left; dividing by the new sum repairs that, until the sum itself rounds to 0.
 """)
 
 

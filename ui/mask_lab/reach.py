@@ -10,11 +10,11 @@ from ui.run_view import RunView, layer_names
 from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 
 HOW = N_("""
-A token keeps its own state from layer to layer (the residual stream), and each layer adds what the tokens it may look
-at know by then. So after n layers it can know of every token that a chain of at most n looks, one a layer, leads to.
-As matrices: the boolean product of the n masks, each with its diagonal set to “may look”. A sliding window of W
-positions has then grown to n · (W − 1) + 1. (Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this to n · W.)
-This is what the masks let through, not what the model makes of it.
+A token keeps its own state from layer to layer (the residual stream), and each layer adds information from the tokens
+it may attend to. So after n layers it can depend on every token that a chain of at most n attention steps, one per
+layer, leads to. As matrices: the boolean product of the n masks, each with its diagonal set to “may attend”. A sliding
+window of W positions has then grown to n · (W − 1) + 1. (Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this
+to n · W.) This is what the masks allow, not what the model uses.
 """)
 
 
@@ -49,7 +49,7 @@ def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
 
 def _key(now: RunView, view: ReachView) -> str:
     parts = [
-        say("Left, yellow: the query may look at the key. Right, colour: after how many layers it can know of it.")
+        say("Left, yellow: the query may attend to the key. Right, colour: after how many layers it can know of it.")
     ]
     if (view.first == 0).any():
         parts.append(say("Grey: never."))

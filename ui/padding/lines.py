@@ -42,7 +42,7 @@ def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         filled = say("Where the shorter sentences are filled up to the length of the longest.")
         side = one_of(say("Pad side"), SIDES, "pad", width="content", help=filled)
-        on_queries = say("On keys: no token looks at padding. On queries too: padding looks at no token either.")
+        on_queries = say("On keys: no token attends to padding. On queries too: padding attends to no token either.")
         mask = one_of(say("Padding mask"), MASKS, "padding_mask", width="content", help=on_queries)
         positions = "counted"
         if not own:

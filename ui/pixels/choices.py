@@ -99,11 +99,12 @@ def choose_draw() -> Draw:
     """How pixels are drawn."""
     st.slider(
         say("Temperature"), 0.0, 2.0, step=0.05, key="pixels_temperature",
-        help=say("Logits are divided by it before a level is drawn: 0 always takes the likeliest, 1 is as learned."),
+        help=say("Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 "
+                 "leaves them unchanged."),
     )  # fmt: skip
     st.slider(
         say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p",
-        help=say("Only the likeliest levels that together reach this probability are drawn from; 1 takes all."),
+        help=say("Samples only from the most likely levels whose probabilities reach this sum; 1 keeps all."),
     )  # fmt: skip
     st.number_input(say("Seed"), 0, 9999, key="pixels_seed",
                     help=say("The same seed and settings write the same digits."))  # fmt: skip

@@ -69,14 +69,14 @@ def choose_mask() -> tuple[bool, str]:
             width="content",
         )
         one_of(
-            say("A lifted mask:"),
+            say("When a mask is off:"),
             SCOPES,
             "pixels_scope",
             disabled=st.session_state.pixels_causal,
             width="content",
             help=say(
-                "Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-                "standard run, the chosen layer's weights redone; the rest stays."
+                "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen "
+                "layer's weights are recomputed from the standard run's queries and keys; the rest does not change."
             ),
         )
     return st.session_state.pixels_causal, st.session_state.pixels_scope
@@ -175,7 +175,7 @@ def _shares(now: PixelLook, standard: PixelLook, name: str, layer: int, head: in
             say("true level {level} of {pixel}", level=true, pixel=here),
             [chance(float(one.chances[true])) for one in both],
         ),
-        row(say("loss, nats a pixel"), [f"{one.losses.mean():.3f}" for one in both]),
+        row(say("loss, nats/pixel"), [f"{one.losses.mean():.3f}" for one in both]),
     ]
 
 

@@ -80,7 +80,7 @@ def show_finish(rows: int, draw: Draw) -> None:
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
         told = choices.choose_class(say("Class told to the model"), "pixels_finish_class", likeliest,
-                                    N_("the likeliest, {digit}"))  # fmt: skip
+                                    N_("the most likely, {digit}"))  # fmt: skip
         with guarded(say("Writing …")):
             made = pictures.written((told,) * WAYS, draw, given)
         read = pictures.the_recogniser().read(made)

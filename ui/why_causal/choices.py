@@ -25,7 +25,7 @@ FIRST_TEXT = (
 )
 TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
 RUN = {False: N_("run without"), True: N_("run with the mask")}
-WRITING = {"drawn": N_("drawn at random"), "likeliest": N_("the likeliest")}
+WRITING = {"drawn": N_("drawn at random"), "likeliest": N_("the most likely")}
 COPY = "kept_why_causal"  # of the page's choices (ui/widgets/choices.py)
 REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
 Head = Annotated[  # layer and head, "0.3" in the URL

@@ -138,7 +138,7 @@ def _look(phase: str) -> None:
             st.markdown(_status(training, now))
         lines.append(_line(_next_number(), training.causal, now))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
-    figure = loss_curves(lines, unit=say("nats a character"), height=300, steps=steps)
+    figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
     st.plotly_chart(figure, key="live_figure", config=page.CHART, alt=_alt(lines))
     if training and now:
         _results(training, now)
@@ -154,7 +154,7 @@ def _status(training: Training, now: TrainingProgress) -> str:
     step = say("step {step} of {steps}", step=now.step, steps=training.total_steps)
     parts = [f"**{state}**", say(MASKS[training.causal]), step]
     if now.losses:
-        parts.append(say("loss {loss:.3f} nats a character", loss=now.losses[-1]))
+        parts.append(say("loss {loss:.3f} nats/character", loss=now.losses[-1]))
     return " · ".join(parts)
 
 
@@ -168,7 +168,7 @@ def _results(training: Training, now: TrainingProgress) -> None:
         return
     st.markdown(
         say(
-            "On rows of this text, run with the mask: **{with_mask:.2f}** nats a character; run without: "
+            "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
             "**{without_mask:.2f}**. {copying}",
             with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now),
         )
@@ -213,8 +213,8 @@ def _alt(lines: list[Curve]) -> str:
         if len(line.y)
     ]
     if not ends:
-        return say("Training loss in nats a character over the steps. No step yet.")
-    return say("Training loss in nats a character over the steps. {ends}", ends=say("; ").join(ends))
+        return say("Training loss in nats/character over the steps. No step yet.")
+    return say("Training loss in nats/character over the steps. {ends}", ends=say("; ").join(ends))
 
 
 def _start(steps: int | None = None, causal: bool | None = None) -> None:

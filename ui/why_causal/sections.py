@@ -38,7 +38,7 @@ def trained(training: Curves) -> Beginning:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        figure = cached_figure(loss_curves, runs.training_lines(training), unit=say("nats a token"), height=300)
+        figure = cached_figure(loss_curves, runs.training_lines(training), unit=say("nats/token"), height=300)
         st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=runs.training_alt(training))
         caption = st.empty()
     return Beginning(sentence, caption, right)

@@ -49,8 +49,8 @@ def trained(training: Curves) -> Markup:
     """What the two trainings came to."""
     low, high = training.training[False][-1], training.training[True][-1]
     words = say(
-        "Trained without the causal mask, a model ends at a loss of <b>{low:.2f} nats</b> a token; its twin, trained "
-        "on the same rows with the mask, at {high:.2f}. The first has not learned to predict: it reads each answer one "
+        "Trained without the causal mask, a model ends at a loss of <b>{low:.2f} nats/token</b>; its twin, trained on "
+        "the same rows with the mask, at {high:.2f}. The first has not learned to predict: it reads each answer one "
         "place to the right."
     )
     return Markup(words).format(low=low, high=high)
@@ -75,17 +75,17 @@ def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocab
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
     losses = {"own": own.loss, "other": other.loss}
     if own.loss > other.loss + ALIKE:
-        worse = say("With the mask put back its loss is <b>{own:.1f} nats</b> a token, its twin’s {other:.1f}.")
+        worse = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
         return Markup(worse).format(**losses)
     if own.loss < other.loss - ALIKE:
         found = say(
-            "With the mask put back it is <b>the other way round</b> for this text: its loss is <b>{own:.1f} nats</b> "
-            "a token, its twin’s {other:.1f}."
+            "With the mask put back it is <b>the other way round</b> for this text: its loss is <b>{own:.1f} "
+            "nats/token</b>, its twin’s {other:.1f}."
         )
     else:
         found = say(
-            "With the mask put back it is <b>no different</b> for this text: its loss is <b>{own:.1f} nats</b> "
-            "a token, its twin’s {other:.1f}."
+            "With the mask put back it is <b>no different</b> for this text: its loss is <b>{own:.1f} nats/token</b>, "
+            "its twin’s {other:.1f}."
         )
     why = _why_not(own, other, twins.repeats(batch), vocabulary)
     return Markup(" ").join([Markup(found).format(**losses), *why])
@@ -183,8 +183,8 @@ def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) 
     )
     copies, others = (outcomes[Combination(way, False)].copies for way in (False, True))
     loss = say(
-        "Trained and run without the mask, a model has a loss of <b>{free} nats</b> a token on this text; with the "
-        "mask put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
+        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the mask "
+        "put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
     )
     head = say(
         "Its head {head} puts <b>{share}</b> of its attention on the token one to the right, the answer; of its twin's "

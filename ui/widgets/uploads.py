@@ -15,8 +15,8 @@ def uploader(*arguments: Any, **options: Any) -> Any:
     """st.file_uploader, under a sentence where an upload would be refused. How to allow it: deploy/README.md."""
     if is_xsrf_enabled() and "Host" in st.context.headers and COOKIE not in st.context.cookies:
         words = say(
-            "Uploads do not work here: the browser withholds the cookie that they need, as it does when a page is "
-            "shown inside another site. Open this page in a tab of its own to upload a file."
+            "Uploads do not work here: the browser blocks the cookie that they need, as it does for pages embedded in "
+            "another site. Open this page in its own tab to upload a file."
         )
         st.caption(f":material/info: {words}")
     return st.file_uploader(*arguments, **options)

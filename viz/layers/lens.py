@@ -40,7 +40,7 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
         rows.append(tag("tr", join((tag("th", title, scope="row"), *cells)), **chosen))
     body = tag("table", join((tag("tr", join(head)), *rows)), class_="lens")
     label = say(
-        "Logit lens: {tokens} tokens by {readings} readings, the likeliest next token in each cell.",
+        "Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
         tokens=lens.ids.shape[1], readings=len(names),
     )  # fmt: skip
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
@@ -65,7 +65,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
             tag("td", said, class_="wide"),
         ]
         rows.append(cells)
-    head = [tag("th", say("after")), tag("th", say("likeliest"), colspan=2), tag("th", beside)]
+    head = [tag("th", say("after")), tag("th", say("most likely"), colspan=2), tag("th", beside)]
     return table([head, *rows], CANDIDATES)
 
 

@@ -52,7 +52,7 @@ def reduced_words(view: TokenView) -> str:
     _, step = _columns(view)
     if step == 1:
         return ""
-    return say("{count:,} tokens are too many for a screen: each column is the largest of {step}.",
+    return say("{count:,} tokens do not fit on the screen: each column shows the largest of {step}.",
                count=len(view.keys), step=step)  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def _as_standard(standard: "LogitLens", place: int, label: str) -> str:
 def token_sentence(view: TokenView, how: str, query: int, piece: str, standard: TokenView | None = None) -> str:
     """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.values.any():
-        return say("“{token}” looks at nothing in any layer.", token=escape(piece))
+        return say("“{token}” attends to nothing in any layer.", token=escape(piece))
     sentence = _seen(view, how, query, piece)
     return sentence if standard is None else together([sentence, _moved(view, standard, query)])
 

@@ -183,12 +183,14 @@ def _look(found: Effect, token: int, path: Sequence["PathStep"], look: "PathStep
     of_itself, predicting = look.key == token, look is path[0]
     if predicting:
         words = (
-            say("in {layer} {query}, which predicts it, may look at it")
+            say("in {layer} {query}, which predicts it, may attend to it")
             if of_itself
-            else say("in {layer} {query}, which predicts it, may look at {key}")
+            else say("in {layer} {query}, which predicts it, may attend to {key}")
         )
     else:
-        words = say("in {layer} {query} may look at it") if of_itself else say("in {layer} {query} may look at {key}")
+        words = (
+            say("in {layer} {query} may attend to it") if of_itself else say("in {layer} {query} may attend to {key}")
+        )
     layer = f"L{look.layer}"
     return Markup(words).format(
         layer=say("layer {layer}", layer=layer) if look is path[-1] else layer,

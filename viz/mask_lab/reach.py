@@ -49,7 +49,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     right = axes(mask, "2", tokens=False)
     right["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
     right["yaxis2"]["matches"] = "y"
-    alone = say("layer {layer} alone: what a token may look at", layer=view.names[view.layer])
+    alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
     stacked = say_count("stacked: after how many of {count} layer it can know of it",
                         "stacked: after how many of {count} layers it can know of it", len(view.window))  # fmt: skip
     layout = {
@@ -72,7 +72,7 @@ def reach_table(view: ReachView) -> str:
             rows.append([layer, layer])
         before = numbers
     head = tag("tr", join([
-        tag("th", say("after")), tag("th", say("may look at in that layer"), class_="number"),
+        tag("th", say("after")), tag("th", say("may attend to in that layer"), class_="number"),
         tag("th", say("can know of"), class_="number"), tag("th"), tag("th", say("farthest back")),
     ]))  # fmt: skip
     return f'<table class="numbers">{head}{"".join(_table_row(view, *row) for row in rows)}</table>'
@@ -81,7 +81,8 @@ def reach_table(view: ReachView) -> str:
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    words = Markup(say("In layer {layer}, <b>{token}</b> (position {position}) may look at {alone}; {stacked}")).format(
+    words = Markup(say("In layer {layer}, <b>{token}</b> (position "
+                       "{position}) may attend to {alone}; {stacked}")).format(
         layer=view.names[view.layer], token=view.tokens[view.query], position=view.query, alone=_tokens(alone),
         stacked=_stacked(view, alone, seen),
     )  # fmt: skip
@@ -164,7 +165,7 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
 
 
 def _mask_traces(mask: HeadView) -> list[Part]:
-    words = _pair(say("{query} may look at {key}"))
+    words = _pair(say("{query} may attend to {key}"))
     return [*blocked_traces(mask), _flat(~mask.any_blocked(), mask, _colours(1)[0], "may look", words)]  # not shown
 
 

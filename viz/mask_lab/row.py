@@ -101,8 +101,8 @@ def steps_sentence(row: RowSteps) -> str:
         words += [say("The sink takes everything.")] if row.sink is not None else []
         return f'<p class="sentence">{together(words)}</p>'
     heavy = int(row.weights.argmax())
-    looks = say("{query} looks most at {key}, with a weight of {weight:.3f}: its score {score} is the largest that is "
-                "left.", query=who, key=_name(row.keys[heavy], heavy), weight=row.weights[heavy],
+    looks = say("{query} attends most to {key}, with a weight of {weight:.3f}: its score {score} is the largest that "
+                "is left.", query=who, key=_name(row.keys[heavy], heavy), weight=row.weights[heavy],
                 score=fixed(row.score[heavy], 2))  # fmt: skip
     return f'<p class="sentence">{looks} {_wrote_in_all(row, heavy, blocked)}</p>'
 

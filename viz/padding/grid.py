@@ -16,8 +16,8 @@ GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml
 LOGITS, STATES = N_("logits"), N_("last states")  # what is compared: of a model without logits its last states
 MASKED = {
     "off": N_("padding that the model reads like any token: no mask"),
-    "keys": N_("padding that no token looks at"),
-    "both": N_("padding that no token looks at and that looks at none"),
+    "keys": N_("padding that no token attends to"),
+    "both": N_("padding that no token attends to and that attends to none"),
 }
 
 

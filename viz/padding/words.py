@@ -27,7 +27,7 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
         )
         title, told = say("{way}: correct.", way=way), {"what": say(what), "rounding": rounding}
         if shown.others == 0:
-            same = say("Every sentence has the {what} that it has alone ({rounding}), and the same likeliest next "
+            same = say("Every sentence has the {what} that it has alone ({rounding}), and the same most likely next "
                        "token.", **told)  # fmt: skip
         else:
             same = say("Every sentence has the {what} that it has alone ({rounding}).", **told)
@@ -107,12 +107,12 @@ def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
         assert text.padded is not None
         assert text.alone is not None
         return Markup(say(
-            "Sentence {number}'s likeliest next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
+            "Sentence {number}'s most likely next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
             "({expected_chance}).",
             number=text.number, found=escape(text.padded.label), chance=chance(text.padded.probability),
             expected=escape(text.alone.label), expected_chance=chance(text.alone.probability),
         ))  # fmt: skip
-    return "" if worst.alone is None else say("The likeliest next token of every sentence stays the same.")
+    return "" if worst.alone is None else say("The most likely next token of every sentence stays the same.")
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
@@ -176,7 +176,7 @@ def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
         )
         return say("Right padding needs no padding mask"), together([why, numbers])
     if not without.correct and not causal:
-        why = say("Without the causal mask every token looks at the whole row, the padding behind it included.")
+        why = say("Without the causal mask every token attends to the whole row, the padding behind it included.")
         return say("Right padding needs the padding mask"), together([why, numbers])
     return say("Right padding"), together([say("It stands behind the sentence."), numbers])
 
@@ -228,8 +228,8 @@ def _queries(ways: Sequence[Way]) -> tuple[str, str]:
     both = {(way.side, way.positions): way.apart for way in ways if way.mask == "both"}
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
     why = say(
-        "It also keeps padding from looking at anything. No real token looks at padding under either mask, so nothing "
-        "that padding looks at gets into a sentence."
+        "It also keeps padding from looking at anything. No real token attends to padding under either mask, so "
+        "nothing that padding attends to gets into a sentence."
     )
     numbers = (
         say("The table's last two columns are at most {amount} apart.", amount=amount(most))

@@ -80,17 +80,17 @@ def _answer(seen: Seen) -> Markup:
     here = _here(pixel, *map(chance, seen.chance))
     if now > standard + SAME:
         change = say(
-            "Over the image the loss rises from {standard:.3f} to {now:.3f} nats a pixel: it was trained never to see "
+            "Over the image the loss rises from {standard:.3f} to {now:.3f} nats/pixel: it was trained never to see "
             "later pixels, and <b>does not read the answer</b> from them.", standard=standard, now=now,
         )  # fmt: skip
     elif now < standard - SAME:
         change = say(
-            "Over the image the loss falls from {standard:.3f} to {now:.3f} nats a pixel: "
-            "<b>later pixels help it</b>.", standard=standard, now=now,
+            "Over the image the loss falls from "
+            "{standard:.3f} to {now:.3f} nats/pixel: <b>later pixels help it</b>.", standard=standard, now=now,
         )  # fmt: skip
     else:
         change = say(
-            "Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats a pixel.",
+            "Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats/pixel.",
             standard=standard, now=now,
         )  # fmt: skip
     return Markup(together([change, escape(here)]))

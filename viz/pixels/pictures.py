@@ -214,9 +214,9 @@ def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
         "level": view.levels[pixel],
     }
     if view.blocked[cell]:
-        return say("{looker} looks at {looked} (level {level}): blocked by causal", **about)
+        return say("{looker} attends to {looked} (level {level}): blocked by causal", **about)
     return say(
-        "{looker} looks at {looked} (level {level}): weight {weight}", **about, weight=weight_text(weights[cell])
+        "{looker} attends to {looked} (level {level}): weight {weight}", **about, weight=weight_text(weights[cell])
     )
 
 

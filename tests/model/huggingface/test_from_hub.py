@@ -138,7 +138,7 @@ def test_the_list_of_modules_is_limited_too(fake: ListingHub) -> None:
 def test_what_a_config_shows_is_said_before_the_weights_are_fetched(fake: ListingHub, files: dict[str, bytes]) -> None:
     config = json.loads(files["config.json"])
     for change, sentence in (
-        ({"model_type": "mamba"}, "its layers are a state space, which looks at no tokens"),
+        ({"model_type": "mamba"}, "its layers are a state space, which attends to no tokens"),
         ({"quantization_config": {"quant_method": "gptq"}}, r"stored quantised \(GPTQ\)"),
         ({"vocab_size": 7}, "ids up to 19 and its weights know 7 entries"),
     ):
@@ -251,7 +251,7 @@ def test_nothing_but_what_a_hosted_demo_offers(fake: ListingHub, tmp_path: Path)
     assert catalog.load(REPO, settings=demo).num_layers == 3
     folder = families.save("llama", tmp_path / "folder", LlamaConfig(**families.WIDE))
     for name in ("gpt2", "someone/else", str(folder)):
-        with pytest.raises(CheckpointError, match=f"{name} is not offered here. Choose one of story, {REPO}."):
+        with pytest.raises(CheckpointError, match=f"{name} is not available here. Choose one of story, {REPO}."):
             catalog.load(name, settings=demo)
 
 

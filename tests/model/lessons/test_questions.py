@@ -67,7 +67,7 @@ def test_the_model_with_the_lower_loss(story: Model) -> None:
     """The story model without its mask, beside itself: it reads one text better, the other worse."""
     names = [ask(story, "lower", text, FREE).right for text in (CAT, ONCE)]
     assert names == [frozenset([0]), frozenset([1])]
-    assert right(ask(story, "lower", ONCE)) == ["Neither, they are alike."]
+    assert right(ask(story, "lower", ONCE)) == ["Neither: they are about the same."]
 
 
 @pytest.mark.parametrize(("head", "query", "position"), [((0, 3), 4, 3), ((4, 0), 12, 4), ((5, 2), 12, 0)])

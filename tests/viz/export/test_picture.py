@@ -79,7 +79,7 @@ def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[
         ),
         "every": (every_picture, (small, np.stack([causal(7)] * 3), (1, 4, 7)), ["L1", "L4", "L7", "H0", "H1"]),
         "arcs": (lines_picture, ([view, standard], ["L3 H1", "L3 H0"]), [*view.queries, *view.keys, "L3 H1", "L3 H0"]),
-        "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the token that looks"]),
+        "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the query token"]),
         "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
         "carried": (carried_picture, (cropped(view, (4, 5), (0, 7)), CARRIED), [*view.keys, "weight × |v|", "adds"]),
         "why": (

@@ -125,7 +125,7 @@ class TestTheCachedRow:
         mask, weights = figure.data
         np.testing.assert_array_equal(mask.z[0], [0, 1, 1])
         assert np.isnan(mask.z[1:]).all()
-        assert mask.text[0].tolist() == ["blocked", "may be seen", "may be seen"]
+        assert mask.text[0].tolist() == ["blocked", "visible", "visible"]
         np.testing.assert_array_equal(weights.z[1:], [cached, full])
         assert weights.zmax == 0.5
         assert list(weights.x) == ["0: &lt;s&gt;", "1: a", "2: a"]

@@ -73,12 +73,12 @@ class TestBars:
     @pytest.mark.parametrize(
         ("weights", "words"),
         [
-            ((0.5, 0.3, 0.2, 0), "half of its weight lies on 1 of the 4 keys that it may look at, nine tenths on 3."),
+            ((0.5, 0.3, 0.2, 0), "half of its weight lies on 1 of the 4 keys that it may attend to, nine tenths on 3."),
             (
                 (0.25, 0.25, 0.25, 0.25),
-                "half of its weight lies on 2 of the 4 keys that it may look at, nine tenths on 4.",
+                "half of its weight lies on 2 of the 4 keys that it may attend to, nine tenths on 4.",
             ),
-            ((0.2, 0.05, 0, 0), "half of its weight lies on 1 of the 4 keys that it may look at, nine tenths on 2."),
+            ((0.2, 0.05, 0, 0), "half of its weight lies on 1 of the 4 keys that it may attend to, nine tenths on 2."),
         ],
     )
     def test_it_counts_the_keys_that_hold_half_and_nine_tenths(self, weights: tuple[float, ...], words: str) -> None:
@@ -86,9 +86,9 @@ class TestBars:
 
     def test_a_row_of_one_key_and_one_of_none(self) -> None:
         one = row_of(view_with(1, 0, 0, blocked=(1, 2)), None, 2)
-        assert plain(where_it_lies(one)) == "2: t2 has all its weight on the one key that it may look at."
+        assert plain(where_it_lies(one)) == "2: t2 has all its weight on the one key that it may attend to."
         none = row_of(view_with(0, 0, 0, blocked=(0, 1, 2)), None, 2)
-        assert plain(where_it_lies(none)) == "2: t2 looks at nothing: every key is blocked."
+        assert plain(where_it_lies(none)) == "2: t2 attends to nothing: every key is blocked."
 
     def test_what_changed_masks_moved(self) -> None:
         now, standard = view_with(0.1, 0.3, 0.6), view_with(0.5, 0.5, 0, blocked=(2,))
@@ -100,8 +100,8 @@ class TestBars:
 
     def test_where_one_side_looks_at_nothing(self) -> None:
         some, none = view_with(0.5, 0.5), view_with(0, 0, blocked=(0, 1))
-        assert "looks at nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
-        assert "looks at nothing now" in plain(where_it_lies(row_of(none, some, 1)))
+        assert "attends to nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
+        assert "attends to nothing now" in plain(where_it_lies(row_of(none, some, 1)))
         assert "nothing now and under the standard masks:" in plain(where_it_lies(row_of(none, replace(none), 1)))
 
     def test_a_token_s_label_is_text(self) -> None:
@@ -279,5 +279,5 @@ class TestScoreSplit:
         words = plain(sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]))
         assert "within ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
         assert "for the positions" in pairs_table(found)
-        assert words.endswith("Causal and padding block it: nothing comes of it.")
+        assert words.endswith("Causal and padding block it, so the score has no effect.")
         assert plain_sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]) == words

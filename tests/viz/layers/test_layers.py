@@ -137,7 +137,7 @@ class TestToken:
 
     def test_what_is_not_there_is_not_said(self) -> None:
         nothing = replace(VIEW, values=np.zeros((2, 3), np.float32))
-        assert token.token_sentence(nothing, "mean", 1, "q") == "“q” looks at nothing in any layer."
+        assert token.token_sentence(nothing, "mean", 1, "q") == "“q” attends to nothing in any layer."
         alone = replace(VIEW, values=np.array([[0, 1, 0]] * 2, np.float32))
         assert (
             token.token_sentence(alone, "rollout", 1, "q")

@@ -45,7 +45,7 @@ def test_the_mean_and_the_largest_change() -> None:
     said = words(effect(changed(QUIET, b=7.0, c=3.5)))
     assert "The mean loss is 3.58 nats per token, under the standard masks 2.75." in said
     assert "The largest change is that of b (2), from 1.50 to 7.00 nats." in said
-    assert "likeliest" not in said
+    assert "most likely" not in said
 
 
 def test_nothing_that_stays_is_told() -> None:
@@ -75,15 +75,15 @@ def test_an_answer_is_told_with_its_way_and_its_loss() -> None:
     said = words(effect(changed(leaking(STRAIGHT), c=0.5, b=9.0)))
     assert said == (
         "One token can now be known before it is predicted (3). c (3) gets out this way: in layer L2 b (2), which "
-        "predicts it, may look at it. Its loss falls from 4.00 to 0.50 nats."
+        "predicts it, may attend to it. Its loss falls from 4.00 to 0.50 nats."
     )
 
 
 def test_of_several_the_one_that_gains_most_and_how_many_lose() -> None:
     said = words(effect(changed(leaking(STRAIGHT | ROUND), c=4.5, e=0.25)))
     assert said == (
-        "2 tokens can now be known before they are predicted (3, 5). e (5) gains most: in layer L1 f (6) may look at "
-        "it, in L4 d (4), which predicts it, may look at f (6). Its loss falls from 3.00 to 0.25 nats; that of the "
+        "2 tokens can now be known before they are predicted (3, 5). e (5) gains most: in layer L1 f (6) may attend to "
+        "it, in L4 d (4), which predicts it, may attend to f (6). Its loss falls from 3.00 to 0.25 nats; that of the "
         "other rises."
     )
 
@@ -98,7 +98,7 @@ def test_a_loss_that_rises_is_never_called_a_gain() -> None:
 def test_a_long_way_is_cut_short() -> None:
     looks = tuple(PathStep(5 - number, number, number + 1) for number in range(6))
     said = words(effect(leaking({6: looks})))
-    assert "in layer L0 e (5) may look at it, 4 more looks lead to a (1), in L5 <s> (0), which" in said
+    assert "in layer L0 e (5) may attend to it, 4 more looks lead to a (1), in L5 <s> (0), which" in said
 
 
 def test_ranges_of_tokens() -> None:

@@ -62,8 +62,8 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
     assert packet["blocked"] == [False] * 20 + [True] * 45
     assert packet["hatch"]["colour"] == MASK_COLOURS["causal"]
     assert (packet["mode"], packet["chosen"], packet["query"]) == ("pick", 18, 19)
-    assert packet["names"][10] == "r2 c2 looks at r1 c2 (level 0): weight 0.5000"
-    assert packet["names"][19] == "r2 c2 looks at r2 c3 (level 0): blocked by causal"
+    assert packet["names"][10] == "r2 c2 attends to r1 c2 (level 0): weight 0.5000"
+    assert packet["names"][19] == "r2 c2 attends to r2 c3 (level 0): blocked by causal"
     assert "45 cells are blocked by causal" in packet["alt"]
     assert "class 3 50.0%, r1 c2 50.0%" in packet["alt"]
     assert "Class token: 50.0%" in packet["hint"]
@@ -189,8 +189,8 @@ def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
 @pytest.mark.parametrize(
     ("loss", "verdict"),
     [
-        ((1.0, 0.6), "rises from 0.600 to 1.000 nats a pixel: it was trained never to see later pixels"),
-        ((0.1, 0.6), "falls from 0.600 to 0.100 nats a pixel: <b>later pixels help it</b>"),
+        ((1.0, 0.6), "rises from 0.600 to 1.000 nats/pixel: it was trained never to see later pixels"),
+        ((0.1, 0.6), "falls from 0.600 to 0.100 nats/pixel: <b>later pixels help it</b>"),
         ((0.602, 0.6), "hardly changes"),
     ],
 )
