@@ -34,7 +34,7 @@ GO_ON, PAUSE = b"go on", b"pause"
 STOPPED = N_("Stopped.")
 ENDED = N_("It ended before it was done. Start it again.")
 TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the most that it may take.")
-UNSEEN = N_("Stopped, because nobody was watching.")
+UNSEEN = N_("Stopped because no one was watching.")
 
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
 

@@ -144,7 +144,13 @@ def laws_table(view: ObeyView) -> str:
         f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
         for law in rows
     )
-    titles = {say("verdict"): "", say("law"): "", say("most"): "number", say("tolerated"): "number", say("found"): ""}
+    titles = {
+        say("verdict"): "",
+        say("property"): "",
+        say("most"): "number",
+        say("tolerated"): "number",
+        say("found"): "",
+    }
     head = f"<tr>{''.join(f'<th class={kind!r}>{title}</th>' for title, kind in titles.items())}</tr>"
     return f'<div style="overflow-x:auto" tabindex="0"><table class="numbers">{head}{body}</table></div>'
 

@@ -41,29 +41,28 @@ STYLES: dict[str, Style] = {
     ),
     "padding": Style(
         N_("padding"), N_("Padding"),
-        N_("On: no token attends to the padding that evens out short lines."),
+        N_("On: no token attends to the padding of short lines."),
         "#56B4E9", _BACK, "\\\\\\\\",
     ),
     "padding_queries": Style(
         N_("padding"), N_("queries too"),
-        N_("Padding attends to nobody either: its rows have nothing to attend to."),
+        N_("Padding attends to nothing either: all cells of its rows are blocked."),
     ),
     "window": Style(
         N_("window"), N_("Window"),
         N_("On: in some layers a token sees only its neighbourhood, as this model was trained."),
         "#009E73", _ACROSS, "||||",
-        N_("Without its window, {head} may look as far as the text goes, which it never could in training."),
+        N_("Without its window, {head} can attend to the full text, which it never could in training."),
     ),
     "chunk": Style(
         N_("chunk"), N_("Chunk"),
         N_("On: in some layers a token sees only the chunk of the text it stands in, as this model was trained."),
         "#900000", _ACROSS - 2 * _DOWN, "++++",
-        N_("Without its chunks, {head} may look back past the one that a token stands in, which it never could in "
-           "training."),
+        N_("Without its chunks, {head} can attend beyond a token's own chunk, which it never could in training."),
     ),
     "documents": Style(
         N_("documents"), N_("Documents"),
-        N_("What is typed here splits the text into documents. No token may look into another document."),
+        N_("This separator splits the text into documents. No token may attend to another document."),
         "#D55E00", 2 * _ACROSS + _DOWN, "....",
     ),
     "sliding": Style(
@@ -90,7 +89,7 @@ STYLES: dict[str, Style] = {
     ),
     "drawn": Style(
         N_("drawn"), N_("Drawn"),
-        N_("What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."),
+        N_("The cells drawn on the grid below. Off: the drawing is kept but has no effect."),
         "#912DF5", np.minimum(_UP, _BACK), "oooo",
     ),
 }  # fmt: skip

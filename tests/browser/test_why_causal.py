@@ -37,7 +37,7 @@ def test_a_training_from_start_to_end(visit: Visit) -> None:
         page.page.wait_for_timeout(1500)
     assert paused <= seen + 2 * REPORT_EVERY, "more than one report on its way to the page, and the one under way"
 
-    page.press("Go on")
+    page.press("Continue")
     page.until(lambda: page.step() > paused)
     page.after(lambda: page.page.get_by_role("button", name="Previous").click())
     seen = page.step()

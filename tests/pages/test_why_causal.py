@@ -217,7 +217,7 @@ def test_drawing_again_writes_something_else() -> None:
     next(button for button in page.app.button if button.label == "Draw again").click()
     page.run()
     assert grid() != first
-    page.pick(why_writing="most likely")
+    page.pick(why_writing="likeliest")
     assert not [button for button in page.app.button if button.label == "Draw again"]
 
 

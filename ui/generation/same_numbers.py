@@ -37,7 +37,7 @@ HOW = N_("""
 A row of attention needs its own query, and the keys and values of all positions it may attend to. Under the causal mask
 nothing that comes later can change those, so they are computed once and kept: the **key-value cache**. A step then
 projects one token, appends its key and value, and lets **one** query attend: the mask is a rectangle [1, K] of K
-positions, not a square [K, K], and as the newest position may attend to all before it, every cell of it is open. The
+positions, not a square [K, K], and as the newest position may attend to all before it, every cell is open. The
 causal mask is still there, but has nothing left to block.
 """)
 

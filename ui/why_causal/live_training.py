@@ -111,7 +111,7 @@ def _buttons(progress: TrainingProgress) -> None:
         st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
                   disabled=not progress.over)  # fmt: skip
         if progress.state == "paused":
-            st.button(say("Go on"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
+            st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
         else:
             st.button(say("Pause"), icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
                       disabled=_phase(progress) != "going")  # fmt: skip

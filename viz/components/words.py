@@ -54,8 +54,8 @@ WORDS = {
     "arcs": _CELLS
     | {
         "alt": N_(
-            "Who attends to whom: tokens that look on the left, tokens looked at on the right. Up and down arrow keys "
-            "move the query."
+            "Which token attends to which: queries on the left, keys on the right. Up and down arrow keys move the "
+            "query."
         ),
         "least": N_("The smallest weight drawn"),
         "from": N_("Weights from"),

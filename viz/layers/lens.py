@@ -50,7 +50,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     """One token's likeliest candidate after each layer, and how the token fares that follows in the text; where none
     follows, the next candidates."""
     follows = int(lens.next_ids[place])
-    beside = say("next") if follows < 0 else say("“{token}”, which follows", token=lens.labels[follows])
+    beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
         first, *others = _candidates(lens, reading, place)
@@ -74,10 +74,10 @@ def key(*, compared: bool) -> Markup:
     mark = Markup('<span class="lens-mark {}"></span>{}')
     marks = [
         say("Colour: the probability of the token in the cell, brightness its square root."),
-        mark.format("follows", say("the token that does follow in the text.")),
+        mark.format("follows", say("the actual next token of the text.")),
     ]
     if compared:
-        marks.append(mark.format("other", say("another token than under the standard masks.")))
+        marks.append(mark.format("other", say("a different token than under the standard masks.")))
     return tag("p", Markup(" ").join(marks), class_="key")
 
 
@@ -95,7 +95,7 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     parts = [f"{name}: " + say(", ").join(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
         probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        parts.append(say("“{token}”, which follows: {chance}, {rank}", token=lens.labels[follows],
+        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", token=lens.labels[follows],
                          chance=chance(probability), rank=ordinal(rank)))  # fmt: skip
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):

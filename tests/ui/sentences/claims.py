@@ -252,7 +252,7 @@ CLAIMS: dict[str, Claim] = {
         _predicted(said, facts, stays=False)
     ),
     # viz/mask_lab/effect.py
-    "No token's loss changes by {least} nats or more, and after {token} the model predicts what it did.": (
+    "No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.": (
         lambda said, facts: (
             np.nanmax(np.abs(np.append(facts.change, 0))) < 0.01 + 1e-4
             and facts.logs[facts.at].argmax() == facts.logs0[facts.at].argmax()
@@ -268,7 +268,7 @@ CLAIMS: dict[str, Claim] = {
     "One token can now be known before it is predicted ({positions}).": _known,
     "{count} tokens can now be known before they are predicted ({positions}).": _known,
     "{token} gains most: {way}.": _gets_out,
-    "{token} gets out this way: {way}.": _gets_out,
+    "{token} leaks like this: {way}.": _gets_out,
     "Its loss falls from {before} to {after} {nats}.": lambda said, facts: _falls(said, facts, 0),
     "Its loss falls from {before} to {after} {nats}; that of the other rises.": lambda said, facts: _falls(
         said, facts, 1
@@ -283,10 +283,11 @@ CLAIMS: dict[str, Claim] = {
         facts.change[list(facts.knows(False) - facts.knows(True))].min() > -0.011
     ),
     "What follows {token}.": lambda said, facts: facts.at == facts.real[-1] or not facts.keep[facts.at],
-    "What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}.": lambda said, facts: near(
+    "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}.": lambda said, facts: near(
         said["loss"], facts.loss[facts.at + 1]
     ),
-    "What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard masks.": (
+    "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
+    "masks.": (
         lambda said, facts: (
             near(said["loss"], facts.loss[facts.at + 1]) and near(said["before"], facts.loss0[facts.at + 1])
         )
@@ -336,7 +337,8 @@ CLAIMS: dict[str, Claim] = {
     ),
     # viz/layers/token.py
     "“{token}” attends to nothing in any layer.": lambda said, facts: not _layers(facts).any(),
-    "The most of the heads' mean attention that “{token}” gives one token is in {layer}: {share} to {other}.": _most_of_mean,
+    "The largest mean weight over heads that “{token}” "
+    "gives one token is in {layer}: {share} to {other}.": _most_of_mean,
     # viz/ablation.py
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less than {least} nats.": (
         lambda said, facts: _cost(said, facts, 0)

@@ -123,12 +123,12 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     assert "Strongest tenth: 25.0% to 50.0%, 12 of the sampled queries" in html
     assert html.count('class="query"') == 1
     assert 'title="weight 0.5000"' in html
-    table = tokens_table([TokenShare("<b>", 0.125, 1234)], "looked at most")
+    table = tokens_table([TokenShare("<b>", 0.125, 1234)], "most attended to")
     assert "&lt;b&gt;" in table
     assert "12.5%" in table
     assert "1,234" in table
-    assert tables.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest from", tables.no_token())
-    none = tokens_table([], "sharpest from", tables.no_token())
+    assert tables.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest queries", tables.no_token())
+    none = tokens_table([], "sharpest queries", tables.no_token())
     assert f'style="white-space:normal">{tables.no_token()}' in none  # beside another table it takes three lines
     assert "L3 H0" in ranked_table([("L3 H0", 0.25, "induction")], "weight there")
 
