@@ -149,13 +149,13 @@ def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: TwinPa
     best = twins.best_head(scores)
     assert heads["why_head"] == best
     np.testing.assert_allclose(heads.weights(), trace.weights(*best).numpy(), atol=1e-6)
-    jump = next(button for button in heads.app.button if button.label == "Jump to the best")
+    jump = next(button for button in heads.app.button if button.label == "Go to the highest copy score")
     assert jump.disabled
 
     heads.pick(why_head=(2, 1))
     np.testing.assert_allclose(heads.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
     assert percent(float(scores[2, 1])) in heads.sentences()[0]
-    next(button for button in heads.app.button if button.label == "Jump to the best").click()
+    next(button for button in heads.app.button if button.label == "Go to the highest copy score").click()
     heads.run()
     assert heads["why_head"] == best
 
@@ -214,11 +214,11 @@ def test_drawing_again_writes_something_else() -> None:
         return found
 
     first = grid()
-    next(button for button in page.app.button if button.label == "Draw again").click()
+    next(button for button in page.app.button if button.label == "Sample again").click()
     page.run()
     assert grid() != first
     page.pick(why_writing="likeliest")
-    assert not [button for button in page.app.button if button.label == "Draw again"]
+    assert not [button for button in page.app.button if button.label == "Sample again"]
 
 
 @pytest.mark.parametrize("text", ["a", "🙂 <script>alert(1)</script> $x$ `code`", "one\ntwo\n\nthree", "  x"])

@@ -66,7 +66,7 @@ def test_a_loaded_model_is_not_refused_when_memory_is_short(
 
 def test_what_went_wrong_is_said_anew_to_who_changes_the_language(tmp_path: Path) -> None:
     app = opened(str(tmp_path / "none"))
-    assert "is no folder on this machine. Check the path. Until then this page shows" in app.error[0].value
+    assert "is not a folder on this machine. Check the path. Until then this page shows" in app.error[0].value
     app.session_state["lang"] = "zh"
     assert "不是本机上的文件夹。请检查路径。在此之前，本页显示 story 模型。" in app.run().error[0].value
     assert [button.label for button in app.button] == ["重试"]

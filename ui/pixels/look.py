@@ -55,7 +55,7 @@ def choose_picture() -> tuple[np.ndarray, int]:
         levels = pictures.written((own,), Draw(seed=seed))[0]
     return levels, choices.choose_class(
         say("Class token"), "pixels_told", own, N_("the picture's own, {digit}"),
-        say("The first token: what the model is told to write. Another one shows what a wrong hint does to the loss."),
+        say("The first token tells the model what to write. Choose another to see how a wrong class changes the loss."),
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def show(now: PixelLook, standard: PixelLook, layer: int, head: int, picked_head
             st.caption(say("**{head}** under the standard masks, the same colours", head=name))
             pictures.show(cached_figure(head_packet, standard.view, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
-        st.caption(say("**{head}**: where it looks", head=name))
+        st.caption(say("**{head}**: where it attends", head=name))
         pictures.show(cached_figure(head_packet, now.view, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:

@@ -23,12 +23,12 @@ ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
 PRESS_START = {
     False: N_(
-        "Press Start: a model of two layers learns these characters in front of you, without the mask. Then train "
-        "another with the mask, and compare the curves."
+        "Press Start to train a two-layer model on these characters without the mask. Then train another with the "
+        "mask, and compare the curves."
     ),
     True: N_(
-        "Press Start: a model of two layers learns these characters in front of you, with the mask. Then train another "
-        "without the mask, and compare the curves."
+        "Press Start to train a two-layer model on these characters with the mask. Then train another without the "
+        "mask, and compare the curves."
     ),
 }
 STATES = {
@@ -98,7 +98,7 @@ def _choose() -> None:
     if (left_out := len(st.session_state.live_text) - most) > 0:
         st.caption(
             say(
-                "Trained on are the text's first {most:,} characters; the other {left_out:,} are left out.",
+                "Training uses the text's first {most:,} characters; the other {left_out:,} are left out.",
                 most=most, left_out=left_out,
             )
         )  # fmt: skip
@@ -199,11 +199,11 @@ def _offer_more(training: Training) -> None:
     """More steps of the same, from its beginning, where there are more."""
     more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
     if more is None:
-        st.caption(say("These are the most steps that one training may take here; on another text they may be enough."))
+        st.caption(say("This is the maximum number of steps here; on another text it may be enough."))
         return
     st.button(say("Train longer: {steps} steps", steps=more), key="live_longer", icon=":material/fast_forward:",
               on_click=_start, args=(more, training.causal),
-              help=say("From the beginning, on the text on the left; this curve stays."))  # fmt: skip
+              help=say("Starts from the beginning, on the text on the left; this curve is kept."))  # fmt: skip
 
 
 def _alt(lines: list[Curve]) -> str:

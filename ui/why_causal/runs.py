@@ -35,8 +35,8 @@ def training_caption(training: Curves, length: int) -> str:
     rest = max((low * length - last) / (length - 1), 0.0)  # the mean over all but the last of the targets
     return say(
         "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
-        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats are made of each row's last token, which has "
-        "nothing to its right ({last:.2f} nats), and of all the others ({rest}).",
+        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats average each row's last token, which has no "
+        "token to its right ({last:.2f} nats), and all the others ({rest}).",
         steps=training.steps[-1], low=low, last=last, rest=nats(rest),
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "config no object": (lambda folder: (folder / "config.json").write_text("[]") and None, "is not a JSON object"),
     "no type": (lambda folder: edit(folder / "config.json", model_type=None), "has no model_type"),
     "unknown type": (lambda folder: edit(folder / "config.json", model_type="new"), "does not know its architecture"),
-    "own code": (own_code, "needs code of its own, which this program never runs"),
+    "own code": (own_code, "needs code of its own, which Unmask never runs"),
     "quantised": (
         lambda folder: edit(folder / "config.json", quantization_config={"quant_method": "mxfp4"}),
         "stored quantised",

@@ -138,7 +138,7 @@ def test_the_list_of_modules_is_limited_too(fake: ListingHub) -> None:
 def test_what_a_config_shows_is_said_before_the_weights_are_fetched(fake: ListingHub, files: dict[str, bytes]) -> None:
     config = json.loads(files["config.json"])
     for change, sentence in (
-        ({"model_type": "mamba"}, "its layers are a state space, which attends to no tokens"),
+        ({"model_type": "mamba"}, "its layers are a state space, which does not attend to tokens"),
         ({"quantization_config": {"quant_method": "gptq"}}, r"stored quantised \(GPTQ\)"),
         ({"vocab_size": 7}, "ids up to 19 and its weights know 7 entries"),
     ):
@@ -182,7 +182,7 @@ def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:
 
 def test_a_gated_model(fake: ListingHub) -> None:
     fake.gated.add(REPO)
-    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and this program asks the hub without anybody's token"):
+    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and Unmask asks the hub without anybody's token"):
         catalog.load(REPO, settings=SETTINGS)
 
 

@@ -44,7 +44,7 @@ def edit(path: Path, **fields: Any) -> None:
 @pytest.mark.parametrize("name", ["indices_of_pages", "block_table"])
 def test_an_argument_that_is_not_understood_is_refused_by_its_name(name: str) -> None:
     q = torch.ones(1, 2, 3, 4)
-    with pytest.raises(NotSupported, match=f"its attention depends on {name}, which this program does not know"):
+    with pytest.raises(NotSupported, match=f"its attention depends on {name}, which Unmask does not know"):
         attention_hook._attention(torch.nn.Identity(), q, q, q, None, **{name: torch.ones(1)})
 
 
@@ -96,7 +96,7 @@ def test_a_speech_model_never_loses_its_encoder(tmp_path: Path) -> None:
     )  # fmt: skip
     hf.WhisperForConditionalGeneration(config).save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
-    with pytest.raises(NotSupported, match="it is a speech model: what it reads is sound, no text"):
+    with pytest.raises(NotSupported, match="it is a speech model: it reads sound, not text"):
         load(tmp_path)
 
 

@@ -178,7 +178,10 @@ def vocabulary(**changes: object) -> Callable[[Path], None]:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (cut_at(0.5), r"source\.spm is no sentencepiece file, or damaged or truncated. Delete it and fetch"),
+    "truncated": (
+        cut_at(0.5),
+        r"source\.spm is not a sentencepiece file, or is damaged or truncated. Delete it and fetch",
+    ),
     "a little truncated": (cut_at(0.999), r"source\.spm is no sentencepiece file"),
     "truncated between two fields": (cut_between_two_fields, r"source\.spm is no sentencepiece file"),
     "empty": (cut_at(0), r"source\.spm is no sentencepiece file"),
