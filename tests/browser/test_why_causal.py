@@ -78,7 +78,7 @@ def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:
     page.page.locator(".st-key-overview canvas").wait_for()
     page.page.wait_for_timeout(13_000)
     page.page.get_by_role("link", name="Why causal").click()
-    page.until(lambda: "nobody was watching" in page.status())
+    page.until(lambda: "no one was watching" in page.status())
 
 
 def test_the_steps_are_gone_through_by_keyboard(visit: Visit) -> None:

@@ -158,7 +158,7 @@ class TestOtherModels:
 
     def test_a_model_whose_heads_cannot_be_turned_off_says_so(self) -> None:
         page = Ablation(model="dates", text="3 March 2021", heads_off="0.1")
-        assert "what its heads give cannot be changed here" in " ".join(page.said("error"))
+        assert "the outputs of its heads cannot be changed here" in " ".join(page.said("error"))
 
 
 @pytest.mark.parametrize(

@@ -168,5 +168,5 @@ def test_a_model_that_cannot_be_had_is_a_sentence() -> None:
 def test_a_link_to_a_model_for_b_that_is_not_offered_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_MODELS", "story,dates")
     (warning,) = Compare(differs="model", b_model="gpt2").said("warning")
-    assert warning == "The link names the model gpt2, which is not offered here. Choose one of story, dates."
+    assert warning == "The link names the model gpt2, which is not available here. Choose one of story, dates."
     assert not Compare(differs="model").said("warning")

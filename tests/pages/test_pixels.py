@@ -127,7 +127,7 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
 def test_a_mask_lifted_on_a_layer_alone_leaves_the_predictions(model: digits.DigitsModel) -> None:
     page = Pixels().choose(causal=False).choose(scope="layer")
     assert all(now == standard for now, standard in page.numbers("levels"))
-    assert "predictions stay" in page.words()
+    assert "predictions do not change" in page.words()
     assert page.numbers("shares")[5][0] == page.numbers("shares")[5][1]
     assert page.numbers("shares")[0][0] != "0%"
 

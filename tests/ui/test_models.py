@@ -166,7 +166,7 @@ class TestDownloads:
         with models._one_download():
             app.button(key="download").click().run()
         assert not asked
-        assert "Another download is going on" in app.error[0].value
+        assert "Another download is in progress" in app.error[0].value
 
     def test_a_disk_that_is_too_full_is_said_with_both_numbers(
         self, asked: list[str], monkeypatch: pytest.MonkeyPatch
@@ -189,7 +189,7 @@ class TestServedToOthers:
             (error,) = opened(name).error
             answers.add(error.value.replace(name, "").replace(models.escaped(name), ""))
         assert len(answers) == 1
-        assert "is not offered here" in answers.pop()
+        assert "is not available here" in answers.pop()
 
     @pytest.mark.parametrize(
         ("shared", "headers"),
@@ -205,7 +205,7 @@ class TestServedToOthers:
         monkeypatch.setattr(type(st.context), "headers", headers)
         monkeypatch.setenv("UNMASK_SHARED", shared)
         (error,) = opened(str(tiny_folder)).error
-        assert "is not offered here" in error.value
+        assert "is not available here" in error.value
 
     @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
     @pytest.mark.parametrize("host", ["127.0.0.1:8501", "localhost:80", "[::1]:8501"])

@@ -67,7 +67,7 @@ def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page
     told = law_told(LawRow("runs <i>", crash, held, ""), title="The violated property")
     plain = re.sub("<[^>]*>", "|", told)
     assert re.sub(r"\|+", "|", plain) == (
-        "|The law that is broken|runs &lt;i&gt; |(errors)|with the bug |crashes| · right version |held: 0|"
+        "|The violated property|runs &lt;i&gt; |(errors)|with the bug |crashes| · correct version |holds: 0|"
     )
 
 

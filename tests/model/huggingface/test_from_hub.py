@@ -176,20 +176,20 @@ def test_a_repository_without_a_tokenizer_or_a_config(fake: ListingHub, files: d
 
 
 def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:
-    with pytest.raises(NotAvailable, match=r"knows no public model someone/tiny-lama. Check the spelling"):
+    with pytest.raises(NotAvailable, match=r"has no public model someone/tiny-lama. Check the spelling"):
         catalog.load("someone/tiny-lama", settings=SETTINGS)
 
 
 def test_a_gated_model(fake: ListingHub) -> None:
     fake.gated.add(REPO)
-    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and Unmask asks the hub without anybody's token"):
+    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and no Hugging Face access token is sent"):
         catalog.load(REPO, settings=SETTINGS)
 
 
 def test_a_download_that_breaks_off(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the client waits between its attempts
     fake.breaks_after = 20_000
-    with pytest.raises(NotAvailable, match=f"The download of {REPO} broke off"):
+    with pytest.raises(NotAvailable, match=f"The download of {REPO} was interrupted"):
         catalog.load(REPO, settings=SETTINGS)
 
 

@@ -16,7 +16,7 @@ from viz.export import fonts
 from viz.mask_lab import worksheet
 
 ROOT = Path(__file__).parents[3]
-HELD = {"en": "The causal mask holds", "zh": "有因果掩码"}
+HELD = {"en": "The causal mask is on", "zh": "有因果掩码"}
 SAID = ["练习纸是英文的：这台服务器上没有安装中文字体。"]
 
 

@@ -245,10 +245,10 @@ CLAIMS: dict[str, Claim] = {
         said, facts, -1, "token"
     ),
     "{count} tokens are predicted worse, most of all {token}": lambda said, facts: _last_loss(said, facts, 1, "token"),
-    "After {token} the likeliest next token stays {now}: {after}, before {before}.": lambda said, facts: _predicted(
+    "After {token} the most likely next token stays {now}: {after}, before {before}.": lambda said, facts: _predicted(
         said, facts, stays=True
     ),
-    "After {token} the likeliest next token was {standard} ({before}) and is {now} ({after}).": lambda said, facts: (
+    "After {token} the most likely next token was {standard} ({before}) and is {now} ({after}).": lambda said, facts: (
         _predicted(said, facts, stays=False)
     ),
     # viz/mask_lab/effect.py
@@ -265,8 +265,8 @@ CLAIMS: dict[str, Claim] = {
     "The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.": lambda said, facts: (
         abs(abs(float(said["before"]) - float(said["after"])) - np.nanmax(np.abs(facts.change))) < 0.0102
     ),
-    "One token can now be known before it is predicted ({positions}).": _known,
-    "{count} tokens can now be known before they are predicted ({positions}).": _known,
+    "One token has leaked to the position that must predict it ({positions}).": _known,
+    "{count} tokens have leaked to the positions that must predict them ({positions}).": _known,
     "{token} gains most: {way}.": _gets_out,
     "{token} leaks like this: {way}.": _gets_out,
     "Its loss falls from {before} to {after} {nats}.": lambda said, facts: _falls(said, facts, 0),

@@ -130,7 +130,7 @@ class TestWords:
 
     def test_right(self) -> None:
         assert self.answer() == (
-            "The model writes 2021-03-03, which is right: the text means 3 March 2021. "
+            "The model writes 2021-03-03, which is correct: the text means 3 March 2021. "
             "Its least certain character is 3 (character 10), with 97.5%."
         )
 
@@ -144,7 +144,7 @@ class TestWords:
 
     @pytest.mark.parametrize(
         ("wrote", "judged"),
-        [("none", "right"), ("2021-03-03", "wrong"), ("2021-02-31", "wrong, and no day of the calendar")],
+        [("none", "correct"), ("2021-03-03", "wrong"), ("2021-02-31", "wrong, and not a calendar date")],
     )
     def test_no_date(self, wrote: str, judged: str) -> None:
         said = self.answer(meant=(), chances=(), wrote=wrote, day=read_iso(wrote))
@@ -176,7 +176,7 @@ class TestWords:
 
     def test_lifted_masks(self) -> None:
         lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
-        assert lifted.endswith("Without the padding mask, writing by itself, it writes &lt;2020, "
+        assert lifted.endswith("Without the padding mask, when it writes by itself, it writes &lt;2020, "
                                "which is wrong, and not a calendar date.")  # fmt: skip
         assert self.answer(lifted="without both masks", now="2021-03-03").endswith("it writes the same.")
 
