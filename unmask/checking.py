@@ -169,7 +169,7 @@ def network_of(
     if name.startswith(PATIENT):
         patient = PATIENTS.get(name.removeprefix(PATIENT))
         if patient is None:
-            raise CannotCheck(f"there is no such patient; there are {', '.join(PATIENTS)}")
+            raise CannotCheck(f"there is no such sample module; choose one of {', '.join(PATIENTS)}")
         return patient.make().to(dtype)
     from model.huggingface import own_network  # takes seconds to import
 

@@ -38,7 +38,7 @@ def train(arguments: list[str]) -> int:
 
 
 def check(asked: argparse.Namespace) -> int:
-    """Print the report. 0: it obeys; 1: a law is broken; 2: it could not be checked, and why in a sentence."""
+    """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
     _quiet()
     with stopped_after(asked.seconds + GRACE):
         try:
@@ -88,7 +88,7 @@ def report(asked: argparse.Namespace) -> int:
 def patients() -> int:
     """Print their names."""
     for patient in PATIENTS.values():
-        law = f"breaks {patient.law}" if patient.law else "sound"
+        law = f"breaks {patient.law}" if patient.law else "correct"
         print(f"{PATIENT + patient.key:<24} {law:<22} {patient.said}")
     return 0
 

@@ -83,7 +83,8 @@ def test_of_several_the_one_that_gains_most_and_how_many_lose() -> None:
     said = words(effect(changed(leaking(STRAIGHT | ROUND), c=4.5, e=0.25)))
     assert said == (
         "2 tokens have leaked to the positions that must predict them (3, 5). e (5) gains most: in layer L1 "
-        "f (6) may attend to it, in L4 d (4), which predicts it, may attend to f (6). Its loss falls from 3.00 to 0.25 nats; that of the "
+        "f (6) may attend to it, "
+        "in L4 d (4), which predicts it, may attend to f (6). Its loss falls from 3.00 to 0.25 nats; that of the "
         "other rises."
     )
 
