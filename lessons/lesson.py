@@ -124,7 +124,7 @@ class Front(LessonModel):
     aim: str = Field(
         min_length=1, max_length=200, description=N_("what is learned, in one line of at most 200 characters")
     )
-    needs: str = Field(default="", max_length=200, description=N_("what one has to know, in one line"))
+    needs: str = Field(default="", max_length=200, description=N_("prerequisites, in one line"))
     minutes: int = Field(ge=1, le=240, description=N_("a whole number from 1 to 240"))
     next: str = Field(default="", pattern=NAME + "|^$", description=N_("the name of the next lesson: a-z, 0-9 and _"))
     summary: str = Field(default="", max_length=1_000, description=N_("at most 1,000 characters of Markdown"))

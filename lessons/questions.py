@@ -169,7 +169,7 @@ def _lower(case: QuestionCase) -> Answer:
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
     why = N_("{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
              "perplexity {second:perplexity}.")  # fmt: skip
-    return _one_of([*names, Statement(N_("Neither, they are alike."))], right,
+    return _one_of([*names, Statement(N_("Neither: they are about the same."))], right,
                    Statement(why, {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
 
 
@@ -279,7 +279,7 @@ def _picture(case: QuestionCase) -> Answer:
     made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
     right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
     if not right or len(right) == len(made):
-        raise ValueError(say("expected masks among which one at least made the picture, and one at least did not"))
+        raise ValueError(say("expected masks of which at least one made the picture and at least one did not"))
     why = {"masks": masks_on(case.trace.spec, case.trace), "blocked": int((~cells).sum()), "total": cells.size}
     sentence = N_("The picture was made with: {masks}. It blocks {blocked} of {total} cells.")
     return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Statement(sentence, why))

@@ -217,7 +217,7 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
             depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
             if depth > DEEPEST:
                 raise _wrong(
-                    first + token.start_mark.line, say("at most {most} lists in each other", most=DEEPEST), say("more")
+                    first + token.start_mark.line, say("lists nested at most {most} deep", most=DEEPEST), say("more")
                 )
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
                 raise _wrong(

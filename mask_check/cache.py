@@ -27,7 +27,7 @@ def judge(trial: CheckTrial) -> Finding:
     if trial.length < 4:
         return skipped(LAW, NAME, say("the text is too short for steps."))
     if bool(trial.declared.reach.triu(1).any()):
-        return skipped(LAW, NAME, say("a token that sees later ones cannot be computed before they come."))
+        return skipped(LAW, NAME, say("a token that sees later ones cannot be computed before them."))
     prompt = max(trial.length // 3, 1)
     if not _gives_cache(trial, prompt):
         return skipped(LAW, NAME, say("it returns no past_key_values when asked to use a cache."))
@@ -55,10 +55,10 @@ def judge(trial: CheckTrial) -> Finding:
         amount, each = difference_of(found, whole[: len(found)])
         if amount > trial.tolerance and not words:
             where = first_above(each, trial.tolerance)
-            words = say("{way}, output {where} differs by {amount} from the text all at once.",
+            words = say("{way}, output {where} differs by {amount} from the text run all at once.",
                         way=way, where=where, amount=written(amount))  # fmt: skip
         most = max(most, amount)
-    kept = say("{ways}: as all at once.", ways=listed(gone))
+    kept = say("{ways}: the same as all at once.", ways=listed(gone))
     finding = trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
     return unknown(LAW, NAME, errors[0], finding) if errors and finding.verdict != BROKEN else finding
 

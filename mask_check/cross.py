@@ -37,13 +37,13 @@ def judge(trial: CheckTrial) -> Finding:
         LAW,
         NAME,
         amount=max(amount, moved),
-        broken=say("other ids in the source's pads move output {where} by {moved}.",
+        broken=say("changing the ids of the source's pads moves output {where} by {moved}.",
                    where=where, moved=written(moved)),
-        kept=say("{pads} pads after its source, whatever they contain, move nothing.", pads=PADS),
+        kept=say("{pads} pads after its source move nothing, whatever they contain.", pads=PADS),
         pair=(where, length),
     )  # fmt: skip
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
     if finding.verdict != BROKEN and difference_of(changed, trial.alone)[0] <= trial.tolerance:
-        why = say("another source moves nothing either: it may not be read at all.")
+        why = say("another source moves nothing either: perhaps it is not read at all.")
         return unknown(LAW, NAME, why, finding)
     return finding

@@ -30,28 +30,32 @@ def judge(trial: CheckTrial) -> Finding:
     except RuntimeError as error:  # an operation that has no backward
         return unknown(LAW, NAME, say("no gradient could be taken ({error}).", error=first_line(error)))
     if gradients is None:
-        why = say("no embedding was found that reads the ids, so there is nothing to differentiate by.")
+        why = say("no embedding was found that reads the ids, so there is nothing to differentiate with respect to.")
         return unknown(LAW, NAME, why)
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
         row, column = [int(one) for one in (~gradients.isfinite()).nonzero()[0]]
-        words = say("the gradient of output {row} by token {column} is no number.", row=rows[row], column=column)
+        words = say(
+            "the gradient of output {row} with respect to token {column} is not a number.", row=rows[row], column=column
+        )
         return Finding(LAW, NAME, BROKEN, words, torch.inf, tolerance, (rows[row], column))
     if largest == 0.0:
-        return unknown(LAW, NAME, say("every gradient is 0, where the mask is open too."))
+        return unknown(LAW, NAME, say("every gradient is 0, even where the mask is open."))
     closed = torch.where(declared, 0.0, gradients)
     amount = float(closed.max())
     if amount > tolerance:
         row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
         size = float(gradients[row, column])
-        words = say("output {row} has a gradient of {size} by token {column}, which its mask closes.",
+        words = say("output {row} has a gradient of {size} with respect to token {column}, which its mask closes.",
                     row=rows[row], size=written(size), column=column)  # fmt: skip
         return Finding(LAW, NAME, BROKEN, words, amount, tolerance, (rows[row], column))
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
-        return unknown(LAW, NAME, say("no output has a gradient by another token, not even where the mask is open."))
+        return unknown(
+            LAW, NAME, say("no output has a gradient with respect to another token, not even where the mask is open.")
+        )
     if trial.declared.exact:
         shut = shut_distances(gradients, others, rows)
         if shut:
@@ -71,13 +75,13 @@ def judge(trial: CheckTrial) -> Finding:
 def _shut_words(distance: int, row: int, column: int) -> str:
     if distance > 0:
         return say(
-            "the mask is declared open {distance} back, but no output has a gradient that far: output {row} by token "
-            "{column} is 0, as all like it.",
+            "the mask is declared open {distance} back, but no output has a gradient that far: that of output {row} "
+            "with respect to token {column} is 0, like all others at this distance.",
             distance=distance, row=row, column=column,
         )  # fmt: skip
     return say(
-        "the mask is declared open {distance} ahead, but no output has a gradient that far: output {row} by token "
-        "{column} is 0, as all like it.",
+        "the mask is declared open {distance} ahead, but no output has a gradient that far: that of output {row} with "
+        "respect to token {column} is 0, like all others at this distance.",
         distance=-distance, row=row, column=column,
     )  # fmt: skip
 

@@ -79,7 +79,7 @@ def judge(trial: CheckTrial) -> Finding:
                 return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
             most = max(most, amount)
     if not tried:
-        others = listed(refused, N_("; ")) or say("no other asked")
+        others = listed(refused, N_("; ")) or say("no other requested")
         return skipped(LAW, NAME, say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
     agree = say("{kernels} agree.", kernels=say_all([own, *tried]))
     if trial.kernels and refused:

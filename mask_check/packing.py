@@ -38,7 +38,7 @@ def judge(trial: CheckTrial) -> Finding:
         return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
     most = max(findings, key=lambda finding: finding.amount or 0.0)
     how = say_all([words for words, _ in known])
-    return replace(most, words=say("{how}: both documents are as they are alone.", how=how))
+    return replace(most, words=say("{how}: both documents give the same outputs as alone.", how=how))
 
 
 def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]]]:
@@ -55,9 +55,9 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     if not found and too and not _has_state(subject.config):
         rows = rows_of_positions(subject)
         if rows == 1:
-            found.append((say("by positions that start again"), too))
+            found.append((say("by positions that restart"), too))
         elif rows:
-            words = say("by positions that start again, in {rows} rows", rows=rows)
+            words = say("by positions that restart, in {rows} rows", rows=rows)
             found.append((words, {"position_ids": restarted.expand(rows, 1, -1)}))
     mask = explicit_mask(trial, first)
     if mask is not None:
@@ -120,7 +120,9 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
         )  # fmt: skip
         return Finding(LAW, NAME, BROKEN, seen, amount, trial.tolerance, pair)
     if finding.verdict != BROKEN and not _joined_would_differ(trial, first, alone[1]):
-        return unknown(LAW, NAME, say("as one document they give the same outputs too, so nothing is shown."), finding)
+        return unknown(
+            LAW, NAME, say("as one document they give the same outputs too, so this proves nothing."), finding
+        )
     return finding
 
 

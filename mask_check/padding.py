@@ -38,14 +38,14 @@ def judge(trial: CheckTrial, law: str) -> Finding:
             where=where, amount=written(beside),
         )  # fmt: skip
     elif not bool(torch.isfinite(found[0, real]).all()):
-        broken = say("with {pads}, output {where} of the row is no number.", pads=pads, where=where)
-    kept = say("{pads}: the row is as it is alone.", pads=pads)
+        broken = say("with {pads}, output {where} of the row is not a number.", pads=pads, where=where)
+    kept = say("{pads}: the row gives the same outputs as alone.", pads=pads)
     pair = None if beside > amount else (real.start + where, pad)
     finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
     if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
         why = say(
-            "positions are counted from the row's first cell and it takes no position_ids, so that a row moved to the "
-            "right is another text to it; what its pads contain does not matter. Pad on the right."
+            "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the "
+            "right has other positions; what its pads contain does not matter. Pad on the right."
         )
         return skipped(law, NAMES[law], why)
     return finding
@@ -56,7 +56,7 @@ def judge_content(trial: CheckTrial) -> Finding:
     why = _why_not(trial)
     if why:
         return skipped(CONTENT, NAMES[CONTENT], why)
-    most, pair, words = 0.0, None, say("other ids in the pads move nothing.")
+    most, pair, words = 0.0, None, say("changing the ids of the pads moves nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         amount, each, cells = _content(trial, side)
@@ -69,10 +69,10 @@ def judge_content(trial: CheckTrial) -> Finding:
             pair = cells[0] + where, cells[1]
             moved = written(float(each[where]))
             words = (
-                say("other ids in the pads on the left move output {where} of the row by {moved}.",
+                say("changing the ids of the pads on the left moves output {where} of the row by {moved}.",
                     where=where, moved=moved)
                 if side == "left"
-                else say("other ids in the pads on the right move output {where} of the row by {moved}.",
+                else say("changing the ids of the pads on the right moves output {where} of the row by {moved}.",
                          where=where, moved=moved)
             )  # fmt: skip
     verdict = OBEYS if pair is None else BROKEN
@@ -107,7 +107,7 @@ def _why_not(trial: CheckTrial) -> str:
     if trial.length < 3:
         return say("the text is too short for a row that needs padding.")
     if trial.subject.kind == "encoder-decoder":
-        return say("an encoder-decoder's padding is its source's: see the law of cross-attention.")
+        return say("an encoder-decoder's padding is in its source: see the check of the source's padding.")
     if trial.subject.takes_mask:
         return ""
     return say("its forward takes no attention_mask, so it cannot be told of padding.")

@@ -63,7 +63,7 @@ def prepare(
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
-        raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be told apart"))
+        raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
     subject.find_positions(row, noise.across)
     return CheckTrial(subject, row, pool, _pad(subject.config, vocabulary), declared, noise, seed, kernels)
 
@@ -147,7 +147,7 @@ def _positions(config: Any) -> tuple[int, str]:
 
 def _check_length(subject: CheckedModule, asked: Any) -> None:
     if type(asked) is not int or asked < 2:
-        raise CannotCheck(say("expected a length of 2 tokens at least, got {asked}", asked=repr(asked)[:40]))
+        raise CannotCheck(say("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
     most, name = _positions(subject.config)
     if most and asked > most:
         raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}",
@@ -212,5 +212,5 @@ def _check_numbers(outputs: Tensor) -> None:
     """[1,T,V]. -inf is a number here: some models give it to entries that are never predicted."""
     wrong = (outputs.isnan() | outputs.isposinf()).any(-1)[0]
     if bool(wrong.any()):
-        raise CannotCheck(say("its outputs are no numbers (NaN or infinity) from position {first} on",
+        raise CannotCheck(say("its outputs are not finite (NaN or infinity) from position {first} on",
                               first=int(wrong.nonzero()[0])))  # fmt: skip

@@ -62,7 +62,7 @@ def judge(trial: CheckTrial, mask: MeasuredMask) -> Finding:
         return unknown(LAW, NAME, why, finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
-        why = say("no token moved the output of another, not even where the mask lets it: nothing shows that it could.")
+        why = say("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
         return unknown(LAW, NAME, why, finding)
     share = (open_and_moved & others)[:, measured].sum()
     words = say("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.",

@@ -165,37 +165,37 @@ TWIN = SampleModule(
     said=N_("Trained and run without the causal mask, and called a language model."),
 )
 SOUND = (
-    SampleModule(key="sound", title=N_("Sound: causal"), law="", make=SmallDecoder, said=N_("Causal, as it says.")),
+    SampleModule(key="sound", title=N_("Correct: causal"), law="", make=SmallDecoder, said=N_("Causal, as declared.")),
     SampleModule(
         key="sound-window",
-        title=N_("Sound: sliding window"),
+        title=N_("Correct: sliding window"),
         law="",
         make=partial(SmallDecoder, SmallConfig(sliding_window=3)),
         said=N_("A window of 3 in each of 3 layers: a reach of 6."),
     ),
     SampleModule(
         key="sound-chunk",
-        title=N_("Sound: chunks"),
+        title=N_("Correct: chunks"),
         law="",
         make=partial(SmallDecoder, SmallConfig(attention_chunk_size=5)),
         said=N_("Causal within chunks of 5."),
     ),
     SampleModule(
         key="sound-prefix",
-        title=N_("Sound: prefix"),
+        title=N_("Correct: prefix"),
         law="",
         make=partial(SmallDecoder, SmallConfig(prefix_length=6)),
-        said=N_("The first 6 tokens see each other both ways."),
+        said=N_("The first 6 tokens see each other in both directions."),
     ),
     SampleModule(
         key="sound-encoder",
-        title=N_("Sound: encoder"),
+        title=N_("Correct: encoder"),
         law="",
         make=partial(SmallDecoder, SmallConfig(is_causal=False)),
         said=N_("Every token sees every other."),
     ),
     SampleModule(
-        key="sound-pair", title=N_("Sound: encoder-decoder"), law="", make=SmallPair, said=N_("With a source.")
+        key="sound-pair", title=N_("Correct: encoder-decoder"), law="", make=SmallPair, said=N_("With a source.")
     ),
 )
 

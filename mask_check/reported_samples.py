@@ -63,15 +63,15 @@ REPORTED = (
         title=N_("Sees the future as a decoder"),
         law="reach",
         make=SeesTheFuture,
-        said=N_("is_decoder, and a bidirectional mask all the same."),
+        said=N_("is_decoder is set, but the mask is bidirectional."),
         reported=N_("RoFormer, BigBird, RemBert and MegatronBert with is_decoder, transformers#48745"),
     ),
     SampleModule(
         key="sdpa",
-        title=N_("Leaks under sdpa alone"),
+        title=N_("Leaks only with sdpa"),
         law="kernels",
         make=_leaking_under_sdpa,
-        said=N_("Eager is given the mask; for sdpa it is left to a flag that is never set."),
+        said=N_("Eager attention gets the mask; sdpa relies on a flag that is never set."),
         reported=N_("Doge, transformers#48748"),
     ),
     SampleModule(
@@ -79,7 +79,7 @@ REPORTED = (
         title=N_("FlexAttention without its block mask"),
         law="kernels",
         make=IgnoresTheBlockMask,
-        said=N_("FlexAttention is called, and its block mask never arrives."),
+        said=N_("FlexAttention is called without its block mask."),
         reported=N_("FlexAttention's FLASH backend, pytorch#188322"),
     ),
     SampleModule(
@@ -87,19 +87,19 @@ REPORTED = (
         title=N_("Packed documents see each other"),
         law="packing",
         make=PacksTogether,
-        said=N_("Positions start again with each document; the mask goes on."),
+        said=N_("Positions restart in each document, but the mask does not."),
         reported=N_("transformers#46634, axolotl#3796"),
     ),
     SampleModule(
         key="document-mask",
-        title=N_("The mask of the documents is ignored"),
+        title=N_("Document mask ignored"),
         law="packing",
         make=IgnoresTheDocumentMask,
-        said=N_("A mask of the documents is taken, and the causal one used in its place."),
+        said=N_("A document mask is accepted, but the causal mask is used instead."),
     ),
     SampleModule(
         key="counts-pads",
-        title=N_("A pad moves every position"),
+        title=N_("A pad shifts every position"),
         law="padding-left",
         make=CountsPads,
         said=N_("The padding mask is obeyed, but positions are counted over pads too."),
@@ -107,26 +107,24 @@ REPORTED = (
     ),
     SampleModule(
         key="pads",
-        title=N_("Looks at pads"),
+        title=N_("Attends to pads"),
         law="pad-content",
         make=LooksAtPads,
-        said=N_("The padding mask is taken, and forgotten."),
+        said=N_("The padding mask is accepted but not applied."),
     ),
     SampleModule(
         key="repeated",
         title=N_("Masks repeated in the wrong order"),
         law="padding-left",
         make=RepeatsMasks,
-        said=N_("Each row's mask is meant for all of its heads, and `repeat` lays the rows' masks out in turn."),
+        said=N_("Each row's mask should apply to all of its heads, but `repeat` interleaves the masks of the rows."),
     ),
     SampleModule(
         key="cached-padding",
         title=N_("Padded prompt, then the cache"),
         law="cache",
         make=ForgetsPaddingWhenCached,
-        said=N_(
-            "All at once the padding mask is obeyed; a step through the cache takes every cached key for a real token."
-        ),
+        said=N_("A full run obeys the padding mask, but a cached step treats every cached key as a real token."),
     ),
     SampleModule(
         key="cropped",
@@ -137,42 +135,42 @@ REPORTED = (
     ),
     SampleModule(
         key="chunked-steps",
-        title=N_("Several tokens a step see ahead"),
+        title=N_("Several tokens per step see ahead"),
         law="cache",
         make=ChunkedStepsSeeAhead,
-        said=N_("Several tokens in one step see each other both ways, as if the mask began anew at each step."),
+        said=N_("Several tokens in one step see each other in both directions, as if the mask restarted at each step."),
     ),
     SampleModule(
         key="wide",
         title=N_("Window one too wide"),
         law="reach",
         make=WindowTooWide,
-        said=N_("A window of w that lets a token see w back and itself: one more than it says."),
+        said=N_("A window of w in which a token sees w earlier tokens and itself: one more than declared."),
     ),
     SampleModule(
         key="narrow",
         title=N_("Window one too narrow"),
         law="gradients",
         make=WindowTooNarrow,
-        said=N_("A window of w that leaves out the farthest of its tokens."),
+        said=N_("A window of w that excludes its farthest token."),
     ),
     SampleModule(
         key="training",
         title=N_("No mask in training mode"),
         law="training",
         make=TrainsWithoutMask,
-        said=N_("The mask is made in eval mode alone."),
+        said=N_("The mask is built only in eval mode."),
     ),
     SampleModule(
         key="source",
-        title=N_("Looks at the source's pads"),
+        title=N_("Attends to the source's pads"),
         law="cross",
         make=LooksAtSourcePads,
         said=N_("Cross-attention without the source's padding mask."),
     ),
     SampleModule(
         key="encoder-pads",
-        title=N_("The encoder looks at pads"),
+        title=N_("The encoder attends to pads"),
         law="encoder",
         make=EncodesPads,
         said=N_("The encoder has no padding mask, though cross-attention has one."),
@@ -186,12 +184,12 @@ REPORTED = (
     ),
     SampleModule(
         key="hidden",
-        title=N_("A leak that no token shows"),
+        title=N_("A leak that no substitute token reveals"),
         law="gradients",
         make=LeaksWhatFewTokensHave,
         said=N_(
-            "Reads one number of every later embedding, and that number is the same for all tokens: no "
-            "substitute shows it."
+            "Reads one number of every later embedding, and that number is the same for all tokens: no substitute "
+            "reveals it."
         ),
     ),
     SampleModule(

@@ -14,35 +14,35 @@ from model.attention import attention_stages
 
 
 class SeesTheFuture(SmallDecoder):
-    """is_decoder, and a bidirectional mask all the same."""
+    """is_decoder is set, but the mask is bidirectional."""
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         return torch.ones_like(super().order(mask, places))
 
 
 class LeaksUnderSdpa(SmallDecoder):
-    """Eager is given the mask; for sdpa it is left to a flag that is never set."""
+    """Eager attention gets the mask; sdpa relies on a flag that is never set."""
 
     def for_sdpa(self, allowed: Tensor) -> Tensor | None:
         return None
 
 
 class IgnoresTheBlockMask(SmallDecoder):
-    """FlexAttention is called, and its block mask never arrives."""
+    """FlexAttention is called without its block mask."""
 
     def for_flex(self, block_mask: object) -> object:
         return None
 
 
 class PacksTogether(SmallDecoder):
-    """Positions start again with each document; the mask goes on."""
+    """Positions restart in each document, but the mask does not."""
 
     def documents_of(self, position_ids: Tensor) -> Tensor | None:
         return None
 
 
 class IgnoresTheDocumentMask(SmallDecoder):
-    """A mask of the documents is taken, and the causal one used in its place."""
+    """A document mask is accepted, but the causal mask is used instead."""
 
     def __init__(self) -> None:
         super().__init__(SmallConfig(packs_by="attention_mask"))
@@ -64,7 +64,7 @@ class CountsPads(SmallDecoder):
 
 
 class LooksAtPads(SmallDecoder):
-    """The padding mask is taken, and forgotten."""
+    """The padding mask is accepted but not applied."""
 
     def allowed(self, layer: int, places: Places) -> Tensor:
         everything = torch.ones_like(places.keep)
@@ -72,7 +72,7 @@ class LooksAtPads(SmallDecoder):
 
 
 class RepeatsMasks(SmallDecoder):
-    """Each row's mask is meant for all of its heads, and `repeat` lays the rows' masks out in turn."""
+    """Each row's mask should apply to all of its heads, but `repeat` interleaves the masks of the rows."""
 
     attention_kernels = ("eager", "sdpa")
 
@@ -84,7 +84,7 @@ class RepeatsMasks(SmallDecoder):
 
 
 class ForgetsPaddingWhenCached(SmallDecoder):
-    """All at once the padding mask is obeyed; a step through the cache takes every cached key for a real token."""
+    """A full run obeys the padding mask, but a cached step treats every cached key as a real token."""
 
     def allowed(self, layer: int, places: Places) -> Tensor:
         keep = torch.ones_like(places.keep) if places.step else places.keep
@@ -104,7 +104,7 @@ class CropsItsCache(SmallDecoder):
 
 
 class ChunkedStepsSeeAhead(SmallDecoder):
-    """Several tokens in one step see each other both ways, as if the mask began anew at each step."""
+    """Several tokens in one step see each other in both directions, as if the mask restarted at each step."""
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         order = super().order(mask, places)
@@ -113,7 +113,7 @@ class ChunkedStepsSeeAhead(SmallDecoder):
 
 
 class WindowTooWide(SmallDecoder):
-    """A window of w that lets a token see w back and itself: one more than it says."""
+    """A window of w in which a token sees w earlier tokens and itself: one more than declared."""
 
     def __init__(self) -> None:
         super().__init__(SmallConfig(sliding_window=3))
@@ -126,7 +126,7 @@ class WindowTooWide(SmallDecoder):
 
 
 class WindowTooNarrow(WindowTooWide):
-    """A window of w that leaves out the farthest of its tokens."""
+    """A window of w that excludes its farthest token."""
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         return SmallDecoder.order(self, LayerMask(window=(mask.window or 0) - 1), places)
@@ -163,7 +163,7 @@ class EncodesCausally(SmallPair):
 
 
 class LeaksWhatFewTokensHave(SmallDecoder):
-    """Reads one number of every later embedding, and that number is the same for all tokens: no substitute shows it."""
+    """Reads one number of every later embedding, and that number is the same for all tokens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -59,7 +59,7 @@ def judge(trial: CheckTrial) -> Finding:
     most = findings[-1] if pair.takes_mask else findings[0]
     words = say("its states: {found}", found=findings[0].words)
     if pair.takes_mask:
-        words = together([words, say("Pads after its source, whatever they contain, move none.")])
+        words = together([words, say("Pads after its source move none, whatever they contain.")])
     return Finding(LAW, NAME, OBEYS, words, most.amount, most.tolerance)
 
 

@@ -29,7 +29,7 @@ def judge(trial: CheckTrial) -> Finding:
         amount=amount,
         broken=say("output {where} differs by {amount} between training mode without dropout and eval mode.",
                    where=where, amount=written(amount)),
-        kept=say("training mode without dropout is as eval mode."),
+        kept=say("training mode without dropout gives the same outputs as eval mode."),
     )  # fmt: skip
     if difference_of(found, again)[0] > trial.tolerance:
         why = say("in training mode it is random, though every dropout was set to 0.")

@@ -95,7 +95,7 @@ class Description:
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
         each = [say("{kind} in {layers}", kind=say(kind), layers=_ranges(numbers)) for kind, numbers in kinds.items()]
         return say(
-            "Layers without attention: {kinds}. Lifting a mask reaches the attention layers only.",
+            "Layers without attention: {kinds}. Lifting a mask affects only the attention layers.",
             kinds=say("; ").join(each),
         )
 
@@ -175,16 +175,16 @@ class Model(ABC):
 
     def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
         """`run`, but for what edit makes of each attention's heads. Raises NotSupported where that cannot be done."""
-        raise NotSupported(say("{model}: what its heads give cannot be changed here", model=self.name))
+        raise NotSupported(say("{model}: the outputs of its heads cannot be changed here", model=self.name))
 
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""
-        raise NotSupported(say("{model}: what each of its layers leaves is not known here", model=self.name))
+        raise NotSupported(say("{model}: the states after each of its layers are not available here", model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
         raise NotSupported(
-            say("{model}: what its parts write into the residual stream is not known here", model=self.name)
+            say("{model}: what its parts add to the residual stream is not available here", model=self.name)
         )
 
 

@@ -151,7 +151,7 @@ def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer."""
     if settings.models and name not in settings.models:
         names = ", ".join(settings.models)
-        raise CheckpointError(say("{name} is not offered here. Choose one of {names}.", name=name, names=names))
+        raise CheckpointError(say("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
 
 def _entry(name: str) -> Entry | None:

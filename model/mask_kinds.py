@@ -140,7 +140,7 @@ KINDS: dict[str, Kind] = {
     "padding_queries": Kind(
         lambda cells, _: cells.query_token >= 0,
         lambda names, _: "keep[q_idx]" if names.padded else "", "and it looks at nobody",
-        N_("padding looks at nobody"), joins="padding",
+        N_("padding attends to nothing"), joins="padding",
     ),
     "sliding": Kind(  # a window of the reader's
         _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",
@@ -149,7 +149,7 @@ KINDS: dict[str, Kind] = {
     "stride": Kind(  # Child et al. 2019, arXiv:1904.10509; with a window, dilated
         lambda cells, step: (cells.query - cells.key) % step == 0,
         lambda names, step: f"(q_idx - k_idx) % {step} == 0", "stride: only so many positions apart",
-        N_("every {size} back"), first=2, least=2,
+        N_("stride of {size}"), first=2, least=2,
     ),
     "documents": Kind(  # of a packed row
         _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",

@@ -139,7 +139,7 @@ class MaskSpec(_Kinds):
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             why = str(error)[:100]
-            raise ValueError(say("expected a mask as JSON, got text that is none ({why})", why=why)) from None
+            raise ValueError(say("expected a mask as JSON, got invalid JSON ({why})", why=why)) from None
         return cls._from_data(data)
 
     @classmethod

@@ -41,7 +41,7 @@ with query_place:
     place = query.choose(now)
 choosing.share(model)
 
-with guarded(say("Running it with these heads off …")):
+with guarded(say("Running with these heads off …")):
     follows = following(batch, row, place)
     predicted, answered = now.predictions(place), results.ask(answer, ModelRef.of(model), now.run, row, place, follows)
     assert predicted is not None
@@ -67,10 +67,10 @@ with losses:
     figure = cached_figure(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
     st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
 
-st.markdown("#### " + say("Which head does most?"))
+st.markdown("#### " + say("Which head matters most?"))
 st.caption(
-    say("Each head off alone, in the way chosen above: what the loss rises by, of {token}. Colours go with the square "
-        "root of that.", token=ablation.what_is_asked(asked))
+    say("The increase in the loss of {token} with each head turned off alone, in the way chosen above. Colours follow "
+        "its square root.", token=ablation.what_is_asked(asked))
 )  # fmt: skip
 with guarded():
     choosing.show(now, batch, place, answered.target, off)

@@ -26,7 +26,7 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, _ = run_view.run_pair(model, reading.batch, masks_for(model), row, attention_for(model))
     asked = spot.ask(now) if mode == "spot" else None
     if mode == "spot" and asked is None:
-        st.info(say("This text shows too few bugs apart; the puzzle is on an example."))
+        st.info(say("This text distinguishes too few bugs; the puzzle uses an example."))
         lines, reading = choose.read(model, FIRST)
         now, _ = run_view.run_pair(model, reading.batch, masks_for(model), 0, attention_for(model))
         asked = spot.ask(now)
@@ -34,7 +34,7 @@ title = say("Bug clinic") + f"\u2002:small[{explain.title_of(model)} · {explain
 name_place.markdown(f"### {title}")
 if mode == "spot":
     if asked is None:
-        st.info(say("{model} shows too few bugs apart for this game: choose another model.",
+        st.info(say("{model} distinguishes too few bugs for this game: choose another model.",
                     model=explain.title_of(model)))  # fmt: skip
         st.stop()
     with guarded():

@@ -30,7 +30,7 @@ with switches:
 sentence_place, notes = st.container(), st.container()
 with st.sidebar:
     beside = ours.choose_beside(model, text)
-with sentence_place, guarded(say("Reading and writing with {model} …", model=explain.title_of(model))):
+with sentence_place, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
     lines = ours.read(model, text, targets, beside)
     with st.sidebar:
         row = ours.choose_row(lines)

@@ -16,7 +16,7 @@ from ui.guard import guarded
 model, text = controls.open_page(generation.restore)
 generation.guard(model)
 controls.ask_for_text(
-    text, N_("Type the beginning of a text on the left, or take one of the examples: the model goes on with it.")
+    text, N_("Type the beginning of a text on the left, or choose an example: the model continues it.")
 )
 
 title, pressed, heads = st.columns([1, 1.7, 1.1], vertical_alignment="bottom")

@@ -48,7 +48,7 @@ st.html(tables.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:
     drawable = choices.show(atlas, x, y, (layer, head))
-    point = say("A point is a head; click one. Dotted: a head that looks evenly.") if drawable else ""
+    point = say("Each point is a head; click one. Dotted: uniform attention.") if drawable else ""
     st.caption(together(filter(None, [point, tables.naming(), tables.cut(atlas, row_length(model))])))
     if drawable:
         sections.offer(atlas, model, masks, chosen, x, y, (layer, head))
@@ -58,8 +58,8 @@ with right:
     figure = distances(atlas, layer, head)
     st.plotly_chart(figure, key="atlas_distances", config=page.CHART, alt=choices.distances_alt(atlas, layer, head))
     keys, queries = st.columns(2)
-    keys.html(cached_figure(tokens_table, atlas.key_tokens(layer, head)[:6], say("looked at most")))
-    sharp = cached_figure(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest from"), tables.no_token())
+    keys.html(cached_figure(tokens_table, atlas.key_tokens(layer, head)[:6], say("most attended to")))
+    sharp = cached_figure(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest queries"), tables.no_token())
     queries.html(sharp)
     st.caption(tables.tokens())
 

@@ -40,7 +40,7 @@ if section == "all":
 sections.share(model)
 
 chosen = sections.ChosenRow(model, tokens, row, place)
-with guarded(say("Looking across all layers …")):
+with guarded(say("Computing all layers …")):
     if section == "lens":
         sentence = sections.show_lens(chosen, now, changed)
     elif section == "token":

@@ -27,13 +27,13 @@ if what == "patient":
     notes = mask_check.of_what(sample)
 else:
     model, text = controls.open_page()
-    controls.ask_for_text(text, N_("Type a text on the left: its first line is what the model reads."))
+    controls.ask_for_text(text, N_("Type a text on the left: the model reads its first line."))
     mask_check.share(model)
     with guarded(say("Checking {name} …", name=explain.title_of(model))):
         reading = mask_check.read(model, text)
         report = mask_check.of_model(model, reading, number_type)
     if reading.cut:
-        notes = say("The first {count} tokens of the first line are read.", count=report.length)
+        notes = say("Only the first {count} tokens of the first line are read.", count=report.length)
 
 view = view_of(report)
 st.markdown("### " + say("Mask check") + f"\u2002:small[{mask_check.size(report)}]")

@@ -57,7 +57,7 @@ with right:
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = cached_figure(sections.alt, now.name(layer, head), shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True, moves=query.moves(now, part))
-with said, guarded(say("Following what each token can know …")):
+with said, guarded(say("Computing what each token can depend on …")):
     told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)
 st.html(cached_figure(formula, mask) + cached_figure(counts, views[0].blocked, mask))

@@ -51,20 +51,20 @@ st.html(cached_figure(grid, texts, choice.mask, tolerance, what))
 
 left, right = st.columns([1.1, 1], gap="large")
 with left:
-    st.markdown("#### " + say("Each sentence against itself alone"))
+    st.markdown("#### " + say("Each sentence compared with its run alone"))
     st.html(cached_figure(texts_table, texts, tolerance))
     if texts[0].alone is not None:
         st.caption(escaped(words.reading(texts, choice.side)))
 with right:
-    st.markdown("#### " + say("Every way to pad, at once"))
-    with guarded(say("Running every other way to pad …")):
+    st.markdown("#### " + say("All padding settings"))
+    with guarded(say("Running all other padding settings …")):
         every = runs.ways(model, found, causal, own)
     runs.show(every, shown, len(texts), cells)
     st.caption(
         say(
-            "Press a way to see it above. Its number is the largest difference between any sentence's {what} in the "
-            "batch and alone. Up to {tolerance} it counts as correct: float32 rounds about as much when the same sums "
-            "run in another order. Framed: the way shown.",
+            "Click a setting to see it above. Its number is the largest difference between any sentence's {what} in "
+            "the batch and alone. Up to {tolerance} it counts as correct: a different summation order in float32 "
+            "causes about as much rounding. Framed: the setting shown.",
             what=say(what), tolerance=amount(tolerance),
         )
     )  # fmt: skip

@@ -27,10 +27,10 @@ else:
 
 place = beginning.beside if beginning else st.container()
 if not text.strip():
-    place.info(say("Type a text on the left: the twins read it with the causal mask and without."))
+    place.info(say("Type a text on the left: the twins read it with and without the causal mask."))
     choices.share()
     st.stop()
-with place, guarded(say("Reading with the twins …")):
+with place, guarded(say("Running both twins …")):
     pair = runs.pair()
     batch = pair.encode(text)
     looks = runs.run_all(pair, batch)

@@ -32,9 +32,9 @@ LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
 LOOK = 0.2  # seconds from one look for what is over to the next
 GO_ON, PAUSE = b"go on", b"pause"
 STOPPED = N_("Stopped.")
-ENDED = N_("It ended before it was done. Start it again.")
-TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the most that it may take.")
-UNSEEN = N_("Stopped, because nobody was watching.")
+ENDED = N_("It ended before it was finished. Start it again.")
+TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the time limit.")
+UNSEEN = N_("Stopped because no one was watching.")
 
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
 
@@ -86,8 +86,7 @@ class Background:
             if len(_waiting) >= MOST_WAITING:
                 raise TooManyBackgroundJobs(
                     say(
-                        "{count} trainings and checks wait in the queue, the most that it holds. Expected wait for a "
-                        "place: {wait}.",
+                        "The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.",
                         count=len(_waiting), wait=_duration(_expected_wait(1)),
                     )
                 )  # fmt: skip

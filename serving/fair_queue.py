@@ -60,15 +60,12 @@ class FairQueue:
             if waiting >= self._most_waiting:
                 raise QueueFull(
                     say(
-                        "{waiting} questions wait here already, as many as this server lets wait. "
-                        "They take about {seconds:.0f} seconds: try again then",
+                        "The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds",
                         waiting=waiting, seconds=self.expected_wait(),
                     )
                 )  # fmt: skip
             if len(mine) >= self._most_a_reader:
-                raise QueueFull(
-                    say("You have {count} questions waiting here, the most that one reader may have", count=len(mine))
-                )
+                raise QueueFull(say("Too many requests: {count} of yours are still waiting", count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
             self._readers.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()

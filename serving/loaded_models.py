@@ -154,7 +154,7 @@ class LoadedModels:
         model = self.load(ref.name)
         if model.key != ref.key and _stamp(ref.name):
             raise ValueError(
-                say("The files of {model} have changed since this page was drawn. Load the page anew", model=ref.name)
+                say("The files of {model} have changed since this page was loaded. Reload the page", model=ref.name)
             )
         return model
 

@@ -172,7 +172,7 @@ def _checked(model: Model, trace: Trace) -> Trace:
     """Raises ValueError for a run whose numbers grew beyond what their type holds."""
     if trace.states[trace.batch.keep].isnan().any():
         raise ValueError(
-            say("{model} gives NaN on this text: its numbers grow beyond what their type holds. Try another text or "
-                "another model", model=model.name)
+            say("{model} gives NaN on this text: its values overflow their data type. Try another text or another "
+                "model", model=model.name)
         )  # fmt: skip
     return trace

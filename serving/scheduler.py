@@ -32,8 +32,8 @@ class TooSlow(ValueError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
             say(
-                "This took longer than {seconds:g} seconds, the most that one question may take here, and was stopped. "
-                "Try a shorter text, fewer lines or a smaller model",
+                "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer "
+                "lines or a smaller model",
                 seconds=seconds,
             )
         )
@@ -180,8 +180,8 @@ class Scheduler:
 
 
 LOST_TWICE = N_(
-    "What computes this ended twice while it did, perhaps for want of memory. "
-    "Try a shorter text, fewer lines or a smaller model"
+    "The worker process ended twice while computing this, perhaps because memory ran out. Try a shorter text, fewer "
+    "lines or a smaller model"
 )
 
 

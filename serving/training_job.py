@@ -65,9 +65,7 @@ class Training(Background):
                 )
             )
         if not 1 <= steps <= MOST_STEPS:
-            raise ValueError(
-                say("From 1 to {most} steps can be trained here, not {steps}.", most=MOST_STEPS, steps=steps)
-            )
+            raise ValueError(say("Training takes 1 to {most} steps here, not {steps}.", most=MOST_STEPS, steps=steps))
         self.causal, self.total_steps = causal, steps
         super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
 

@@ -28,7 +28,7 @@ KINDS.setdefault(
     ),
 )
 STYLES.setdefault(
-    GAPS, Style("gaps", "Gaps", "With 3, no token may look at every third.", "#123456", np.zeros((6, 6), int), "**")
+    GAPS, Style("gaps", "Gaps", "With 3, no token may attend to every third.", "#123456", np.zeros((6, 6), int), "**")
 )
 
 import unmask  # noqa: E402

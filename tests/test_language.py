@@ -212,7 +212,7 @@ def test_a_space_stands_in_chinese_between_a_letter_and_a_character_whatever_fil
         assert say("{head} or {tail}", head="<b>键</b>", tail="“值”") == "<b>键</b> 或 “值”"
         assert say("{low} to {high}", low="2", high="  3") == "2 到 3"
         assert say("{loss:.2f} nats", loss=1.005) == f"{1.005:.2f} 奈特"
-        assert say("{path!r} is no folder on this machine. Check the path.", path="键").startswith("'键' 不是")
+        assert say("{path!r} is not a folder on this machine. Check the path.", path="键").startswith("'键' 不是")
     assert say("{head} or {tail}", head="键", tail="值") == "键 or 值"
 
 

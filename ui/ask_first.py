@@ -27,7 +27,7 @@ ASKS = {  # one after the other, those that can be asked
     "sees": N_("Under these masks, how many tokens may {query} attend to?"),
 }
 TURNS = tuple(ASKS)
-ASKING = N_("Shown is the run before the change. Answer the question to see the run after it.")
+ASKING = N_("This is the run before the change. Answer the question to see the run after it.")
 NEED_PREDICTIONS = ("loss", "next")
 
 
@@ -35,7 +35,7 @@ def switch() -> None:
     """The switch, off at first; it stays as it is on the other pages of this session."""
     st.session_state.ask_first_on = st.session_state.get("ask_first", False)
     st.toggle(say("Ask me first"), key="ask_first_on", on_change=_take,
-              help=say("Flip a mask, and the page asks what that will do before it shows it."))  # fmt: skip
+              help=say("When you flip a mask, the page asks what will change before it shows the result."))  # fmt: skip
 
 
 def masks_to_show(

@@ -28,7 +28,7 @@ from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 
 OTHER = "another"
-A_LINE_EACH = N_("Type a text on the left, one sequence a line, or take one of the examples.")
+A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 SIDES = {"left": N_("left"), "right": N_("right")}
 OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
@@ -53,7 +53,7 @@ def open_model(*own: Callable[[], None]) -> Model:
         name = choose_model()
     with st.container():  # its own place, so that what follows keeps its own whatever is said here
         if st.session_state.get("not_offered"):
-            st.warning(say("The link names the model {model}, which is not offered here. Choose one of {names}.",
+            st.warning(say("The link names the model {model}, which is not available here. Choose one of {names}.",
                            model=escaped(st.session_state.not_offered),
                            names=escaped(", ".join(catalog.offered(models.settings())))))  # fmt: skip
         model = models.get_or_keep(name)
@@ -66,7 +66,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     ask_for_text(text)
     with st.sidebar:
         targets = choose_target(model)
-    with guarded(say("Reading with {model} …", model=explain.title_of(model))):
+    with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, st.session_state.pad, targets)
     with st.sidebar:
         row = choose_row(reading.rows)
@@ -118,7 +118,7 @@ def wanted() -> str:
 
 def choose_text() -> str:
     """The text, one row a line."""
-    st.text_area(say("Text, one sequence a line"), key="text", height=140, on_change=_show_all_positions)
+    st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=_show_all_positions)
     st.selectbox(say("Examples"), EXAMPLES, format_func=say, index=None, key="example", placeholder=say("Examples"),
                  label_visibility="collapsed", on_change=_take_example)  # fmt: skip
     return read(st.session_state.text)
@@ -128,9 +128,7 @@ def read(text: str) -> str:
     """What this server reads of a text; under its box stands where that is not all of it."""
     most = Settings.from_environment().characters
     if len(text) > most:
-        said = say(
-            "{count:,} characters; this server reads the first {most:,} at the most.", count=len(text), most=most
-        )
+        said = say("{count:,} characters; this server reads at most the first {most:,}.", count=len(text), most=most)
         st.caption(f":material/info: {said}")
     return text[:most]
 
@@ -149,8 +147,8 @@ def choose_target(model: Model) -> list[str] | None:
     """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
     if model.kind != "encoder-decoder":
         return None
-    st.text_area(say("Target text, one a line"), key="target", height=80,
-                 placeholder=say("left empty, the model writes it"))  # fmt: skip
+    st.text_area(say("Target text, one per line"), key="target", height=80,
+                 placeholder=say("if empty, the model generates it"))  # fmt: skip
     lines, _ = rows_of(read(st.session_state.target), Settings.from_environment().rows)
     return lines or None
 
@@ -171,10 +169,11 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model)
         either = say(
-            "Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-            "standard run, the chosen layer's weights redone; other layers and the predictions stay."
+            "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's "
+            "weights are recomputed from the standard run's queries and keys; other layers and the predictions do not "
+            "change."
         )
-        return spec, one_of(say("A lifted mask:"), SCOPES, "scope", width="content", help=either)
+        return spec, one_of(say("When a mask is off:"), SCOPES, "scope", width="content", help=either)
 
 
 def switch_masks(model: Model) -> MaskSpec:
@@ -245,8 +244,11 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     begin = min(st.session_state.begin or 0, max(end - 2, 0))
     if longest <= MOST_TICKS or rows != columns:
         return 0, longest
-    about = say("Up to {most} tokens get a cell each; of more, every cell is the largest of several.", most=MOST_CELLS)
-    return st.slider(say("Part of the text shown large"), 0, longest, help=about,
+    about = say(
+        "Up to {most} tokens get one cell each; beyond that, each cell shows the largest of several weights.",
+        most=MOST_CELLS,
+    )
+    return st.slider(say("Part of the text in the large heatmap"), 0, longest, help=about,
                      **bound("positions", (begin, end), _take_positions))  # fmt: skip
 
 

@@ -24,8 +24,8 @@ from viz.numbers import LeakShares, mean_share, percent
 from viz.sentence import HeadScene, loss_words, prediction_words
 
 NO_PREDICTIONS = {
-    "encoder": N_("An encoder predicts no next token: it reads a whole text at once. Its attention is all there is."),
-    "decoder": N_("This model was saved without the layer that predicts tokens. Its attention is all there is."),
+    "encoder": N_("An encoder reads the whole text at once and predicts no next token: only its attention is shown."),
+    "decoder": N_("This model was saved without its language-model head: only its attention is shown."),
 }
 FORMULA = N_("""
 A query **q** and a key **k**, d numbers each, come from the two tokens' states.
@@ -33,7 +33,7 @@ A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 1. **scaled score**: q · k / √d (some models cap it or add a bias for the distance)
 2. **mask**: a blocked cell's score becomes −∞
 3. **weight**: softmax along the row, e^score / Σ e^score: a row's weights sum to 1 (less where a model has sinks)
-   and a blocked cell's is exactly 0. A row whose every cell is blocked gets no weight at all.
+   and a blocked cell's is exactly 0. If every cell of a row is blocked, all its weights are 0.
 
 The head's output for a token is the sum of all tokens' values, each times its weight.
 (Vaswani et al. 2017, *Attention is all you need*, equation 1.)
@@ -43,14 +43,14 @@ NOT_MEASURED = float("nan")
 WHY_CAUSAL = N_("Why causal: a model trained without the mask")
 ATTENTIONS = {"self": N_("self"), "encoder": N_("encoder"), "decoder": N_("decoder"), "cross": N_("cross")}
 MISLED = N_(
-    "This model was trained under its standard masks and met no others: what a lifted mask lets in is new to it, and "
-    "can mislead it."
+    "This model was trained only under its standard masks: what it sees without one of them is new to it and can "
+    "mislead it."
 )
 OVERVIEW = N_(
-    "Every head, colours from 0 to 1; {name} is layer {layer}, head {head}, both counted from 0. Click one to see it "
-    "large; or arrow keys and Enter."
+    "Every head, colours from 0 to 1; {name} is layer {layer}, head {head}, both counted from 0. Click a head to "
+    "enlarge it, or use the arrow keys and Enter."
 )
-NATS = N_("A token's loss is −ln of the probability that it was given, in nats: 0 is certainty, 2.3 is one in ten.")
+NATS = N_("A token's loss is −ln of its predicted probability, in nats: 0 means certain, 2.3 a probability of 10%.")
 
 
 def title_of(model: Model) -> str:
@@ -95,8 +95,8 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
     if reading.rows_left_out:
         notes.append(
             say(
-                "Shown are the first {count:,} lines, {left:,} more are left out: the page takes {most} lines at the "
-                "most, fewer when they are long.",
+                "Only the first {count:,} lines are shown, {left:,} more are left out: the page takes at most {most} "
+                "lines, fewer if they are long.",
                 count=len(reading.rows),
                 left=reading.rows_left_out,
                 most=Settings.from_environment().rows,
@@ -113,8 +113,8 @@ def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
         if 2 * count > len(real):
             example = next(piece for piece in real if BYTE.fullmatch(piece))
             return [
-                say("{model} has no tokens for most of what row {row} is written with: {count:,} of its {tokens:,} "
-                    "tokens are bytes of characters, such as {example}.",
+                say("{model} has no tokens for most of the characters of row {row}: {count:,} of its {tokens:,} "
+                    "tokens are single bytes, such as {example}.",
                     model=title_of(model), row=row, count=count, tokens=len(real), example=example)
             ]  # fmt: skip
     return []
@@ -199,7 +199,7 @@ def sharing(look: RunView, layer: int, head: int) -> str:
         return ""
     listed = say(", ").join(others)
     return say(
-        "Head {head} reads key-value head {group}, as do {others}.", head=head, group=head // group, others=listed
+        "Head {head} shares key-value head {group} with {others}.", head=head, group=head // group, others=listed
     )
 
 
@@ -228,7 +228,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     else:
         parts.append(_none_blocked([view]))
     if changed:
-        parts.append(say("Beside it the same head with the standard masks, and the difference."))
+        parts.append(say("Beside it: the same head under the standard masks, and the difference."))
     return together(parts)
 
 
@@ -251,11 +251,11 @@ def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOU
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     if names:
         masks = say(", ").join(map(named, names))
-        parts.append(say("Hatched cells are blocked by {masks}: no weight can be there.", masks=masks))
+        parts.append(say("Hatched cells are blocked by {masks}: their weight is exactly 0.", masks=masks))
     else:
         parts.append(_none_blocked(views))
     if any(view.empty_rows().any() for view in views):
-        parts.append(say("A row with nothing to attend to gets weight 0 everywhere and adds nothing."))
+        parts.append(say("A row whose keys are all blocked has weights of 0 and an output of 0."))
     if coarser_words(views[0]):
         parts.append(coarser_words(views[0]))
     return f'<p class="key">{together(parts)}</p>'

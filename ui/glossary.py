@@ -17,7 +17,9 @@ STYLE = Markup("""<style>
 
 def show() -> None:
     """A quiet button; the words are drawn when it is opened."""
-    place = st.popover(say("Words"), icon=":material/dictionary:", type="tertiary", key="glossary", on_change="rerun")
+    place = st.popover(
+        say("Glossary"), icon=":material/dictionary:", type="tertiary", key="glossary", on_change="rerun"
+    )
     if place.open:
         cards = join(tag("div", card(word, term)) for word, term in glossary().items())
         place.html(STYLE + tag("div", cards, class_="glossary"))

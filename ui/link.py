@@ -172,20 +172,20 @@ def _offer(view: Link) -> None:
     bare, whole = _with_and_without(view)
     with place:
         st.caption(
-            say("Every choice of this page, without the text.") if view.TEXT else say("Every choice of this page.")
+            say("All settings of this page, without the text.") if view.TEXT else say("All settings of this page.")
         )
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
             return
         if whole.fits():
-            st.caption(say("With the text, readable by whoever gets the link."))
+            st.caption(say("With the text, readable by anyone who has the link."))
             st.code(whole.address(), language=None, wrap_lines=True)
         else:
             length = len(urlencode(whole.parameters()))
             st.caption(
                 say(
-                    "A link holds at most {most:,} characters; with this text, as links spell it, it would have "
-                    "{length:,}. Shorten the text to share it.",
+                    "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
+                    "Shorten the text to share it.",
                     most=LONGEST_LINK,
                     length=length,
                 )

@@ -36,18 +36,18 @@ MOST_TOKENS = 48  # of the text that is read
 MOST_MEGABYTES = 600  # of weights: more would take minutes here
 SECONDS = 90.0
 LOADING = N_("Loading …")
-WAITING = N_("Another reader has begun this very check …")
+WAITING = N_("Waiting for the same check, which another user started …")
 BETWEEN = 0.1  # seconds from one look at the progress to the next
 HOW = N_("""
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
 and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
-A token whose change arrives nowhere proves nothing, so each must be seen to arrive somewhere; else the verdict is
-*cannot tell*. Gradients ask the same without a substitute: behind a mask they are exactly 0.
+A token whose change reaches no output proves nothing, so each must be seen to reach one; otherwise the verdict is
+*cannot tell*. Gradients test the same without a substitute: behind a mask they are exactly 0.
 
-The other laws compare two ways to the same number: a row alone and in a padded batch, packed documents and each alone,
-step by step through the cache and all at once, one attention kernel and another, training mode without dropout and
-eval mode.
+The other checks compare two ways to the same number: a row alone and in a padded batch, packed documents and each
+alone, step by step through the cache and all at once, one attention kernel and another, training mode without dropout
+and eval mode.
 """)
 
 
@@ -116,7 +116,7 @@ def read(model: Model, text: str) -> CheckInput:
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
     many = int(batch.keep[0].sum())
     if many < 2:
-        raise CannotCheck(say("a check needs a text of two tokens at least: type one more word"))
+        raise CannotCheck(say("a check needs a text of at least two tokens: type one more word"))
     kept = min(many, MOST_TOKENS)
     return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
@@ -135,8 +135,8 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
         size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
         if size > MOST_MEGABYTES:
             raise CannotCheck(
-                say("{name} has {size:,.0f} MB of weights, more than is checked here: run python -m unmask check "
-                    "{name}", name=name, size=size)
+                say("{name} has {size:,.0f} MB of weights, more than "
+                    "the limit here: run python -m unmask check {name}", name=name, size=size)
             )  # fmt: skip
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
@@ -176,7 +176,7 @@ def _with_progress(
         return kept.again()
     place, name = st.empty(), repr(key)
     if st.session_state.get("obey_stopped") == name:
-        place.button(say("Stopped. Check it after all"), on_click=_stop, args=("",), icon=":material/play_arrow:")
+        place.button(say("Stopped. Run the check again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
         st.stop()
     with place.container(horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, say(LOADING))
@@ -237,9 +237,9 @@ def numbers(report: CheckReport) -> str:
     """The caption under the table."""
     rows, runs = amount_text(report.noise.beside), amount_text(report.noise.across)
     return say(
-        "Most: the largest violation, in logits (of gradients, in their own units). Tolerated: what rounding may come "
-        "to, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, {forwards} forwards, "
-        "{seconds:.1f} s.",
+        "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest rounding "
+        "error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, "
+        "{forwards} forwards, {seconds:.1f} s.",
         rows=rows, runs=runs, seed=report.seed, forwards=report.forwards, seconds=report.seconds,
     )  # fmt: skip
 

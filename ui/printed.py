@@ -43,10 +43,10 @@ class PrintedPicture:
 def offer(picture: PrintedPicture, name: str) -> None:
     """A button for each of its files of this name."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        _button(picture, f"{name}.svg", "SVG", say("Text stays text."))
-        _button(picture, f"{name}.pdf", "PDF", say("Text stays text; as large as its tokens need."))
+        _button(picture, f"{name}.svg", "SVG", say("Text is kept as text."))
+        _button(picture, f"{name}.pdf", "PDF", say("Text is kept as text; the size depends on the tokens."))
         for times, scale in SCALES.items():
-            said = say("Up to {dots} pixels to the inch.", dots=DOTS * scale)
+            said = say("Up to {dots} pixels per inch.", dots=DOTS * scale)
             _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
 
 
@@ -55,13 +55,13 @@ def say_what_has_no_font(picture: PrintedPicture) -> None:
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
         st.caption(
-            say("No font of this server has {characters}: PNG and PDF name such characters by their code points, an "
-                "SVG is drawn with the fonts of whoever opens it.", characters=missing[:20])
+            say("No font on this server has {characters}: PNG and PDF show code points instead; an SVG uses the "
+                "viewer's fonts.", characters=missing[:20])
         )  # fmt: skip
     if not writes(language()):
         st.caption(
-            say("No font of this server has the letters of your language: the words in PNG and PDF are English, an SVG "
-                "is drawn with the fonts of whoever opens it.")
+            say("No font on this server supports your language: PNG and PDF are labelled in English; an SVG uses the "
+                "viewer's fonts.")
         )  # fmt: skip
 
 

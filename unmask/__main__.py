@@ -9,7 +9,7 @@ MOST_SECONDS = 1_000_000
 NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
 
 EPILOG = f"""\
-exit status: 0 it obeys, 1 a law is broken, 2 it could not be checked.
+exit status: 0 the model obeys its mask, 1 a property is violated, 2 the check could not run.
 
 examples:
   {NAME} check story
@@ -44,29 +44,31 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("model", help="a folder, a hub id, a name of the app's, or sample:NAME")
+    check.add_argument("model", help="a folder, a hub id, a model name of the app, or sample:NAME")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
-    check.add_argument("--junit", metavar="FILE", help="write the report as JUnit's XML too")
+    check.add_argument("--junit", metavar="FILE", help="also write the report as JUnit XML")
     check.add_argument("--picture", action="store_true", help="print the measured mask")
-    check.add_argument("--mask", help="causal, full, window:W, chunk:C or prefix:P, in place of what it declares")
+    check.add_argument("--mask", help="causal, full, window:W, chunk:C or prefix:P, instead of the declared one")
     check.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16", "float64"))
-    check.add_argument("--length", type=int, help="how many tokens it reads (24, or enough to see past its window)")
-    check.add_argument("--seed", type=int, default=0, help="of the ids and all else that is drawn (0)")
-    check.add_argument("--seconds", type=seconds, default=120.0, help="the most that it may take (120)")
-    check.add_argument("--flex", action="store_true", help="compare FlexAttention too; compiled, which takes a minute")
-    check.add_argument("--download", action="store_true", help="fetch a hub id that is not on this machine")
-    report = commands.add_parser("report", help="a run as one HTML file that needs no network", epilog=REPORT_EPILOG,
+    check.add_argument("--length", type=int, help="number of tokens (24, or enough to exceed its window)")
+    check.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+    check.add_argument("--seconds", type=seconds, default=120.0, help="time limit in seconds (default: 120)")
+    check.add_argument("--flex", action="store_true", help="also compare FlexAttention (a minute to compile)")
+    check.add_argument("--download", action="store_true", help="download a hub id that is not on this machine")
+    report = commands.add_parser("report", help="write a run as one HTML file that works offline", epilog=REPORT_EPILOG,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    report.add_argument("--model", default="story", help="a folder, a hub id, or a name of the app's (story)")
-    report.add_argument("--text", required=True, help="the text that it reads")
-    report.add_argument("--target", help="of an encoder-decoder, which writes its own without")
-    report.add_argument("--masks", help="those that are on, with commas, none, or a mask as JSON; as it was trained")
-    report.add_argument("--head", action="append", default=[], metavar="L,H", help="one to show first; again for more")
-    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (report.html)")
-    report.add_argument("--download", action="store_true", help="fetch a model that is not on this machine")
-    commands.add_parser("samples", help="list the small modules, sound and broken, that can be checked")
+    report.add_argument("--model", default="story", help="a folder, a hub id, or a model name of the app (story)")
+    report.add_argument("--text", required=True, help="the input text")
+    report.add_argument("--target", help="target text of an encoder-decoder; generated if not given")
+    report.add_argument("--masks", help="masks to apply: names with commas, none, or JSON")
+    report.add_argument(
+        "--head", action="append", default=[], metavar="L,H", help="head to show first; repeat for more"
+    )
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
+    report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
+    commands.add_parser("samples", help="list the sample modules, correct and broken")
     commands.add_parser("patients")  # the old name of samples
-    commands.add_parser("train", help="train a model that ships anew", add_help=False)
+    commands.add_parser("train", help="retrain a built-in model", add_help=False)
     return main
 
 

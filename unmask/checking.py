@@ -169,7 +169,7 @@ def network_of(
     if name.startswith(PREFIXES):
         sample = SAMPLES.get(name.partition(":")[2])
         if sample is None:
-            raise CannotCheck(f"there is no such sample; there are {', '.join(SAMPLES)}")
+            raise CannotCheck(f"there is no such sample module; choose one of {', '.join(SAMPLES)}")
         return sample.make().to(dtype)
     from model.huggingface import own_network  # takes seconds to import
 

@@ -39,7 +39,7 @@ def train(arguments: list[str]) -> int:
 
 
 def check(asked: argparse.Namespace) -> int:
-    """Print the report. 0: it obeys; 1: a law is broken; 2: it could not be checked, and why in a sentence."""
+    """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
     _quiet()
     with stopped_after(asked.seconds + GRACE):
         try:
@@ -89,7 +89,7 @@ def report(asked: argparse.Namespace) -> int:
 def samples() -> int:
     """Print the names of the sample modules."""
     for sample in SAMPLES.values():
-        law = f"breaks {sample.law}" if sample.law else "sound"
+        law = f"breaks {sample.law}" if sample.law else "correct"
         print(f"{PREFIXES[0] + sample.key:<24} {law:<22} {sample.said}")
     return 0
 

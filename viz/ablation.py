@@ -56,7 +56,7 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     """HTML. names: of the heads that are off. way: what that means, in words. before, after: the target's
     log-probabilities with all heads and without these."""
     if not names:
-        return say("No head is off. Choose heads above, or rank them all by what they do to this prediction.")
+        return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
     change = before - after
     about = {
         "heads": say_all(names), "way": way, "target": escape(asked.target), "query": escape(asked.query),
@@ -67,15 +67,17 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
         return say("Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less "
                    "than {least} nats.", **about)  # fmt: skip
     if change > 0:
-        return say("Turning {heads} off ({way}) costs {nats:.2f} nats on “{target}” after “{query}” ({position}): "
-                   "{before} → {after}.", **about)  # fmt: skip
-    return say("Turning {heads} off ({way}) saves {nats:.2f} nats on “{target}” after “{query}” ({position}): "
-               "{before} → {after}.", **about)  # fmt: skip
+        return say("Turning {heads} off ({way}) raises the loss of “{target}” after “{query}” ({position}) by "
+                   "{nats:.2f} nats: {before} → {after}.", **about)  # fmt: skip
+    return say("Turning {heads} off ({way}) lowers the loss of “{target}” after “{query}” ({position}) by {nats:.2f} "
+               "nats: {before} → {after}.", **about)  # fmt: skip
 
 
 def what_is_asked(asked: AskedPrediction) -> str:
     """Which token the numbers are of, in markdown without what the reader typed."""
-    return say("the token that follows in the text") if asked.follows else say("the likeliest token with all heads on")
+    return (
+        say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")
+    )
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
@@ -134,7 +136,7 @@ def effects_table(view: EffectsView) -> Markup:
         for place in ranked
         if place in strongest
     ]  # fmt: skip
-    return table([[tag("th", say("head off")), tag("th", say("the loss rises by, nats"), colspan=2)], *rows])
+    return table([[tag("th", say("head off")), tag("th", say("increase in the loss, nats"), colspan=2)], *rows])
 
 
 def ranking_sentence(view: EffectsView) -> str:
@@ -149,11 +151,13 @@ def ranking_sentence(view: EffectsView) -> str:
     if len(ranked) < view.effects.size:
         whole = say_count("the first head", "the first {count} heads", len(ranked))
     if abs(value) < NOTICED:
-        return say("None of {heads}, off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
+        return say("None of {heads}, turned off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
     most = (
-        N_("Of {heads}, each off alone, {head} does most: it raises the loss by {nats:.2f} nats.")
+        N_("Of {heads}, each turned off alone, {head} matters most: turning it off raises the loss by {nats:.2f} nats.")
         if value > 0
-        else N_("Of {heads}, each off alone, {head} does most: it lowers the loss by {nats:.2f} nats.")
+        else N_(
+            "Of {heads}, each turned off alone, {head} matters most: turning it off lowers the loss by {nats:.2f} nats."
+        )
     )
     sentence = say(most, heads=whole, head=view.name(*strongest), nats=abs(value))
     few = int((sizes < 0.05).sum())

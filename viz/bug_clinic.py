@@ -13,7 +13,7 @@ from viz.heatmap import CachedFigure
 from viz.html import join, swatch, table, tag
 from viz.numbers import number, percent
 
-WITH_BUG, RIGHT = N_("with the bug"), N_("right version")
+WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
 FEATURES = {  # what is said of a measured feature of two heatmaps, and how its numbers are written
     "later": (
@@ -78,7 +78,7 @@ def law_told(row: LawRow, *, title: str) -> Markup:
 
 def law_table(rows: list[LawRow]) -> Markup:
     """A row for each law: its words, and what was found with the bug and without."""
-    head = (tag("th", say(words)) for words in (N_("law"), WITH_BUG, RIGHT))
+    head = (tag("th", say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
     return table([head, *(_cells(row) for row in rows)], "numbers laws")  # not shown
 
 
@@ -89,12 +89,12 @@ def amount_text(finding: LawFinding) -> str:
     if finding.error:
         return say("crashes: {error}", error=finding.error)
     amount = number(finding.amount)
-    return say("broken: {amount}", amount=amount) if finding.broken else say("held: {amount}", amount=amount)
+    return say("violated: {amount}", amount=amount) if finding.broken else say("holds: {amount}", amount=amount)
 
 
 def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> CachedFigure:
     """With the bug, right, and the difference. nan: rows with nothing to look at hold NaN with the bug, and not 0."""
-    figure = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − right")))
+    figure = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − correct")))
     for note in figure.layout.annotations if nan else ():
         if note.xref == "x":
             note.text = "NaN"

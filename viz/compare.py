@@ -43,10 +43,14 @@ def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
         return say("No weight of {head} differs by {least} or more between A and B.", head=name, least=NOTICED)
     same = one.weights.argmax(1) == other.weights.argmax(1)
     differs = (
-        say("{head} differs most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.")
+        say(
+            "{head} differs most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in "
+            "B."
+        )
         if name
         else say(
-            "A and B differ most where “{query}” ({query_at}) looks at “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B."
+            "A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in "
+            "B."
         )
     )
     most = differs.format(
@@ -79,10 +83,10 @@ def pictured(name: str, view: HeadView) -> str:
 
 def _agreeing(same: int, queries: int) -> str:
     if same == queries:
-        return say("Every query looks most at the same place in both.")
+        return say("Every query attends most to the same position in both.")
     return say_count(
-        "{count} of {queries:,} queries looks most at the same place in both.",
-        "{count} of {queries:,} queries look most at the same place in both.",
+        "{count} of {queries:,} queries attends most to the same position in both.",
+        "{count} of {queries:,} queries attend most to the same position in both.",
         same,
         queries=queries,
     )

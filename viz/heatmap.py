@@ -286,7 +286,7 @@ def _hover(*lines: str) -> str:
 
 def looks_at(query: str, key: str) -> str:
     """The first line of a tooltip, of which cell it is: names, or plotly's places for them."""
-    return say("{query} looks at {key}", query=f"<b>{query}</b>", key=f"<b>{key}</b>")
+    return say("{query} attends to {key}", query=f"<b>{query}</b>", key=f"<b>{key}</b>")
 
 
 def _weight(view: HeadView) -> str:

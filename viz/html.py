@@ -45,8 +45,8 @@ def amount(difference: float) -> str:
 SIGNS = {
     "·": N_("· begins a token that has a space before its first letter"),
     "⏎": N_("⏎ is the end of a line"),
-    "⟨": N_("⟨E6⟩ is a byte that is no character by itself"),
-    "<pad>": N_("<pad> fills up a line that is shorter than another"),
+    "⟨": N_("⟨E6⟩ is a byte that is not a character by itself"),
+    "<pad>": N_("<pad> fills up shorter lines"),
     "<start>": N_("<start> is put before every text, as when the model was trained"),
 }
 

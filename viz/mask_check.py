@@ -144,7 +144,13 @@ def laws_table(view: CheckView) -> str:
         f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
         for law in rows
     )
-    titles = {say("verdict"): "", say("law"): "", say("most"): "number", say("tolerated"): "number", say("found"): ""}
+    titles = {
+        say("verdict"): "",
+        say("property"): "",
+        say("most"): "number",
+        say("tolerated"): "number",
+        say("found"): "",
+    }
     head = f"<tr>{''.join(f'<th class={kind!r}>{title}</th>' for title, kind in titles.items())}</tr>"
     return f'<div style="overflow-x:auto" tabindex="0"><table class="numbers">{head}{body}</table></div>'
 
@@ -303,22 +309,22 @@ def sentence(view: CheckView) -> str:
     if broken:
         said = [_capitalised(broken[0].words)]
         if len(broken) > 1:
-            said.append(say("{count} laws are broken in all.", count=len(broken)))
+            said.append(say("{count} properties are violated in all.", count=len(broken)))
         return _paragraph(view, said)
     closed = int((~view.declared & ~np.isnan(view.moved)).sum())
     opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
     said = []
     if closed:
-        said.append(say_count("Through {count} pair that its mask closes nothing came.",
-                              "Through {count} pairs that its mask closes nothing came.", closed))  # fmt: skip
+        said.append(say_count("Nothing passed through the {count} pair that its mask closes.",
+                              "Nothing passed through the {count} pairs that its mask closes.", closed))  # fmt: skip
     if opened.any():
         said.append(say_count(
-            "Through {through:,} of {count} pair of two tokens that it opens something did.",
-            "Through {through:,} of {count} pairs of two tokens that it opens something did.",
+            "Something passed through {through:,} of the {count} pair of two tokens that it opens.",
+            "Something passed through {through:,} of the {count} pairs of two tokens that it opens.",
             int(opened.sum()), through=int((opened & view.reaches).sum()),
         ))  # fmt: skip
     if unsure:
-        said.append(say_count("{count} law cannot tell.", "{count} laws cannot tell.", len(unsure)))
+        said.append(say_count("{count} check cannot tell.", "{count} checks cannot tell.", len(unsure)))
     return _paragraph(view, said)
 
 

@@ -41,56 +41,55 @@ STYLES: dict[str, Style] = {
     ),
     "padding": Style(
         N_("padding"), N_("Padding"),
-        N_("On: no token looks at the padding that evens out short lines."),
+        N_("On: no token attends to the padding of short lines."),
         "#56B4E9", _BACK, "\\\\\\\\",
     ),
     "padding_queries": Style(
         N_("padding"), N_("queries too"),
-        N_("Padding looks at nobody either: its rows have nothing to attend to."),
+        N_("Padding attends to nothing either: all cells of its rows are blocked."),
     ),
     "window": Style(
         N_("window"), N_("Window"),
         N_("On: in some layers a token sees only its neighbourhood, as this model was trained."),
         "#009E73", _ACROSS, "||||",
-        N_("Without its window, {head} may look as far as the text goes, which it never could in training."),
+        N_("Without its window, {head} can attend to the full text, which it never could in training."),
     ),
     "chunk": Style(
         N_("chunk"), N_("Chunk"),
         N_("On: in some layers a token sees only the chunk of the text it stands in, as this model was trained."),
         "#900000", _ACROSS - 2 * _DOWN, "++++",
-        N_("Without its chunks, {head} may look back past the one that a token stands in, which it never could in "
-           "training."),
+        N_("Without its chunks, {head} can attend beyond a token's own chunk, which it never could in training."),
     ),
     "documents": Style(
         N_("documents"), N_("Documents"),
-        N_("What is typed here splits the text into documents. No token may look into another document."),
+        N_("This separator splits the text into documents. No token may attend to another document."),
         "#D55E00", 2 * _ACROSS + _DOWN, "....",
     ),
     "sliding": Style(
         N_("sliding"), N_("Sliding window"),
-        N_("With 4, a token may look at itself and at the 3 tokens on either side of it; under the causal mask, the 3 "
-           "before it."),
+        N_("With 4, a token may attend to itself and at the 3 tokens on either side of it; under the causal mask, the "
+           "3 before it."),
         "#0072B2", _DOWN, "----",
     ),
     "stride": Style(
         N_("stride"), N_("Stride"),
-        N_("With 2, a token may look at itself and at every second token from there; with 3, at every third. Together "
-           "with a sliding window: a dilated window."),
+        N_("With 2, a token may attend to itself and at every second token from there; with 3, at every third. "
+           "Together with a sliding window: a dilated window."),
         "#CC79A7", _ACROSS + 2 * _DOWN, "xxxx",
     ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),
-        N_("Opens cells. With 4, the first 4 tokens may all look at each other, whatever else blocks them."),
+        N_("Opens cells. With 4, the first 4 tokens may all attend to each other, whatever else blocks them."),
         "#F0E442",
     ),
     "sinks": Style(
         N_("sinks"), N_("Sinks"),
-        N_("Opens cells. With 1, every token may look at the first one, whatever else blocks it."),
+        N_("Opens cells. With 1, every token may attend to the first one, whatever else blocks it."),
         "#B8A1E3",
     ),
     "drawn": Style(
         N_("drawn"), N_("Drawn"),
-        N_("What is drawn on the grid below. Off: the drawing is kept, and blocks and opens nothing."),
+        N_("The cells drawn on the grid below. Off: the drawing is kept but has no effect."),
         "#912DF5", np.minimum(_UP, _BACK), "oooo",
     ),
 }  # fmt: skip

@@ -116,7 +116,7 @@ def loss_figure(
         "range": [-0.5, len(pieces) - 0.5],
     }
     heights = {
-        "title": {"text": say("loss, nats a token")},
+        "title": {"text": say("loss, nats/token")},
         "rangemode": "tozero",
         "autorangeoptions": {"include": LEAST_TOP},
         "exponentformat": "none",
@@ -225,10 +225,10 @@ def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
 def _note(later: float, pads: float) -> str:
     shares = {"later": percent(later), "padding": percent(pads)}
     if np.isnan(later):
-        return "" if np.isnan(pads) else say("Of its attention {padding} on padding.", **shares)
+        return "" if np.isnan(pads) else say("{padding} of its attention is on padding.", **shares)
     if np.isnan(pads):
-        return say("Of its attention {later} on later tokens.", **shares)
-    return say("Of its attention {later} on later tokens and {padding} on padding.", **shares)
+        return say("{later} of its attention is on later tokens.", **shares)
+    return say("{later} of its attention is on later tokens and {padding} on padding.", **shares)
 
 
 def mean_share(shares: np.ndarray) -> float:

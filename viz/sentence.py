@@ -23,7 +23,7 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
         return ""
     before, after = (f"{np.nanmean(losses):.2f}" for losses in (standard, now))
     if np.nanmax(np.abs(change)) < SEEN:
-        return say("No token's loss changes by {least} nats or more: the mean is {mean} nats a token.", least=SEEN,
+        return say("No token's loss changes by {least} nats or more: the mean is {mean} nats/token.", least=SEEN,
                    mean=after)  # fmt: skip
     if np.nanmax(np.abs(change)) <= NOTICED:
         moved = say("no token's by more than {nats} nats", nats=NOTICED)
@@ -33,11 +33,11 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
         worse = _worse(int((change > NOTICED).sum()), _loss_of(most, now, standard, tokens))
         moved = say("{better}, {worse}", better=better, worse=worse)
     if before == after:
-        return say("The mean loss stays at {mean} nats a token: {tokens}.", mean=after, tokens=moved)
+        return say("The mean loss stays at {mean} nats/token: {tokens}.", mean=after, tokens=moved)
     places = {"before": before, "after": after, "tokens": moved}
     if np.nanmean(now) > np.nanmean(standard):
-        return say("The mean loss rises from {before} to {after} nats a token: {tokens}.", **places)
-    return say("The mean loss falls from {before} to {after} nats a token: {tokens}.", **places)
+        return say("The mean loss rises from {before} to {after} nats/token: {tokens}.", **places)
+    return say("The mean loss falls from {before} to {after} nats/token: {tokens}.", **places)
 
 
 def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
@@ -46,10 +46,10 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
     if standard.label == now.label and before == after:
         return Markup()
     words = (
-        say("After {token} the likeliest next token stays <b>{now}</b>: {after}, before {before}.")
+        say("After {token} the most likely next token stays <b>{now}</b>: {after}, before {before}.")
         if standard.label == now.label
         else say(
-            "After {token} the likeliest next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
+            "After {token} the most likely next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
         )
     )
     return Markup(words).format(
@@ -129,7 +129,7 @@ def sentence(scene: HeadScene) -> str:
     """What is seen, and what to try next."""
     if scene.causal == scene.standard_causal and scene.padding and not scene.lifted:
         if scene.tokens == 1 and not scene.across:
-            return say("This row is one token, which has only itself to look at: try a longer text.")
+            return say("This row has one token, which can attend only to itself: try a longer text.")
         return together([_habit(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
@@ -138,8 +138,8 @@ def sentence(scene: HeadScene) -> str:
     if scene.layer_only:
         parts.append(
             say(
-                "Only {layer}'s weights are redone, from the standard run's queries and keys; the other layers and the "
-                "predictions stay.",
+                "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers "
+                "and the predictions do not change.",
                 layer=scene.name.split()[0],
             )
         )
@@ -148,15 +148,16 @@ def sentence(scene: HeadScene) -> str:
 
 def _causal(scene: HeadScene) -> str:
     if not scene.can_be_causal and scene.across:
-        return say("The causal mask is not for this attention: the target always sees the whole source.")
+        return say("The causal mask does not apply to this attention: the target always sees the whole source.")
     if not scene.can_be_causal:
-        return say("The causal mask is not for this attention: the encoder always reads the whole source.")
+        return say("The causal mask does not apply to this attention: the encoder always reads the whole source.")
     if scene.causal:
         return say(
-            "With a causal mask that this model never had in training, {head} can only look back.", head=scene.name
+            "With a causal mask that this model never had in training, {head} can no longer attend to later tokens.",
+            head=scene.name,
         )
     if scene.tokens == 1:
-        return say("Without the causal mask nothing changes here: this row is one token, and none comes later.")
+        return say("Without the causal mask nothing changes here: this row has one token, and none comes later.")
     share = percent(scene.leak.future)
     if scene.leak.future >= LITTLE:
         return say(
@@ -164,7 +165,7 @@ def _causal(scene: HeadScene) -> str:
         )
     return say(
         "Without the causal mask, {share} of this head's attention goes to tokens that come later; other heads may "
-        "look ahead more.",
+        "attend to later tokens more.",
         share=share,
     )
 
@@ -172,23 +173,24 @@ def _causal(scene: HeadScene) -> str:
 def _padding(scene: HeadScene) -> str:
     if not scene.has_padding:
         return say(
-            "The padding mask is off, but this row has no padding: "
-            "look at a shorter row, or add a second line of another length."
+            "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of "
+            "another length."
         )
     untouched = scene.only_attention or scene.layer_only
     if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
         return say(
-            "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask "
+            "The padding mask is off, but real tokens are not affected: with padding on the right, the causal mask "
             "already hides it from them. Only the padding's own rows change."
         )
     share = percent(scene.leak.padding)
     if scene.leak.padding >= LITTLE:
         return say(
-            "Without the padding mask, {share} of this head's attention goes to padding: to tokens nobody wrote.",
+            "Without the padding mask, {share} of this head's attention goes to padding, which is not part of the "
+            "text.",
             share=share,
         )
     return say(
-        "Without the padding mask, {share} of this head's attention goes to padding; other heads may look there more.",
+        "Without the padding mask, {share} of this head's attention goes to padding; other heads may give it more.",
         share=share,
     )
 
@@ -206,13 +208,13 @@ def _habit(scene: HeadScene) -> str:
         (scene.induction, MUCH, followed),
         (scene.previous, MUCH, N_("{share} of {head}'s attention goes to the token just before.")),
         (scene.itself, 0.5, N_("{share} of {head}'s attention stays on the token itself.")),
-        (scene.first, MUCH, N_("{share} of {head}'s attention rests on the first token.")),
+        (scene.first, MUCH, N_("{share} of {head}'s attention goes to the first token.")),
     ]
     for share, enough, words in habits:
         if share >= enough:  # never so for NaN
             return say(words, share=percent(share), head=scene.name, queries=queries)
     if math.isnan(scene.spread):
-        return say("No token after the first looks at anything in {head}.", head=scene.name)
+        return say("No token after the first attends to anything in {head}.", head=scene.name)
     return say(
         "{head} spreads each row's attention as widely as {spread:.1f} equal weights would.",
         head=scene.name,
@@ -222,9 +224,9 @@ def _habit(scene: HeadScene) -> str:
 
 def _next(scene: HeadScene) -> str:
     if scene.across:
-        return say("Rows are the target's tokens, columns the source's: what each was written from.")
+        return say("Rows are target tokens, columns are source tokens: what each target token was written from.")
     if not scene.can_be_causal:
-        return say("The encoder reads its whole text at once: every token may look at every other.")
+        return say("The encoder reads its whole text at once: every token may attend to every other.")
     if scene.standard_causal:
         return say("Switch Causal off to let every token see what comes later.")
-    return say("Switch Causal on to see what is left when no token can look ahead.")
+    return say("Switch Causal on to see what is left when no token can see later ones.")

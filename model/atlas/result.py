@@ -37,22 +37,22 @@ MEASURES = {
     "same": Measure(N_("itself"), N_("Weight on the query's own position."), names=N_("itself")),
     "duplicate": Measure(
         N_("duplicate token"),
-        N_("Weight on earlier places of the same token, where there are any."),
+        N_("Weight on earlier occurrences of the same token, if there are any."),
         names=N_("duplicate token"),
     ),
     "induction": Measure(
         N_("induction"),
         N_(
-            "Weight on the token after the last earlier place of the same token, where there is one (Olsson et al. "
+            "Weight on the token after the last earlier occurrence of the same token, if there is one (Olsson et al. "
             "2022)."
         ),
         names=N_("induction"),
     ),
-    "punctuation": Measure(N_("punctuation"), N_("Weight on punctuation, where some can be seen.")),
+    "punctuation": Measure(N_("punctuation"), N_("Weight on punctuation, if any is visible.")),
     "leak": Measure(N_("later tokens"), N_("Weight on later tokens: the leak, 0 under a causal mask.")),
-    "peak": Measure(N_("sharpness"), N_("The largest weight on one token, the row's first left out.")),
-    "distance": Measure(N_("mean distance"), N_("How far away the keys are, by weight."), TOKENS),
-    "entropy": Measure(N_("entropy"), N_("Entropy of the weights: 0 is one token, 3 is as even as 8."), BITS),
+    "peak": Measure(N_("sharpness"), N_("The largest weight on one token, excluding the first of the row.")),
+    "distance": Measure(N_("mean distance"), N_("Mean distance of the keys, weighted by attention."), TOKENS),
+    "entropy": Measure(N_("entropy"), N_("Entropy of the weights: 0 is a single token, 3 is uniform over 8."), BITS),
 }
 NAMES = tuple(MEASURES)
 

@@ -180,7 +180,7 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
         yield from (_cells(file, name) if kind == ".csv" else _lines(file, name))
     except UnicodeDecodeError as error:
         raise ValueError(
-            say("{file}: expected text in UTF-8, got bytes that are none ({why})", file=name, why=error.reason)
+            say("{file}: expected text in UTF-8, got invalid bytes ({why})", file=name, why=error.reason)
         ) from None
     except csv.Error as error:
         raise ValueError(

@@ -39,7 +39,7 @@ def check(model: Model, masks: MaskSpec) -> None:
     if model.kind == "encoder-decoder":
         raise ValueError(
             say(
-                "{model} is an encoder-decoder: an atlas is of decoders and encoders, whose tokens look at one text",
+                "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text",
                 model=model.name,
             )
         )

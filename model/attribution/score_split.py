@@ -99,7 +99,8 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
     found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
     if not abs(found - score) <= TOLERANCE * size:
         why = say(
-            "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear then",
+            "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
+            "sources",
             found=found,
         )
         return ScoreSplit(*plain, why_not=why)

@@ -170,25 +170,25 @@ class Law:
 
 
 LAWS = {
-    "runs": Law(N_("It runs at all."), runs, N_("errors")),
+    "runs": Law(N_("The code runs."), runs, N_("errors")),
     "blocked": Law(N_("A blocked cell's weight is exactly 0."), blocked, N_("weight")),
-    "rows": Law(N_("Where a token has something to look at, its weights sum to 1."), rows, N_("weight"), 1e-5),
+    "rows": Law(N_("If a token has an allowed key, its weights sum to 1."), rows, N_("weight"), 1e-5),
     "empty": Law(
-        N_("A token with nothing to look at gets output 0, never NaN."),
+        N_("A token with no allowed key gets output 0, never NaN."),
         empty,
         N_("output"),
         0.0,
-        N_("a token with nothing to look at"),
+        N_("a token with no allowed key"),
     ),
     "causal": Law(
-        N_("No later token is read: changing it leaves every earlier output as it was."),
+        N_("No later token is read: changing one leaves every earlier output unchanged."),
         causal,
         N_("output"),
         1e-4,
         N_("a causal mask and two tokens"),
     ),
     "target": Law(
-        N_("No output depends on the token that it is to predict."),
+        N_("No output depends on the token that it must predict."),
         target,
         N_("output"),
         1e-4,
@@ -199,19 +199,22 @@ LAWS = {
     ),
     "same": Law(N_("The output is what PyTorch's own attention gives."), same, N_("output"), 1e-4),
     "heads": Law(
-        N_("What goes into one head leaves the others alone."), heads, N_("output"), 1e-4, N_("two key-value heads")
+        N_("The inputs of one head do not affect the others."), heads, N_("output"), 1e-4, N_("two key-value heads")
     ),
     "projected": Law(
-        N_("Other queries, keys or values give another output."),
+        N_("Different queries, keys or values give a different output."),
         projected,
         N_("of 3 ignored"),
         0.0,
-        N_("a token that has two to look at"),
+        N_("a token with two allowed keys"),
     ),
     "scaled": Law(
-        N_("Unit q and k of any width give scaled scores with a deviation of 1."), scaled, N_("deviation"), 0.1
+        N_("q and k of unit variance and any width give scaled scores with a standard deviation of 1."),
+        scaled,
+        N_("standard deviation"),
+        0.1,
     ),
-    "kept": Law(N_("Scores that others still use are not overwritten."), kept, N_("scores")),
+    "kept": Law(N_("Scores that are still needed are not overwritten."), kept, N_("scores")),
 }
 
 

@@ -92,7 +92,7 @@ def asked_as_a_truth(
 MASKS = (
     Bug(
         key="inverted",
-        title=N_("Mask read the other way round"),
+        title=N_("Inverted mask"),
         function=inverted_mask,
         wrong='masked = scores.masked_fill(mask == 0, float("-inf"))  # but in this mask 1 = blocked',
         right='masked = scores.masked_fill(mask == 1, float("-inf"))',
@@ -112,10 +112,10 @@ MASKS = (
         function=triangle_without_diagonal,
         wrong="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=0)",
         right="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)",
-        signs=N_("No token sees itself, and the first has nothing to look at: a plain softmax makes its row NaN."),
+        signs=N_("No token sees itself, and the first has no allowed key: a plain softmax makes its row NaN."),
         hint=N_("Look at the diagonal, and at the first row."),
         law="rows",
-        needs=N_("nothing but a token"),
+        needs=N_("at least one token"),
         tells="itself",
     ),
     Bug(
@@ -126,8 +126,8 @@ MASKS = (
         wrong="causal = torch.ones(T, T, dtype=torch.bool).triu()",
         right="causal = torch.ones(T, T, dtype=torch.bool).tril()",
         signs=N_(
-            "Every token sees itself and what comes later, and nothing that came before: trained so, a model reads "
-            "the answer, and has nothing to go on when it writes."
+            "Every token sees itself and later tokens, but no earlier ones: in training the model reads the answer, "
+            "and in generation it has no context."
         ),
         hint=N_("Which triangle is hatched, and is the diagonal?"),
         law="causal",
@@ -141,8 +141,8 @@ MASKS = (
         wrong="x = block(x, allowed if number == 0 else padding)",
         right="x = block(x, allowed)",
         signs=N_(
-            "The first layer's heatmaps, which people look at first, are right. From the second layer on, later "
-            "tokens are open."
+            "The first layer's heatmaps, which are usually inspected first, are correct. From the second layer on, "
+            "later tokens are visible."
         ),
         hint=N_("Only one of the two masks is left."),
         law="causal",
@@ -157,9 +157,9 @@ MASKS = (
         wrong="allowed = causal & keep[:, None, :, None]  # [B,1,T,1]",
         right="allowed = causal & keep[:, None, None, :]  # [B,1,1,T]",
         signs=N_(
-            "Padding looks at nobody, which helps nobody, and real tokens look at padding: the same text gives "
-            "another output in another batch. With padding on the right, the causal mask hides the bug from real "
-            "tokens."
+            "Padding queries are masked, which has no useful effect, and real tokens still attend to padding: the "
+            "same text gives a different output in another batch. With padding on the right, the causal mask hides "
+            "the bug from real tokens."
         ),
         hint=N_("A padding mask blocks columns. What is blocked here?"),
         law="padded",
@@ -169,13 +169,13 @@ MASKS = (
     ),
     Bug(
         key="or",
-        title=N_("Masks joined by or"),
+        title=N_("Masks combined with “or”"),
         function=masks_joined_by_or,
         wrong="allowed = causal | keep[:, None, None, :]",
         right="allowed = causal & keep[:, None, None, :]",
         signs=N_(
-            "The padding mask allows every real token, so later tokens are open; the causal mask allows what came "
-            "before, so padding on the left is open too. Little is blocked, and nothing fails."
+            "The padding mask allows every real token, so later tokens are open; the causal mask allows all earlier "
+            "cells, so padding on the left is open too. Little is blocked, and nothing fails."
         ),
         hint=N_("Count the hatched cells."),
         law="blocked",
@@ -189,13 +189,13 @@ MASKS = (
         wrong="attn_mask = attn_mask.repeat(heads, 1, 1)  # [B,T,T]: rows 0, 1, 0, 1",
         right="attn_mask = attn_mask.repeat_interleave(heads, dim=0)  # rows 0, 0, 1, 1",
         signs=N_(
-            "MultiheadAttention wants a mask for every head of the first row, then for every head of the second. "
+            "MultiheadAttention expects a mask for every head of the first row, then for every head of the second. "
             "With two rows, repeat gives the first, the second, the first, the second: some heads get the mask of "
             "another sentence. Every shape fits."
         ),
         hint=N_("Is this the padding of this sentence?"),
         law="padded",
-        needs=N_("two rows that are not equally long, and two heads"),
+        needs=N_("two rows of different lengths, and two heads"),
         blames="padding",
         tells="padding",
     ),
@@ -206,8 +206,8 @@ MASKS = (
         wrong='masked = scores\nif attn_mask: masked = scores.masked_fill(attn_mask, float("-inf"))',
         right='masked = scores\nif attn_mask is not None: masked = scores.masked_fill(attn_mask, float("-inf"))',
         signs=N_(
-            "Meant is: if there is a mask. Asked is whether the tensor is true, and a tensor of several cells is "
-            "neither true nor false: the first call with a mask fails, the tests without one all pass."
+            "The intent is “if there is a mask”, but the code tests the truth value of the tensor, which is ambiguous "
+            "with more than one element: the first call with a mask fails, while all tests without one pass."
         ),
         law="runs",
         needs=N_("a mask of more than one cell"),

@@ -81,11 +81,11 @@ AROUND = (
         right="q, k, v = (part.view(batch, -1, heads, d).transpose(1, 2) for part in (q, k, v))\n"
         "context = context.transpose(1, 2).reshape(batch, -1, heads * d)",
         signs=N_(
-            "Without a transpose every shape still fits, so nothing complains. A head should get one part of every "
-            "token; here it gets neighbouring parts, all those of one token before those of the next, so it sees a "
-            "stretch of about T / heads of the T tokens, and no other."
+            "Without a transpose every shape still fits, so no error is raised. A head should get one part of every "
+            "token; here it gets consecutive parts, all those of one token before those of the next, so it sees only "
+            "about T / heads consecutive tokens of the T."
         ),
-        hint=N_("Whose numbers stand in row 1: those of token 1, or another part of token 0?"),
+        hint=N_("Which numbers are in row 1: those of token 1, or another part of token 0?"),
         law="heads",
         needs=N_("two heads and two tokens"),
     ),
@@ -96,26 +96,26 @@ AROUND = (
         wrong="q, k, v = x, x, x  # self.query, self.key and self.value: declared, not called",
         right="q, k, v = self.query(x), self.key(x), self.value(x)",
         signs=N_(
-            "The projections are declared and never called. Before the mask the scores are symmetric: how much one "
-            "token likes another, the other likes it back. In training the three projections never change."
+            "The projections are declared but never called. Before the mask the scores are symmetric: token i scores "
+            "token j as j scores i. In training the three projections never change."
         ),
         hint=N_(
-            "Without projections, nothing that was learned decides who looks at whom. How much stays on a token "
-            "itself, and on tokens like it?"
+            "Without projections, nothing learned decides which token attends to which. How much weight stays on a "
+            "token itself and on similar tokens?"
         ),
         law="projected",
-        needs=N_("a token that has two to look at"),
+        needs=N_("a token with two allowed keys"),
         tells="itself",
     ),
     Bug(
         key="float-width",
-        title=N_("A head width that is no whole number"),
+        title=N_("A head width that is not an integer"),
         function=fractional_width,
         wrong="d = width / heads",
         right="d = width // heads",
         signs=N_(
-            "In Python 3, / gives a float, even where the division leaves nothing over. No tensor has a size of "
-            "that kind, so the first reshape fails."
+            "In Python 3, / returns a float even if the division is exact. Tensor sizes must be integers, so the "
+            "first reshape fails."
         ),
         law="runs",
         needs=N_("nothing"),
@@ -127,7 +127,7 @@ AROUND = (
         wrong="self.output = nn.Linear(d, width)",
         right="self.output = nn.Linear(heads * d, width)",
         signs=N_(
-            "The output layer reads all heads side by side, heads · d numbers a token. Built for the d numbers of "
+            "The output layer reads the concatenated heads, heads · d numbers per token. Built for the d numbers of "
             "one head, it fails at the first run; with a single head the same line works."
         ),
         law="runs",
@@ -141,12 +141,12 @@ AROUND = (
         right="self.self_attention = MultiHeadAttention(width, heads)\n"
         "self.cross_attention = MultiHeadAttention(width, heads)",
         signs=N_(
-            "Two names, one set of weights: what is learned for the one job changes the other. Every shape fits: "
-            "what gives it away is a parameter count that is too low."
+            "Two names share one set of weights: training one attention changes the other. Every shape fits; the only "
+            "sign is a parameter count that is too low."
         ),
         hint=N_("Is this a head that does one job, or does it look as if its queries and keys were made for another?"),
         law="projected",
-        needs=N_("a second attention whose module does this one's work, and a token that has two to look at"),
+        needs=N_("a second attention whose module is used here, and a token with two allowed keys"),
     ),
 )
 TARGETS = Bug(
@@ -155,9 +155,9 @@ TARGETS = Bug(
     wrong="loss = F.cross_entropy(logits.flatten(0, 1), ids.flatten())",
     right="loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())",
     signs=N_(
-        "The attention is right, and the causal mask too; the loss asks each position for the token that stands "
-        "there, which it can see. A model trained so copies its input: its loss falls to almost 0, and what it writes "
-        "is its last token, again and again."
+        "The attention and the causal mask are correct, but the target at each position is the current token, which "
+        "the model can see. A model trained this way copies its input: its loss falls to almost 0, and it generates "
+        "its last token again and again."
     ),
     law="target",
     needs=N_("two tokens"),

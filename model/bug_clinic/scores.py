@@ -97,7 +97,7 @@ SCORES = (
         ),
         hint=N_("Compare the brightest cell of a row with the others: is anything singled out?"),
         law="scaled",
-        needs=N_("two heads and a token that has two to look at"),
+        needs=N_("two heads and a token with two allowed keys"),
         tells="largest",
     ),
     Bug(
@@ -109,11 +109,11 @@ SCORES = (
         right="scores = q @ k.transpose(-2, -1) * d ** -0.5",
         signs=N_(
             "The head's width d is divided by the number of heads once more. Scores are √heads times too large, so "
-            "the strongest key of each row takes more than its share."
+            "the strongest key of each row gets too much weight."
         ),
         hint=N_("Most rows have one bright cell and little else."),
         law="scaled",
-        needs=N_("two heads and a token that has two to look at"),
+        needs=N_("two heads and a token with two allowed keys"),
         tells="largest",
     ),
     Bug(
@@ -124,12 +124,12 @@ SCORES = (
         wrong="scores = q @ k.transpose(-2, -1)",
         right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
         signs=N_(
-            "Scores are √d times too large, so the strongest key of each row takes more than its share, and the "
-            "gradients of the others shrink: the wider the heads, the worse."
+            "Scores are √d times too large, so the strongest key of each row gets too much weight, and the gradients "
+            "of the others shrink: the wider the heads, the worse."
         ),
         hint=N_("Most rows have one bright cell and nothing else."),
         law="scaled",
-        needs=N_("a model that scales its scores in this place, and a token that has two to look at"),
+        needs=N_("a model that scales its scores here, and a token with two allowed keys"),
         tells="largest",
     ),
     Bug(
@@ -155,7 +155,7 @@ SCORES = (
         right='weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)\nweights = weights' + _NO_NAN,
         signs=N_(
             "Blocked weights are 0, so the picture looks masked. But most rows sum to less than 1, and what is "
-            "missing depends on later tokens: they stand in the softmax's denominator."
+            "missing depends on later tokens: they are still in the softmax's denominator."
         ),
         hint=N_("Add up the first rows."),
         law="rows",
@@ -169,8 +169,8 @@ SCORES = (
         wrong='masked = scores.masked_fill_(~allowed, float("-inf"))',
         right='masked = scores.masked_fill(~allowed, float("-inf"))',
         signs=N_(
-            "The weights are right. What is lost are the scores themselves: masked_fill_ with its underscore writes "
-            "−inf into them. Whoever reads them next, for another mask or a plot, gets −inf in every blocked cell."
+            "The weights are correct, but the scores themselves are lost: the in-place masked_fill_ writes −inf into "
+            "them. Any later use, for another mask or a plot, reads −inf in every blocked cell."
         ),
         law="kept",
         needs=N_("a mask that blocks something"),
@@ -183,8 +183,8 @@ SCORES = (
         wrong="masked = scores.masked_fill(~allowed, -1e20)  # scores are float16\nweights = masked.softmax(-1)",
         right='masked = scores.masked_fill(~allowed, float("-inf"))\nweights = masked.softmax(-1)' + _NO_NAN,
         signs=N_(
-            "float16 ends at −65,504. PyTorch refuses to write −1e20 into it. In float32 the same line works, so it "
-            "fails on the day somebody turns on half precision."
+            "The smallest float16 value is −65,504, so PyTorch refuses to write −1e20. The same line works in "
+            "float32, so it fails only once half precision is turned on."
         ),
         law="runs",
         needs=N_("a mask that blocks something"),
@@ -199,13 +199,12 @@ SCORES = (
         "weights = masked.softmax(-1)",
         right='masked = scores.masked_fill(~allowed, float("-inf"))\nweights = masked.softmax(-1)' + _NO_NAN,
         signs=N_(
-            "Nothing complains: −1e20 becomes −inf. A row that is blocked throughout, like padding on the left, is "
-            "then a softmax of nothing but −inf: NaN. In the next layer 0 · NaN is NaN too, and so every token's "
-            "output."
+            "No error is raised: −1e20 becomes −inf. The softmax of a fully blocked row, such as left padding, is "
+            "then NaN. In the next layer 0 · NaN is NaN too, so every token's output becomes NaN."
         ),
-        hint=N_("Look for rows without a number."),
+        hint=N_("Look for rows of NaN."),
         law="empty",
-        needs=N_("a row that is blocked throughout: padding on the left"),
+        needs=N_("a fully blocked row: padding on the left"),
         dtype=torch.float16,
     ),
 )

@@ -95,7 +95,9 @@ class HuggingFaceModel(Model):
         writer = self._tokens.targets
         if writer is None:
             if targets is not None:
-                raise ValueError(say("{model} is no encoder-decoder: it takes texts, no targets", model=self.name))
+                raise ValueError(
+                    say("{model} is not an encoder-decoder: it takes texts but no targets", model=self.name)
+                )
             return batch
         if targets is None and not self.predicts:
             written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
@@ -185,7 +187,7 @@ class HuggingFaceModel(Model):
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
                 say(
-                    "{model} works out its positions by itself: expected counted ones, got {positions}",
+                    "{model} computes its own positions: expected counted ones, got {positions}",
                     model=self.name, positions=spec.positions,
                 )
             )  # fmt: skip

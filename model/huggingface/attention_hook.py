@@ -80,7 +80,7 @@ class NoAttention:
         return True
 
     def attend(self, call: Call) -> Tensor:
-        raise NotSupported(say("its head has an attention of its own"))
+        raise NotSupported(say("its output head has its own attention"))
 
     def mask(self, arguments: dict[str, Any]) -> Tensor | None:
         return None
@@ -112,7 +112,7 @@ def _attention(
     unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
         raise NotSupported(
-            say("its attention depends on {names}, which this program does not know", names=", ".join(unknown))
+            say("its attention depends on {names}, which Unmask does not support", names=", ".join(unknown))
         )
     terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux", extra.get("sinks")))
     added = () if attention_mask is None else (attention_mask,)
@@ -130,7 +130,7 @@ def _bias(bias: Tensor | None) -> Tensor | None:
 def _chosen(indices: Tensor, keys: int) -> Tensor:
     """The keys that an indexer chose for each query, [B,Q,n], as a mask: bool [B,1,Q,K], True = may attend."""
     if indices.ndim != 3 or bool((indices < 0).any()):
-        raise NotSupported(say("it chooses the tokens it looks at in a way that this program does not know"))
+        raise NotSupported(say("it selects the tokens it attends to in a way that Unmask does not support"))
     none = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
     return none.scatter(-1, indices.long(), True)[:, None]
 

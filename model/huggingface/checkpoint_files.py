@@ -69,8 +69,8 @@ def check_config_is_there(name: str, files: Collection[str]) -> None:
     if CONFIG not in files:
         raise CheckpointError(
             say(
-                "{model} has no {file}, so it is no model in Hugging Face's layout. "
-                "Choose a repository or a folder that holds one, as save_pretrained writes it.",
+                "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a "
+                "folder that holds one, as save_pretrained writes it.",
                 model=name,
                 file=CONFIG,
             )
@@ -86,8 +86,8 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
     if "source.spm" in files or "target.spm" in files:
         raise CheckpointError(
             say(
-                "{model} lacks {files}, and Marian's tokenizer is {all} together. "
-                "Fetch the files again, or choose another repository.",
+                "{model} lacks {files}, and Marian's tokenizer needs {all}. Fetch the files again, or choose another "
+                "repository.",
                 model=name,
                 files=say_all(lacking),
                 all=", ".join(MARIAN),
@@ -131,8 +131,8 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if any(file.endswith(PICKLES) for file in files):
         raise CheckpointError(
             say(
-                "{model} has its weights only as pickle files, which can run any code when they are opened; this "
-                "program reads safetensors alone. Choose a repository with model.safetensors, or convert it.",
+                "{model} has its weights only as pickle files, which can run any code when they are opened; Unmask "
+                "reads only safetensors. Choose a repository with model.safetensors, or convert it.",
                 model=name,
             )
         )
@@ -140,8 +140,8 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if other is not None:
         raise CheckpointError(
             say(
-                "{model} has its weights as {other}, and this program reads {file} (or its numbered parts). Rename "
-                "the file, if it holds the whole model, or choose another repository.",
+                "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the "
+                "file, if it holds the whole model, or choose another repository.",
                 model=name,
                 other=other,
                 file=WEIGHTS,
@@ -198,8 +198,8 @@ def check_memory(name: str, size: float) -> None:
     if size > free:
         raise TooLarge(
             say(
-                "{model} needs {size} of memory for its weights, and {free} are free. "
-                "Choose a smaller model, or close what takes the memory.",
+                "{model} needs {size} of memory for its weights, and {free} are free. Choose a smaller model, or free "
+                "some memory.",
                 model=name,
                 size=_gigabytes(size),
                 free=_gigabytes(free),
@@ -226,7 +226,7 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     try:
         folder = Path(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, links in a circle, a name that no file system takes
-        why = say("{path!r} is no folder on this machine. Check the path.", path=name[:200])
+        why = say("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
@@ -234,12 +234,12 @@ def allowed_folder(name: str, settings: Settings) -> Path:
             say("{path} is outside the folder that this server loads models from. Choose one inside it.", path=name)
         )
     if not _is_folder(folder):
-        raise CheckpointError(say("{path} is no folder on this machine. Check the path.", path=name[:200]))
+        raise CheckpointError(say("{path} is not a folder on this machine. Check the path.", path=name[:200]))
     inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
     odd = next((path.name for path in inside.iterdir() if path.exists() and not (path.is_file() or path.is_dir())), "")
     if odd:
         raise CheckpointError(
-            say("{model}: {file} is not a regular file, and only such are read. Choose another folder.",
+            say("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.",
                 model=name, file=odd)
         )  # fmt: skip
     return inside
@@ -296,7 +296,7 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
                 raise CheckpointError(
-                    say("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are read.",
+                    say("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.",
                         model=name, count=count, field=field, most=MOST_LAYERS)
                 )  # fmt: skip
     return config

@@ -151,5 +151,9 @@ def without_weights(folder: Path) -> PreTrainedModel:
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        why = say("{name}: its configuration makes no network ({why}).", name=folder.name, why=first_line(error))
+        why = say(
+            "{name}: its configuration does not describe a valid network ({why}).",
+            name=folder.name,
+            why=first_line(error),
+        )
         raise CheckpointError(why) from None

@@ -66,8 +66,8 @@ def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping
         base = str(read(ADAPTER).get("base_model_name_or_path") or say("its base model"))[:200]
         raise CheckpointError(
             say(
-                "{model} is an adapter (LoRA) for {base}, no model by itself. Choose {base}, or merge the two (peft's "
-                "merge_and_unload) and choose the result.",
+                "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two "
+                "(peft's merge_and_unload) and choose the result.",
                 model=name,
                 base=base,
             )
@@ -75,7 +75,7 @@ def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping
     if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
         raise CheckpointError(
             say(
-                "{model} has its weights in GGUF, llama.cpp's format, and this program reads safetensors. Choose the "
+                "{model} has its weights in GGUF, llama.cpp's format, and Unmask reads safetensors. Choose the "
                 "repository that it was made from.",
                 model=name,
             )
@@ -101,8 +101,8 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
         return
     raise CheckpointError(
         say(
-            "{model} is stored quantised ({how}), which this program cannot read. Choose the repository with the whole "
-            "weights.",
+            "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the "
+            "unquantised weights.",
             model=name,
             how=how,
         )

@@ -80,13 +80,13 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
         raise
     except RemoteEntryNotFoundError as error:
         why = say(
-            "{repo} has no {files} that this program can read ({why}).",
+            "{repo} has no {files} that Unmask can read ({why}).",
             repo=repo, files=", ".join(files), why=first_line(error),
         )  # fmt: skip
         raise NotAvailable(why) from None
     except (HTTPError, OSError) as error:
         why = say(
-            "The download of {repo} broke off ({why}). Try again: files that arrived whole are kept.",
+            "The download of {repo} was interrupted ({why}). Try again: complete files are kept.",
             repo=repo, why=first_line(error),
         )  # fmt: skip
         raise NotAvailable(why) from None
@@ -125,8 +125,8 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
             if monotonic() - moved > PATIENCE:
                 raise NotAvailable(
                     say(
-                        "The download of {repo} was stopped: nothing has come from the hub for {seconds:g} seconds. "
-                        "Try again: files that arrived whole are kept.",
+                        "The download of {repo} was stopped: no data arrived from the hub for {seconds:g} seconds. "
+                        "Try again: complete files are kept.",
                         repo=repo,
                         seconds=PATIENCE,
                     )
@@ -141,7 +141,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     if constants.HF_HUB_OFFLINE:
         raise NotAvailable(
             say(
-                "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, connect once and choose it "
+                "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, go online once and choose it "
                 "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a "
                 "network.",
                 repo=repo,
@@ -153,15 +153,15 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     except GatedRepoError:
         raise NotAvailable(
             say(
-                "{repo} is gated, and this program asks the hub without anybody's token. Accept its terms on the hub, "
-                "then get it with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found.",
+                "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the hub, then get it "
+                "with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found.",
                 repo=repo,
             )
         ) from None
     except RepositoryNotFoundError:
         raise NotAvailable(
             say(
-                "The hub knows no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
+                "The hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
                 "hf download {repo}.",
                 repo=repo,
             )
@@ -172,7 +172,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     except (TookTooLong, OSError, HfHubHTTPError, Exception) as error:  # noqa: BLE001 - whatever the network does
         raise NotAvailable(
             say(
-                "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, connect once and "
+                "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, go online once and "
                 "choose it again, or run: hf download {repo}. Files already in the Hugging Face cache are found "
                 "without a network.",
                 repo=repo,

@@ -13,7 +13,7 @@ from model.errors import NotSupported
 ATTENTION = "attention"
 STATE_SPACE, RECURRENCE, LINEAR_ATTENTION = N_("state space"), N_("recurrence"), N_("linear attention")
 KINDS = (  # by the names of a layer's parts, the first that fits; to be said where it is shown
-    (r"cross.?att", N_("cross-attention to pictures")),
+    (r"cross.?att", N_("cross-attention to images")),
     (r"attention|attn", None),  # one that we have not seen: not to be passed over
     (r"mamba|ssm|statespace", STATE_SPACE),
     (r"delta|lightning|retention|linearatt", LINEAR_ATTENTION),
@@ -120,9 +120,9 @@ def unseen(stack: nn.Module) -> str:
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
     kind = next((kind for words, kind in KINDS if kind is not None and re.search(words, parts)), None)
     if kind in (STATE_SPACE, RECURRENCE, LINEAR_ATTENTION):
-        return say("it has no attention from token to token: its layers are a {kind}", kind=say(kind))
+        return say("it has no attention between tokens: its layers are a {kind}", kind=say(kind))
     if own:
-        return say("its attention ({name}) is no softmax over all tokens that this program could follow", name=own[0])
+        return say("its attention ({name}) is not a softmax over all tokens that Unmask can trace", name=own[0])
     return say("it has no attention")
 
 
@@ -135,7 +135,7 @@ def _kind(number: int, layer: nn.Module) -> str:
     kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
     if kind is None:
         raise NotSupported(
-            say("its layer {number} ({name}) is of a kind that this program does not know",
+            say("its layer {number} ({name}) is of a kind that Unmask does not support",
                 number=number, name=type(layer).__name__)
         )  # fmt: skip
     return kind

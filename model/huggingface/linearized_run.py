@@ -31,11 +31,11 @@ from model.trace import Trace
 
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 SEVERAL = N_("Its layers have several attentions each")
-APART = N_("Something of its own stands between its layers, so its residual stream is no sum of what they add")
-NORMED = N_("Its layers do more to the residual stream than add to it, so what a part wrote does not stay as it was")
-NOT_LINEAR = N_("What its heads add to the residual stream is no sum over them")
-UNSEEN = N_("What its heads give does not leave the layer by the module that it was found in")
-HEAD = N_("Its logits are not linear in its last states")
+APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
+NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
+NOT_LINEAR = N_("What its heads add to the residual stream is not a sum over heads")
+UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
+HEAD = N_("Its logits are not linear in its last hidden states")
 
 
 @dataclass(frozen=True, eq=False)

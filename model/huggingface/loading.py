@@ -125,7 +125,7 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(
             say(
-                "{model}: its tokenizer cannot be read ({why}). Its {files} must be whole.",
+                "{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.",
                 model=name,
                 why=first_line(error),
                 files=say_all(files),
@@ -144,8 +144,8 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
     if highest >= known:
         raise CheckpointError(
             say(
-                "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. "
-                "They are not of one model.",
+                "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not "
+                "belong to the same model.",
                 model=name,
                 highest=highest,
                 known=known,

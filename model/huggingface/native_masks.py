@@ -21,7 +21,7 @@ from model.spec import MaskSpec
 FAR_POSITIONS = 64
 AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is this or less; no bias is
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
-OWN_MASK = N_("it masks cells in a way of its own, neither causal nor a sliding window nor chunks")
+OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks")
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,16 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         asked = {"model": name, "kind": model_type[:60]}
         if "auto_map" in config:
             raise NotSupported(
-                say("{model}: its architecture ({kind}) needs code of its own, which is never run here", **asked)
+                say("{model}: its architecture ({kind}) needs custom code, which is never run here", **asked)
             )
         raise NotSupported(say("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
         settled = AutoConfig.from_pretrained(folder, **SAFE)
         made: Any = class_for(settled)
     except NotSupported:
-        why = say("{model} ({kind}) is no language model: nothing that reads tokens alone", model=name, kind=model_type)
+        why = say(
+            "{model} ({kind}) is not a language model: it does not read tokens alone", model=name, kind=model_type
+        )
         raise NotSupported(why) from None
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         why = say("{model}: its configuration cannot be read ({why})", model=name, why=first_line(error))

@@ -69,7 +69,7 @@ class Recording:
     def attend(self, call: Call) -> Tensor:
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):
-            raise NotSupported(say("its attentions do not come in the order in which they came when it was loaded"))
+            raise NotSupported(say("its attentions do not run in the same order as when it was loaded"))
         terms = self._terms(site, call)
         place = self._place(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=terms))

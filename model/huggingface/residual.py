@@ -84,8 +84,11 @@ class Uncapped(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-NO_LIST = N_("its layers are no list that each token's state goes through, so what each of them leaves is not known")
-NO_END = N_("what it does after its last layer is no norm or projection that this program could find")
+NO_LIST = N_(
+    "its layers are not a list that each token's state passes through, so the states after each of them are "
+    "not available"
+)
+NO_END = N_("what follows its last layer is not a norm or projection that Unmask can find")
 TOLERANCE = 1e-5  # of the largest state: the same numbers go through the same modules
 
 

@@ -36,8 +36,8 @@ def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     if _said(name, folder).get("separate_vocabs"):
         raise CheckpointError(
             say(
-                "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and this "
-                "program reads one for both. Choose a repository whose vocab.json holds both languages.",
+                "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and Unmask "
+                "reads one for both. Choose a repository whose vocab.json holds both languages.",
                 model=name,
             )
         )
@@ -140,7 +140,8 @@ def _processor(name: str, path: Path) -> SentencePieceProcessor:
     if not whole:
         raise CheckpointError(
             say(
-                "{model}: {file} is no sentencepiece file, or damaged or truncated. Delete it and fetch it again.",
+                "{model}: {file} is not a sentencepiece file, or is damaged or truncated. Delete it and fetch it "
+                "again.",
                 model=name,
                 file=path.name,
             )

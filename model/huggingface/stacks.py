@@ -140,7 +140,7 @@ class TwoStacks:
         self.encoder, self.decoder = network.get_encoder(), _without_head(network.get_decoder())
         reads = getattr(self.encoder, "main_input_name", "input_ids")
         if reads != "input_ids":
-            raise NotSupported(say("its encoder reads {what}, no text", what=reads.replace("_", " ")))
+            raise NotSupported(say("its encoder reads {what}, not text", what=reads.replace("_", " ")))
         self._head = _replaced(network, _name_of(self.decoder, network), _PassThrough(self.decoder))
         for stack in (self.encoder, self.decoder):
             embedding = getattr(stack, "embed_positions", None)
@@ -218,7 +218,7 @@ def vocabulary_of(network: PreTrainedModel) -> int:
             continue
         if isinstance(weight, Tensor) and weight.ndim == 2:
             return len(weight)
-    raise NotSupported(say("it has no table of token embeddings where one is looked for"))
+    raise NotSupported(say("it has no token embedding table in the expected place"))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -227,7 +227,7 @@ def logits_of(output: Any) -> Tensor:
         found = getattr(output, name, None)
         if isinstance(found, Tensor):
             return found
-    raise NotSupported(say("it gives no logits"))
+    raise NotSupported(say("it returns no logits"))
 
 
 def device_of(network: PreTrainedModel) -> torch.device:

@@ -25,7 +25,7 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     grown = _growth(tokenizer)
     if grown > MOST_FOR_ONE:
         raise CheckpointError(
-            say("{model}: its tokenizer makes {count:,} characters of one. Choose another model.",
+            say("{model}: its tokenizer turns one character into {count:,}. Choose another model.",
                 model=name, count=grown)
         )  # fmt: skip
     try:

@@ -29,45 +29,45 @@ SUPPORTED = (
     "bert, roberta, deberta, distilbert, t5, bart, marian"
 )
 NOT_SHOWN = {
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), N_("its layers are a state space, which looks at no tokens")),
-    **dict.fromkeys(("rwkv", "xlstm"), N_("its layers are a recurrence, which looks at no tokens")),
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), N_("its layers are a state space, which does not attend to "
+                                                            "tokens")),
+    **dict.fromkeys(("rwkv", "xlstm"), N_("its layers are a recurrence, which does not attend to tokens")),
     "fnet": N_("it mixes its tokens by Fourier transforms, without attention"),
     "perceiver": N_("its attention is from latent vectors to a text, not from token to token"),
     **dict.fromkeys(
         ("longformer", "led", "longt5", "pegasus_x", "reformer", "mra", "yoso"),
-        N_("its attention is sparse, computed in blocks or by hashes by code of its own, not as scores of all tokens"),
+        N_("its attention is sparse, computed by custom code in blocks or with hashes, not as scores of all tokens"),
     ),
-    "funnel": N_("its layers pool the tokens, so that queries and keys are no tokens of the text any more"),
-    "deepseek_v4": N_("its attention looks at compressed groups of tokens beside the tokens"),
-    "t5gemma2": N_("its decoder looks at its source and its target in one attention, not in two"),
+    "funnel": N_("its layers pool the tokens, so queries and keys are no longer tokens of the text"),
+    "deepseek_v4": N_("it attends to compressed groups of tokens as well as to tokens"),
+    "t5gemma2": N_("its decoder attends to its source and its target in one attention, not in two"),
     "prophetnet": N_("its decoder predicts several tokens at once, with an attention of its own for each"),
-    "blt": N_("it reads bytes in patches, and its attention is between bytes and patches by code of its own"),
-    "cpmant": N_("it puts vectors of its own before every text, so that its attention is not on the text's tokens "
-                 "alone"),
-    "fsmt": N_("its decoder is given its masks in a way of its own, and its two vocabularies are no tokenizer's here"),
+    "blt": N_("it reads bytes in patches, and custom code computes its attention between bytes and patches"),
+    "cpmant": N_("it puts its own vectors before every text, so its attention is not only on the text's tokens"),
+    "fsmt": N_("its decoder takes its masks in a non-standard way, and no tokenizer here has its two vocabularies"),
     **dict.fromkeys(
         ("dots3_note", "dots3_note_text", "minimax_m3_vl", "minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"),
-        N_("an indexer of its own chooses the blocks of tokens that it looks at, for each query others"),
+        N_("its own indexer chooses the blocks of tokens that each query attends to"),
     ),
     **dict.fromkeys(
         ("musicgen", "musicgen_decoder", "musicgen_melody", "musicgen_melody_decoder"),
-        N_("it writes music: its tokens are sounds, no text"),
+        N_("it writes music: its tokens are sounds, not text"),
     ),
-    "udop": N_("it reads a text with the place of each word on a page, never a text alone"),
-    "voxtral_realtime": N_("it runs on sound with a text, never on a text alone"),
-    "pi0": N_("it moves robots: it runs on pictures and the state of joints, never on a text alone"),
+    "udop": N_("it reads a text with the position of each word on a page, never text alone"),
+    "voxtral_realtime": N_("it needs sound with its text and never runs on text alone"),
+    "pi0": N_("it controls robots: it needs images and joint states and never runs on text alone"),
     **dict.fromkeys(("pix2struct", "pp_formulanet", "vision-encoder-decoder"),
-                    N_("its encoder reads pictures, no text")),
+                    N_("its encoder reads images, not text")),
     **dict.fromkeys(("blip", "blip-2", "instructblip", "instructblipvideo", "kosmos-2", "idefics"),
-                    N_("it runs on a picture with a text, never on a text alone")),
+                    N_("it needs an image with its text and never runs on text alone")),
 }  # fmt: skip
 OTHER_SENSES = (
-    ("SPEECH_SEQ_2_SEQ", N_("it is a speech model: what it reads is sound, no text")),
-    ("CTC", N_("it is a speech model: what it reads is sound, no text")),
-    ("AUDIO_CLASSIFICATION", N_("it is a sound model: what it reads is sound, no text")),
-    ("IMAGE_CLASSIFICATION", N_("it is an image model: what it reads is pictures, no text")),
-    ("OBJECT_DETECTION", N_("it is an image model: what it reads is pictures, no text")),
-    ("TEXT_TO_WAVEFORM", N_("it writes sound, no text")),
+    ("SPEECH_SEQ_2_SEQ", N_("it is a speech model: it reads sound, not text")),
+    ("CTC", N_("it is a speech model: it reads sound, not text")),
+    ("AUDIO_CLASSIFICATION", N_("it is a sound model: it reads sound, not text")),
+    ("IMAGE_CLASSIFICATION", N_("it is an image model: it reads images, not text")),
+    ("OBJECT_DETECTION", N_("it is an image model: it reads images, not text")),
+    ("TEXT_TO_WAVEFORM", N_("it generates sound, not text")),
 )
 READS_TEXT = (
     "CAUSAL_LM",
@@ -92,9 +92,9 @@ def check_type(name: str, config: dict[str, Any]) -> None:
     model_type = config["model_type"]
     formats.check_config(name, config)
     if model_type not in CONFIG_MAPPING and "auto_map" in config:
-        raise refusal(name, model_type, say("it needs code of its own, which this program never runs"))
+        raise refusal(name, model_type, say("it needs custom code, which Unmask never runs"))
     if model_type not in CONFIG_MAPPING:
-        raise refusal(name, model_type, say("the installed transformers does not know its architecture"))
+        raise refusal(name, model_type, say("the installed transformers does not support its architecture"))
     why = NOT_SHOWN.get(model_type) or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
     if why is not None:
         raise refusal(name, model_type, say(why))
@@ -269,7 +269,7 @@ def _layer_kinds(stacks: Stacks, probe: Probe) -> tuple[dict[str, tuple[int, ...
         if part not in shown:
             raise NotSupported(layers.unseen(stack))
     if isinstance(stacks, TwoStacks) and "cross" not in shown:
-        raise NotSupported(say("its decoder does not look at its source in a way that this program could follow"))
+        raise NotSupported(say("its decoder does not attend to its source in a way that Unmask can trace"))
     found = {}
     kinds: tuple[str, ...] = ()
     for part in dict.fromkeys(site.part for site in probe.sites):
@@ -291,7 +291,7 @@ def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     if not difference <= allowed:
         raise NotSupported(
             say(
-                "its attention is computed in a way of its own (the logits differ by {difference:.2g} from its own)",
+                "its attention is computed in a non-standard way (our logits differ by {difference:.2g} from its own)",
                 difference=difference,
             )
         )

@@ -107,7 +107,7 @@ def _add(name: str, network: PreTrainedModel, target: str, b: Tensor, a: Tensor)
 def _refusal(name: str, what: str) -> CheckpointError:
     return CheckpointError(
         say(
-            "{model} holds an adapter beside its base that this program cannot merge ({what}). Merge the two (peft's "
+            "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
             "merge_and_unload), save the result, and choose that.",
             model=name,
             what=what,
@@ -159,7 +159,7 @@ def class_for(config: PreTrainedConfig) -> Any:
     if config.is_encoder_decoder:  # never its decoder alone
         known = [auto for auto in known if auto in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)]
         if not known:
-            raise NotSupported(say("it is an encoder-decoder whose source is no text (speech, for example)"))
+            raise NotSupported(say("it is an encoder-decoder whose source is not text (speech, for example)"))
     elif getattr(config, "is_decoder", False):
         known = [auto for auto in known if auto is not AutoModelForMaskedLM]
     if not known and (own := _saved_class(config)) is not None:
@@ -183,7 +183,7 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
         raise CheckpointError(
-            say("{model} lacks {count} of the weights that its configuration promises ({first}).",
+            say("{model} lacks {count} of the weights that its configuration requires ({first}).",
                 model=name, count=len(lost), first=lost[0])
         )  # fmt: skip
     over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
@@ -193,8 +193,8 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
             listed = say("{listed} and {count} more", listed=listed, count=len(over) - 2)
         raise CheckpointError(
             say(
-                "{model} holds weights that the network of its configuration has no place for ({listed}). What would "
-                "be shown without them is another model: its config.json and its weights are not of one model.",
+                "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, "
+                "another model would be shown: its config.json and its weights do not belong to the same model.",
                 model=name, listed=listed,
             )
         )  # fmt: skip

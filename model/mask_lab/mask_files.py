@@ -47,16 +47,16 @@ def read_npy(data: bytes) -> np.ndarray:
         raise ValueError(say("expected an array of bool, got one of Python objects, which are pickled and never "
                              "opened: save mask.astype(bool)"))  # fmt: skip
     if dtype != np.bool_:
-        raise ValueError(say("expected an array of bool, True = may attend, got {kind}: numbers mean one thing here "
-                             "and another there, so save mask.astype(bool) where 1 = may attend, or mask == 0 where 0 "
-                             "is added to a score that stays", kind=str(dtype)[:40]))  # fmt: skip
+        raise ValueError(say("expected an array of bool, True = may attend, got {kind}: the meaning of numbers "
+                             "varies, so save mask.astype(bool) if 1 = may "
+                             "attend, or mask == 0 for an additive mask", kind=str(dtype)[:40]))  # fmt: skip
     if len(shape) != 2 or min(shape) < 1:
         raise ValueError(say("expected a matrix, queries by keys, got the shape {shape}: save one head's mask",
                              shape=str(shape)[:60]))  # fmt: skip
     cells = np.frombuffer(data, np.uint8, offset=offset)
     if cells.size != shape[0] * shape[1]:
-        raise ValueError(say("expected {size:,} bytes of cells after the header, got {found:,}: the file is not whole, "
-                             "save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
+        raise ValueError(say("expected {size:,} bytes of cells after the header, got {found:,}: the file is "
+                             "incomplete, save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
         largest = int(cells.max())
         raise ValueError(

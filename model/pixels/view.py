@@ -37,7 +37,7 @@ class PixelView:
     @property
     def leak(self) -> np.ndarray:
         """[L,H], the share of the query's attention on later cells."""
-        return self.weights[..., self.query + 1 :].sum(-1)
+        return np.asarray(self.weights[..., self.query + 1 :].sum(-1))
 
     @property
     def answer(self) -> float:

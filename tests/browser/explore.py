@@ -176,7 +176,7 @@ class Explore:
         return int(self.shown("Layer")), int(self.shown("Head"))
 
     def next_tokens(self) -> str:
-        """The table of the likeliest next tokens."""
+        """The table of the most likely next tokens."""
         return self.page.locator("table.next").inner_text()
 
     def leaks(self) -> str:

@@ -12,7 +12,7 @@ VIEWS = {  # of the head: in the address, what has the focus for keys that move 
     "Tokens": ("tokens", ".st-key-head_tokens .text", "ArrowRight"),
     "Arcs": ("arcs", ".st-key-head_arcs .picture", "ArrowDown"),
     "Bars": ("bars", ".st-key-bars_of_query", "ArrowDown"),
-    "Carried": ("carried", ".st-key-carried_of_query", "ArrowDown"),
+    "Value × weight": ("carried", ".st-key-carried_of_query", "ArrowDown"),
     "Why this cell": ("why", ".st-key-why_of_query", "ArrowDown"),
     "Numbers": ("numbers", "[data-testid=stDataFrame] canvas", "ArrowDown"),
 }

@@ -17,7 +17,7 @@ def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
     page = visit(kind=AcrossLayers)
     assert page.columns() == ["token", "embedding", "L0", "L1", "L2", "L3", "L4", "L5 the model"]
     before = page.sentence()
-    assert "on top from L4 on" in before
+    assert "ranked first from L4 on" in before
     page.toggle("Causal")
     assert "Under the standard masks" in page.sentence()
     page.pick("One token, layer by layer").choose("Over heads", "flow")

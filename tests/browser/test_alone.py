@@ -28,7 +28,7 @@ from viz.saved.report import ABSENT
 from viz.saved.standalone import Canvas
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"
-CELL = re.compile(r"(\d+): .* looks at (\d+): .* · (.+)")
+CELL = re.compile(r"(\d+): .* attends to (\d+): .* · (.+)")
 Open = Callable[[Path], Page]
 
 
@@ -141,7 +141,7 @@ def test_a_report_by_keyboard(run: Run, open_file: Open, tmp_path: Path) -> None
     expect(heatmap.locator(".cell")).to_contain_text(f"{last - 1}: ")
     expect(heatmap.locator(".cell")).to_contain_text(f"weight {weight}")
     page.keyboard.press("Enter")
-    expect(page.locator(".tokens .said")).to_contain_text(f"{last - 1}: {run.labels[last - 1]} looks at")
+    expect(page.locator(".tokens .said")).to_contain_text(f"{last - 1}: {run.labels[last - 1]} attends to")
 
 
 def test_a_head_that_a_report_has_no_room_for(run: Run, open_file: Open, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_tokens(run: Run, open_file: Open, tmp_path: Path) -> None:
     at = run.labels.index("·said")
     first = int(run.head(4, 0).numpy()[at].argmax())
     weight = weight_text(run.head(4, 0).numpy()[at, first])
-    expect(page.locator(".said")).to_contain_text(f"{at}: ·said looks at {first}: {run.labels[first]} {weight}")
+    expect(page.locator(".said")).to_contain_text(f"{at}: ·said attends to {first}: {run.labels[first]} {weight}")
 
 
 def test_arcs(run: Run, open_file: Open, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     places = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
     points = [(box["x"] + across, box["y"] + down) for across, down in places]
     for (query, key), said in zip(cells, said_at(mask, ".why", points), strict=True):
-        assert re.match(rf"{query}: .* looks at {key}: ", said)
+        assert re.match(rf"{query}: .* attends to {key}: ", said)
         assert ("blocked by" in said.split(": ", 3)[-1]) != found.numpy()[query, key]
     expect(mask.locator(".tools")).to_be_hidden()
     before = canvas.evaluate("canvas => canvas.toDataURL()")

@@ -104,7 +104,7 @@ def test_rendered_in_jupyterlab(executed: nbformat.NotebookNode, browser: Browse
             assert colours(picture) > 50
         frames.nth(3).scroll_into_view_if_needed()
         frames.nth(3).content_frame.get_by_text("·saw", exact=True).first.hover()
-        expect(frames.nth(3).content_frame.locator(".said")).to_contain_text("·saw looks at ")
+        expect(frames.nth(3).content_frame.locator(".said")).to_contain_text("·saw attends to ")
         frames.nth(1).scroll_into_view_if_needed()
         expect(frames.nth(1).content_frame.locator("table").first).to_be_visible()
         frames.nth(0).scroll_into_view_if_needed()

@@ -203,7 +203,7 @@ class TestLinks:
     def test_a_typed_text_is_in_no_address_until_it_is_asked_for(self, visit: Visit) -> None:
         page = visit()
         text = "A fox & a hen = two\nthe <b>fox</b> + 50 % ?"
-        box = page.page.get_by_role("textbox", name="Text, one sequence a line")
+        box = page.page.get_by_role("textbox", name="Text, one sequence per line")
         page.after(lambda: (box.fill(text), box.press("Control+Enter")))
         page.toggle("Causal")
         address = parse_qs(urlsplit(page.page.url).query)
@@ -217,7 +217,7 @@ class TestLinks:
         assert [("text" in parse_qs(urlsplit(link).query)) for link in links] == [False, True]
         weights = page.weights()
         again = visit(urlsplit(links[1]).query, fresh=True)
-        assert again.page.get_by_role("textbox", name="Text, one sequence a line").input_value() == text
+        assert again.page.get_by_role("textbox", name="Text, one sequence per line").input_value() == text
         np.testing.assert_array_equal(again.weights(), weights)
 
 

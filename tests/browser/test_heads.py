@@ -79,7 +79,7 @@ class TestTokens:
     def test_is_looked_at_by_lights_a_column(self, heads: Visit) -> None:
         page = heads(layer=4, head=0)
         weights = page.weights()
-        page.after(lambda: page.page.get_by_role("button", name="is looked at by").click())
+        page.after(lambda: page.page.get_by_role("button", name="is attended to by").click())
         page.tokens.nth(0).hover()
         assert [title.rpartition(" ")[2] for title in page.titles()] == [
             weight_text(weight) for weight in weights[:, 0]
@@ -180,7 +180,7 @@ class TestAgreement:
         page.view("Why this cell")
         assert f"Its weight is {text}" in page.page.locator(".key").all_inner_texts()[1]
 
-        page.view("Carried")
+        page.view("Value × weight")
         rows = page.page.locator("table.numbers").first.locator("tr").all_inner_texts()
         assert any(re.match(rf"{key}: \S+\s.*\b{re.escape(text)}\b", row.replace("\n", " ")) for row in rows)
 
@@ -258,7 +258,7 @@ def arc_tooltip(page: Heads, query: int, key: int) -> str:
 def test_the_table_of_numbers_chooses_no_query_by_itself(heads: Visit) -> None:
     """Streamlit sends a table's selection again when its rows are others, or when the page marks another cell."""
     page = heads(view="numbers")
-    box = page.page.get_by_role("textbox", name="Text, one sequence a line")
+    box = page.page.get_by_role("textbox", name="Text, one sequence per line")
     page.page.get_by_role("radio", name="magma", exact=True).click()
     for text in (LINE + " to the old house", LINE, LINE + " far away from the house and the old king"):
         page.page.wait_for_timeout(1000)

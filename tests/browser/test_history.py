@@ -34,7 +34,7 @@ def test_back_and_forward_undo_and_redo_choices(visit: Visit) -> None:
     page.page.go_forward()
     wait_for(page, other)
     assert not page.is_on("Causal")
-    assert page.page.get_by_role("textbox", name="Text, one sequence a line").input_value() == LINE
+    assert page.page.get_by_role("textbox", name="Text, one sequence per line").input_value() == LINE
 
 
 def test_a_click_on_a_cell_chooses_its_query(visit: Visit) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, FrameLocator, Page, expect
 from tests.browser.explore import TIMEOUT
 
 SENTENCE = "Uploads do not work here"
-LABEL = "A lesson of your own"
+LABEL = "Your own lesson"
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_zooming_in_shows_that_part_of_the_mask_too_and_stays_when_a_mask_is_fli
     cells[1:3, 2] = True
     np.testing.assert_array_equal(page.blocked(), whole[5:9, 1:4] | cells)
     assert "6: " in page.why(1, 2)
-    assert "looks at 3: " in page.why(1, 2)
+    assert "attends to 3: " in page.why(1, 2)
     page.toggle("Causal")
     np.testing.assert_array_equal(page.blocked(), cells)
     spec = MaskSpec.from_json(parse_qs(urlsplit(page.page.url).query)["masks"][0])
@@ -179,7 +179,7 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     page.page.wait_for_timeout(500)
     assert main.evaluate("main => main.scrollTop") > above
     assert page.mask.evaluate("canvas => canvas.studio.strokes.length") == 0
-    assert "looks at 1: " in page.page.locator(".st-key-mask_canvas .why").inner_text()
+    assert "attends to 1: " in page.page.locator(".st-key-mask_canvas .why").inner_text()
     draw.tap()
     above = main.evaluate("main => main.scrollTop")
     page.after(lambda: page.swipe((9, 1), up=60))

@@ -36,7 +36,7 @@ def test_after_a_lost_session_the_text_is_there_and_the_click_that_found_it_lost
     port, environment = free_port(), {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}
     with ExitStack() as first:
         explore = Explore(page, first.enter_context(running("app.py", tmp_path / "first", port, **environment)))
-        box = page.get_by_label("Text, one sequence a line")
+        box = page.get_by_label("Text, one sequence per line")
         box.fill(TEXT)
         explore.after(lambda: box.press("Control+Enter"))
         told = page.locator(".sentence").inner_text()
@@ -56,6 +56,6 @@ def _click_and_expect(explore: Explore, told: str) -> None:
     page.wait_for_function(CONNECTED)
     explore.toggle("Causal")
     expect(page.locator(".sentence")).to_have_text(told, timeout=TIMEOUT)
-    assert page.get_by_label("Text, one sequence a line").input_value() == TEXT
+    assert page.get_by_label("Text, one sequence per line").input_value() == TEXT
     assert explore.is_on("Causal")
     assert "causal" not in page.url

@@ -37,7 +37,7 @@ def test_a_training_from_start_to_end(visit: Visit) -> None:
         page.page.wait_for_timeout(1500)
     assert paused <= seen + 2 * REPORT_EVERY, "more than one report on its way to the page, and the one under way"
 
-    page.press("Go on")
+    page.press("Continue")
     page.until(lambda: page.step() > paused)
     page.after(lambda: page.page.get_by_role("button", name="Previous").click())
     seen = page.step()
@@ -78,7 +78,7 @@ def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:
     page.page.locator(".st-key-overview canvas").wait_for()
     page.page.wait_for_timeout(13_000)
     page.page.get_by_role("link", name="Why causal").click()
-    page.until(lambda: "nobody was watching" in page.status())
+    page.until(lambda: "no one was watching" in page.status())
 
 
 def test_the_steps_are_gone_through_by_keyboard(visit: Visit) -> None:

@@ -91,7 +91,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "extras a FIFO": (fifo("generation_config.json"), r"generation_config\.json is not a regular file"),
     "layers": (layers, r"config\.json asks for 100,000 layers|expected n_layer as GPT-2 writes it"),
     "regular expression": (tokenizer(backtracks), r"its tokenizer fails on some texts \(Onig: .*retry-limit"),
-    "normalizer": (tokenizer(expands), r"its tokenizer makes 1,000,000,000,000 characters of one"),
+    "normalizer": (tokenizer(expands), r"its tokenizer turns one character into 1,000,000,000,000"),
     "width": (width, r"needs [\d.]+ GB of memory for its weights|expected transformer\.wte\.weight"),
     "NaN": (nan, r"its weights hold numbers that are not finite"),
 }

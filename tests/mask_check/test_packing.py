@@ -16,7 +16,7 @@ from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.subject import CheckedModule
 from tests.model.huggingface.families import random_network
 
-POSITIONS, MASK = "by positions that start again", "by a mask [1,1,T,T] of its documents"
+POSITIONS, MASK = "by positions that restart", "by a mask [1,1,T,T] of its documents"
 
 
 def packing_of(module: nn.Module) -> Finding:

@@ -70,7 +70,7 @@ class TestAStep:
             assert allowed is not None
             assert allowed.shape == (1, 1, 1, len(ids))
             assert torch.equal(allowed, masks.combine(made))
-        assert bool(done.allowed[0].all()), "the newest position may look at all before it"
+        assert bool(done.allowed[0].all()), "the newest position may attend to all before it"
         found = compare(tiny, ids, len(ids) - 1)
         assert found.allowed.shape == (1, len(ids))
         assert torch.equal(found.square, torch.ones(len(ids), len(ids), dtype=torch.bool).tril())

@@ -283,7 +283,7 @@ def identity(first: int, size: int) -> list[str]:
 
 def may_attend(spec: MaskSpec, keep: list[bool], document: list[int], window: int | None, q: int, k: int) -> bool:
     """The definition of every mask, for one cell. Blocked if any mask blocks it, unless sinks or a prefix open it; what
-    is drawn has the last word."""
+    is drawn overrides everything."""
     place = [sum(keep[:position]) for position in range(len(keep))]
     real = keep[q] and keep[k]
     for stroke in reversed(spec.drawn):

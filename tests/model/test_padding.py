@@ -102,7 +102,7 @@ class TestWhichWaysAreCorrect:
         assert not padded.takes_positions(roberta, "the cat")
         counted = tuple(choice for choice in CHOICES if choice.positions == "counted")
         assert near(largest(roberta, TINY_LINES, False, counted)) == ((RIGHT & MASKED) | LEFT) & set(counted)
-        with pytest.raises(ValueError, match="works out its positions by itself"):
+        with pytest.raises(ValueError, match="computes its own positions"):
             largest(roberta, TINY_LINES, False, (replace(counted[0], positions="cells"),))
 
     @pytest.mark.parametrize("name", ["llama", "bert", "distilbert"])

@@ -170,7 +170,7 @@ class TestJson:
 
     @pytest.mark.parametrize("text", NO_JSON)
     def test_what_is_no_json_is_refused(self, text: str | bytes) -> None:
-        assert refuses(lambda: MaskSpec.from_json(text)).startswith("expected a mask as JSON, got text that is none")
+        assert refuses(lambda: MaskSpec.from_json(text)).startswith("expected a mask as JSON, got invalid JSON")
 
     @pytest.mark.parametrize("text", NO_MASK)
     def test_json_that_is_no_object_is_refused(self, text: str) -> None:

@@ -81,7 +81,7 @@ def test_no_head_off_shows_one_run() -> None:
     page = Ablation().off()
     assert (
         page.sentence().strip()
-        == "No head is off. Choose heads above, or rank them all by what they do to this prediction."
+        == "No head is off. Choose heads above, or rank them all by their effect on this prediction."
     )
     assert len(page.losses()) == 1
     assert page.url["heads_off"] == ""
@@ -123,7 +123,7 @@ def test_the_masks_hold_for_both_runs(story: Model) -> None:
     np.testing.assert_allclose(page.losses()[1], story.run(batch, MaskSpec(causal=False)).losses().numpy(), atol=1e-5)
     page.app.button_group(key="way_off").set_value("mask")
     page.run()
-    assert "later tokens too" not in page.app.selectbox(key="mask_off").options  # they all do
+    assert "also later tokens" not in page.app.selectbox(key="mask_off").options  # they all do
 
 
 @pytest.mark.parametrize("written", ["9.9", "nonsense", "4.0.1", "-1.2", ",,"])
@@ -158,7 +158,7 @@ class TestOtherModels:
 
     def test_a_model_whose_heads_cannot_be_turned_off_says_so(self) -> None:
         page = Ablation(model="dates", text="3 March 2021", heads_off="0.1")
-        assert "what its heads give cannot be changed here" in " ".join(page.said("error"))
+        assert "the outputs of its heads cannot be changed here" in " ".join(page.said("error"))
 
 
 @pytest.mark.parametrize(

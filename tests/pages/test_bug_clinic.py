@@ -97,7 +97,7 @@ class Clinic:
 
     def laws(self) -> dict[str, tuple[str, str]]:
         """For each law in words what is said of it with the bug and right; the one beside the picture first."""
-        told = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · right version (.*?)</p>", self.told(), re.DOTALL)
+        told = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · correct version (.*?)</p>", self.told(), re.DOTALL)
         assert told
         tables = [one.proto.body for one in self.app.get("html") if "numbers laws" in one.proto.body]
         rows = [re.findall("<td.*?>(.*?)</td>", row) for table in tables for row in table.split("<tr>")[2:]]
@@ -161,7 +161,7 @@ class TestAllBugs:
             [f"{held} law{'s' * (held != 1)} hold{'s' * (held == 1)}"] * bool(held)
             + [f"{unknown} not measured here"] * bool(unknown)
         )
-        assert "<b>The law that is broken</b>" in page.told()
+        assert "<b>The violated property</b>" in page.told()
         wrong, right = laws[LAWS[bug.law].words]
         assert wrong.startswith("crashes" if bug.law == "runs" else "broken")
         assert right.startswith("held")
@@ -174,7 +174,7 @@ class TestAllBugs:
             np.testing.assert_allclose(drawn, pair.right.weights[head], atol=1e-6)
             assert not page.app.toggle, "a switch that would change nothing"
             assert pair.error in page.words()
-            assert pair.error or "the same with the bug and without" in page.words()
+            assert pair.error or "the same with and without the bug" in page.words()
             return
         np.testing.assert_allclose(drawn, pair.wrong.weights[head].nan_to_num(0.0), atol=1e-6)
         assert np.array_equal(np.isnan(page.weights()), (pair.wrong.masked[head] == -np.inf).numpy())
@@ -196,7 +196,7 @@ class TestAllBugs:
         assert names == [html.escape(f"{pieces[token]}:{part}", quote=False) for token, part in expected]
         (first, begins), (last, ends) = expected[0], expected[-1]
         assert (begins, ends) != (0, 5), "of its ends it sees some parts only"
-        assert f"positions {first} to {last} only, from part {begins} of the first to part {ends} of" in page.words()
+        assert f"only positions {first} to {last}, from part {begins} of the first to part {ends} of" in page.words()
         page.app.toggle(key="bug_on").set_value(False)
         page.run()
         assert [name.split(": ", 1)[1] for name in page.rows()] == [html.escape(p, quote=False) for p in pieces]
@@ -221,7 +221,7 @@ class TestAllBugs:
         page = Clinic(bug="in-place")
         weights = page.weights()
         assert np.isnan(weights[np.triu_indices_from(weights, 1)]).all()
-        assert re.search(r"Lost are \*\*[\d,]+\*\* scores", page.words())
+        assert re.search(r"but \*\*[\d,]+\*\* scores", page.words())
 
     @pytest.mark.parametrize("text", ["To be or not to be, that is the question.", "Hello world"])
     def test_says_that_the_answer_is_read_only_where_the_table_says_so(self, page: Clinic, text: str) -> None:
@@ -229,7 +229,7 @@ class TestAllBugs:
         for bug in BUGS:
             page.choose(bug)
             leaks = page.laws()[LAWS["causal"].words][0].startswith("broken")
-            assert not ("reads what it is to predict" in page.words() and not leaks), bug.key
+            assert not ("reads the token that it must predict" in page.words() and not leaks), bug.key
             assert not ("no later token is read" in page.words() and leaks), bug.key
         page.type(FIRST)
 
@@ -245,11 +245,11 @@ class TestAllBugs:
 
     def test_says_where_a_bug_leaves_no_trace(self) -> None:
         page = Clinic(bug="first-layer", layer="0")
-        assert "Layer 0 has its mask. Here the bug leaves no trace: it takes a second layer" in page.words()
+        assert "Layer 0 has its mask. The bug has no effect here: it needs a second layer" in page.words()
         page = Clinic(bug="half-added", pad="right")
-        assert "Here the bug leaves no trace: it takes a row that is blocked throughout" in page.words()
+        assert "The bug has no effect here: it needs a fully blocked row" in page.words()
         page = Clinic(bug="wrong-axis", pad="right")
-        assert "padding's own rows only" in page.words()
+        assert "only in the rows of padding" in page.words()
 
     def test_a_link_brings_the_bug_back_and_nonsense_does_not_harm(self) -> None:
         page = Clinic(bug="scale-none", layer="2", head="1", pad="right", text="a b c\nd e f g h i j")
@@ -305,7 +305,7 @@ def test_models_that_are_not_ours(name: str, tmp_path: Path) -> None:
         assert all(error.value.startswith("Crashes: ") for error in page.app.error)
         assert page.weights().size > 0
     page.choose(BY_KEY["unprojected"])
-    assert "its queries stand in" in page.words()
+    assert "its queries are used" in page.words()
     page.play()
     assert "Which bug is this?" in page.words()
 
@@ -338,7 +338,7 @@ class TestSpotTheBug:
         assert BY_KEY[first].wrong.splitlines()[0] in page.app.code[0].value
         assert "1 of 1 right" in page.words()
         assert "Why not" not in page.words()
-        assert re.search(r"What gives it away: .*\d.* in the right version, and .*\d.* here\.", page.words())
+        assert re.search(r"The clue: .*\d.* in the correct version, and .*\d.* here\.", page.words())
         assert all(page.app.button(key=f"candidate_{place}").disabled for place in range(4))
 
         page.press("another")
@@ -348,7 +348,7 @@ class TestSpotTheBug:
         assert page.app.error[0].value.startswith(f"No: it is {BY_KEY[second].name}")
         chosen = BY_KEY[page.app.session_state["spot"]["answer"]].name
         assert re.search(rf"Why not \*{re.escape(chosen)}\*: .*\d.* with that bug, and .*\d.* here\.", page.words())
-        assert "1 of 2 right" in page.words()
+        assert "1 of 2 correct" in page.words()
 
         page.press("another")
         third = self.answer(page)

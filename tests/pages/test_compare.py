@@ -60,7 +60,7 @@ def test_two_masks(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
     ranges = [page.figures()[f"head_{key}"]["data"][-1]["zmax"] for key in "ab"]
     assert ranges[0] == ranges[1]
-    assert page.sentence().startswith("L4 H0 differs most where “·silver” (13) looks at “·whist” (5): 0.99 in A")
+    assert page.sentence().startswith("L4 H0 differs most where “·silver” (13) attends to “·whist” (5): 0.99 in A")
     page.app.toggle(key="b_causal").set_value(True)
     page.run()
     assert page.sentence().startswith("No weight of L4 H0 differs")
@@ -168,5 +168,5 @@ def test_a_model_that_cannot_be_had_is_a_sentence() -> None:
 def test_a_link_to_a_model_for_b_that_is_not_offered_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_MODELS", "story,dates")
     (warning,) = Compare(differs="model", b_model="gpt2").said("warning")
-    assert warning == "The link names the model gpt2, which is not offered here. Choose one of story, dates."
+    assert warning == "The link names the model gpt2, which is not available here. Choose one of story, dates."
     assert not Compare(differs="model").said("warning")

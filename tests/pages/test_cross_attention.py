@@ -113,7 +113,7 @@ class TestFirstView:
         assert len(BESIDE) - len(FIRST) == 5  # cells of padding, which can be looked at one by one
         written = model.write(model.encode_source([FIRST, BESIDE]))
         least = min(written.probabilities[0][:10])
-        assert page.sentence().startswith("The model writes 2021-03-03, which is right: the text means 3 March 2021.")
+        assert page.sentence().startswith("The model writes 2021-03-03, which is correct: the text means 3 March 2021.")
         assert (
             f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {chance(least)}."
             in page.sentence()
@@ -137,7 +137,7 @@ class TestFirstView:
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
         said = html.unescape(re.sub("<.*?>", "", page.pieces()))
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with > 99.9% and looks most at 2 (position 8), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with > 99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
         page.app.select_slider(key=key_of(page.app, "cross_step")).set_value(8)
         np.testing.assert_allclose(page.run().row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 
@@ -164,7 +164,7 @@ class TestMasks:
         for name, spec in MASKS.items():
             found = measure(model, spec, SAMPLE)
             wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
-            assert table[name][:2] == [wrote, "which is right" if wrote == "2021-03-03" else "which is wrong"]
+            assert table[name][:2] == [wrote, "which is correct" if wrote == "2021-03-03" else "which is wrong"]
             assert table[name][2:] == [percent(one) for one in (found.exact, found.characters, found.probability)]
 
     @pytest.mark.parametrize("switch", list(LIFTED))
@@ -180,7 +180,7 @@ class TestMasks:
         weights = np.mean([trace.select(part).weights(layer, head).numpy() for head in range(4)], axis=0)
         np.testing.assert_allclose(page.weights(part), weights, atol=1e-6)
         wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
-        assert ("writing by itself, it writes the same." in page.sentence()) == (wrote == "2021-03-03")
+        assert ("when it writes by itself, it writes the same." in page.sentence()) == (wrote == "2021-03-03")
 
     def test_the_standard_masks_and_the_change_can_be_seen_beside(self) -> None:
         page = Page(padding="false")
@@ -210,7 +210,7 @@ class TestMasks:
         wrote = model.write(model.encode_source([FIRST, BESIDE]), MaskSpec(padding=False)).texts[0]
         assert wrote not in ("2021-03-03", "none")
         said = Page().switch("cross_padding", False).sentence()
-        assert f"Without the padding mask, writing by itself, it writes {wrote}, which is wrong." in said
+        assert f"Without the padding mask, when it writes by itself, it writes {wrote}, which is wrong." in said
 
     def test_choices_are_in_the_url_and_stay_when_the_page_is_left(self) -> None:
         app = AppTest.from_file(APP, default_timeout=180).run()
@@ -253,14 +253,17 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("13/4/97", "writes 1997-04-13, which is right: the text means 13 April 1997"),
-            ("31 February 2021", "writes none, which is right: the calendar has no such day"),
+            ("13/4/97", "writes 1997-04-13, which is correct: the text means 13 April 1997"),
+            ("31 February 2021", "writes none, which is correct: the calendar has no such day"),
             ("July 4th, 1776", ": the day is outside the years 1900 to 2099"),
             ("2021年3月3日", ": the text has letters that are not English (年, 月, 日)"),
             ("5 juin 2020", ": “juin” is not the English name of a month"),
             ("5 <b>juin</b> 2020 or 3 May 2021 or 4 May", "the text means 3 May 2021"),
-            ("a dozen red apples", "writes none, which is right: by the rules below the text names no single day"),
-            ("I was born on 12/25/2020 at 10:15", "writes 2020-12-25, which is right: the text means 25 December 2020"),
+            ("a dozen red apples", "writes none, which is correct: by the rules below the text names no single day"),
+            (
+                "I was born on 12/25/2020 at 10:15",
+                "writes 2020-12-25, which is correct: the text means 25 December 2020",
+            ),
         ],
     )
     def test_a_text_is_judged_by_the_rules(self, text: str, words: str) -> None:
@@ -303,7 +306,7 @@ class TestTexts:
         assert "reads at most 96 tokens" in Page().type("the third of March " * 9).said("caption")
 
     def test_characters_without_a_token_are_said_to_be_unknown(self) -> None:
-        assert "reads <unknown> in their place" in Page().type("3 März 2021").said("caption")
+        assert "reads <unknown> instead" in Page().type("3 März 2021").said("caption")
 
 
 class TestOtherModels:

@@ -112,7 +112,7 @@ class TestModels:
     ) -> None:
         monkeypatch.setenv("UNMASK_MODELS", "story,dates")
         said = Explore(model="gpt2").said("warning")
-        assert said == ["The link names the model gpt2, which is not offered here. Choose one of story, dates."]
+        assert said == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]
         assert not Explore().said("warning")
         page = Explore(model="gpt2")
         page.switch("causal", False)

@@ -105,7 +105,7 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
 
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
-    assert "No font of this server has c: PNG and PDF" in " ".join(one.value for one in Page().app.caption)
+    assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Page().app.caption)
 
 
 def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +119,11 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
     assert "Attention of layer 2, heads 3, 1, 5 of story." in arcs_said
     np.testing.assert_allclose(arcs.of[0][2].weights, trace.weights(2, 5).numpy(), atol=1e-6)
-    assert "The token that looks is 4: " in tokens_said
+    assert "The query is 4: " in tokens_said
     for row in (tokens.of[0], bars.of[0].view):
         np.testing.assert_allclose(row.weights[0], trace.weights(2, 3)[4].numpy(), atol=1e-6)
-    assert "The token that looks is 4: " in carried_said
-    assert "adds: how long what the key adds" in carried_said
+    assert "The query is 4: " in carried_said
+    assert "adds: the norm of what the key adds" in carried_said
     np.testing.assert_allclose(carried.of[1].weights, trace.weights(2, 3)[4].numpy(), atol=1e-5)
     q, k = (one[0, 3, place] for one, place in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
     score, weight = float(q @ k) * len(q) ** -0.5, float(trace.weights(2, 3)[4, 1])
@@ -150,7 +150,7 @@ def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, 
     Page(picture="why", model=str(save("bert", tmp_path / "bert")))
     ((cell, why),) = said
     assert why.of[0].sources is None
-    assert "Not split by what wrote the query and the key. " in cell
+    assert "The score is not split by source. " in cell
     assert "Each bar" not in cell
 
 
@@ -187,16 +187,18 @@ def test_a_damaged_upload_is_a_sentence() -> None:
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MOST_SIDE", 5)
-    assert any("room to name 5 tokens" in said for said in Page().said("info"))
+    assert any("label at most 5 tokens" in said for said in Page().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
-    assert any("All heads of this text take more" in caption.value for caption in Page().section("Numbers").app.caption)
+    assert any(
+        "All heads of this text together exceed" in caption.value for caption in Page().section("Numbers").app.caption
+    )
 
 
 def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "MOST_BYTES", 500)
     taken = downloads(monkeypatch)
     page = Page().section("Numbers")
-    assert "A head of this text takes more" in " ".join(one.value for one in page.app.caption)
+    assert "One head of this text exceeds" in " ".join(one.value for one in page.app.caption)
     assert set(taken) & {"NPZ", "safetensors", "CSV", "JSON"} == {"JSON"}
 
 
@@ -206,7 +208,7 @@ def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.Monkey
 
     assert "opened again" not in said()
     monkeypatch.setattr(sections, "most_opened", lambda: 1000)
-    assert "can be opened again; these numbers take up to" in said()
+    assert "can be opened again here; these numbers take up to" in said()
 
 
 def test_the_uploader_takes_what_the_server_does() -> None:
@@ -234,7 +236,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     page = Page(lang="zh", picture="tokens", query="4")
     assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)
     assert "正在看的词元是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
-    assert "The token that looks is 4" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
+    assert "The query is 4" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
     monkeypatch.setattr(fonts, "_covering", lambda character: "Some Han font")
     page = Page(lang="zh", picture="tokens", query="4")
     assert not any("字体" in one.value for one in page.app.caption)

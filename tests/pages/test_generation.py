@@ -55,7 +55,7 @@ class TestTheFirstView:
     def test_of_several_lines_the_first_is_the_prompt(self) -> None:
         page = Page(EXAMPLES["Two lines of very different length"])
         assert page.text() == "<start>" + PROMPT
-        assert "goes on with the first line; 1 more line is left out" in page.said("caption")
+        assert "continues the first line; 1 more line is left out" in page.said("caption")
 
     def test_asks_for_a_text_where_there_is_none(self) -> None:
         page = Page("  \n ")
@@ -141,7 +141,7 @@ class TestWriting:
         assert "seed 3 draws" in page.sentences()[0]
         page.app.slider(key="temperature").set_value(0.0)
         page.run()
-        assert "temperature 0 takes the likeliest" in page.sentences()[0]
+        assert "temperature 0 takes the most likely" in page.sentences()[0]
         assert page.candidates()[0][2] == "100%"
         assert {row[2] for row in page.candidates()[1:]} == {"out"}
 
@@ -177,7 +177,7 @@ class TestWriting:
 class TestTheContext:
     def test_full_of_a_long_prompt_is_said(self, tiny_folder: Path) -> None:
         page = Page("the cat sat on the mat " * 60, model=str(tiny_folder))
-        assert "there is no room to write" in page.said("caption").replace("There", "there")
+        assert "there is no room to generate" in page.said("caption").replace("There", "there")
         assert "The context is full" in page.said("warning")
         buttons = page.buttons()
         assert not buttons["step"]
@@ -302,7 +302,7 @@ class TestOtherModels:
         assert "runs on its own code here" in page.said("caption")
         assert not [toggle for toggle in page.app.toggle if toggle.key == "cache"]
 
-    @pytest.mark.parametrize(("name", "words"), [("bert", "predicts no next token"), ("t5", "writes from a source")])
+    @pytest.mark.parametrize(("name", "words"), [("bert", "predicts no next token"), ("t5", "generates from a source")])
     def test_what_is_no_decoder_is_said_to_be_none(self, folders: dict[str, str], name: str, words: str) -> None:
         page = Page("the cat", model=folders[name])
         assert words in page.said("info")

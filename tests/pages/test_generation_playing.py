@@ -52,7 +52,7 @@ class TestPlaying:
         assert len(page.path.written) == MOST_WRITTEN
         page.run()
         assert not page.app.session_state.writing.playing
-        assert "200 tokens are written, the most" in page.said("warning")
+        assert "200 tokens are generated, the maximum" in page.said("warning")
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"]) == (False, False, True)
 

@@ -88,7 +88,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
     assert len(points["x"]) == 36
     assert page.app.session_state.get("atlas_measuring", None) is None
     assert "L4 H0 is called first token" in page.words()
-    assert "None is called induction on these texts" in page.words()
+    assert "None matches induction on these texts" in page.words()
     assert page.words().count("of the sampled queries") == 10
 
 
@@ -108,8 +108,8 @@ def test_its_numbers_are_those_of_the_command() -> None:
 def test_random_tokens_name_the_card_s_induction_heads() -> None:
     page = HeadAtlas(source="random", layer="5", head="2")
     assert "induction L5 H2, " in page.words()
-    assert "L5 H2 is called induction" in page.words()
-    assert "None is called induction" not in page.words()
+    assert "L5 H2 matches induction" in page.words()
+    assert "None matches induction" not in page.words()
 
 
 def test_a_link_brings_back_model_measures_and_head() -> None:
@@ -172,7 +172,7 @@ def test_the_text_on_the_left_and_none() -> None:
 
 
 def test_where_no_token_came_up_often_the_table_says_so_and_has_no_rows() -> None:
-    none = "No token came up 3 times with more than one key to look at."
+    none = "No token occurred 3 times with more than one allowed key."
     assert none in HeadAtlas(source="text", text="A cat").words()
     assert none not in HeadAtlas(source="text", text="a cat a cat a cat a cat").words()
 
@@ -223,7 +223,7 @@ def test_the_finder_by_distance_and_by_marked_tokens() -> None:
     page.run()
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
     page.choose(atlas_back=-1)
-    assert "no token may look there" in page.words()
+    assert "may attend there" in page.words()
 
 
 def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
@@ -318,7 +318,7 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     unit = units_of_sample()
     with monkeypatch.context() as patched:
         patched.setattr(runs, "_running", [object()] * runs.MOST_AT_ONCE)
-        with pytest.raises(TooManyAtlases, match="as many as this server does at once"):
+        with pytest.raises(TooManyAtlases, match="already measuring"):
             Measuring(tiny, unit, 24, asking(tiny, 24))
     monkeypatch.setattr(runs.atlas_progress, "measured", fails)
     failed = Measuring(tiny, unit, 24, asking(tiny, 24))
@@ -371,7 +371,7 @@ def test_where_a_measure_counts_nowhere_it_says_so_and_offers_no_picture(text: s
 def test_of_points_is_spoken_only_where_there_are_some() -> None:
     page = HeadAtlas(source="text", text="a")
     said = " ".join(one.value for one in page.app.caption)
-    assert "A point is a head" not in said
-    assert "A head has a name where" in said
+    assert "Each point is a head" not in said
+    assert "A head matches a pattern if" in said
     page.choose(atlas_source="sample")
-    assert "A point is a head" in " ".join(one.value for one in page.app.caption)
+    assert "Each point is a head" in " ".join(one.value for one in page.app.caption)

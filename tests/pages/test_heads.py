@@ -67,7 +67,7 @@ def test_other_networks_show_every_view_and_say_what_is_not_known(
     page = Explore(model=folders[family], text=text, attention=attention, view=view, query="3", target=target)
     assert page["model"] == "another", "the folder gave way to the story model"
     assert not page.said("error")
-    why_not = {"t5": "It is an encoder-decoder", "bert": "Its layers do more to the residual stream than add to it"}
+    why_not = {"t5": "It is an encoder-decoder", "bert": "Its layers do more than add to the residual stream"}
     said = any(why in texts(page) for why in why_not.values())
     assert said == (view in ("carried", "why") and family in why_not)
     assert any("what wrote the query" in one for one in page.html()) == (view == "why" and family not in why_not)
@@ -119,7 +119,7 @@ class TestBars:
         now, standard = (array(trace["y"]) for trace in page.figures()["head_bars"]["data"][:2])
         np.testing.assert_array_equal(now, page.weights()[6])
         np.testing.assert_allclose(np.nan_to_num(standard), np.nan_to_num(page.weights("x2")[6]))
-        assert "lies elsewhere than under the standard masks" in texts(page)
+        assert "has moved compared with the standard masks" in texts(page)
 
     def test_largest_first_sorts_them(self) -> None:
         page = Explore(view="bars", query="6", sorted="true")
@@ -154,7 +154,7 @@ class TestWhy:
         assert f"is {'+' if score > 0 else '−'}{abs(score):.3f}" in texts(page)
 
     def test_a_blocked_cell_has_a_score_and_says_what_blocks_it(self) -> None:
-        assert "Causal blocks it: nothing comes of it." in texts(Explore(view="why", query="3", key="9"))
+        assert "Causal blocks it, so the score has no effect." in texts(Explore(view="why", query="3", key="9"))
 
     def test_until_a_key_is_chosen_it_is_the_heaviest(self) -> None:
         page = Explore(view="why", query="6")

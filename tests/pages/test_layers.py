@@ -61,7 +61,7 @@ def test_the_lens_shows_what_the_model_computes(story: Model) -> None:
     assert page.cells() == [story.label(int(one)) for place in range(length) for one in found.ids[:, place, 0]]
     assert (
         page.sentence()
-        == "After “·silver” the model predicts “·whist” (99.4%), on top from L4 on; after L3 it was “·and”."
+        == "After “·silver” the model predicts “·whist” (99.4%), ranked first from L4 on; after L3 it was “·and”."
     )
 
 
@@ -71,7 +71,7 @@ def test_a_lifted_mask_is_compared_with_the_standard_ones() -> None:
     page.switch("causal", False)
     assert page.cells() != before
     assert "Under the standard masks it predicts the same (99.4%)" in page.sentence()
-    assert any("another token than under the standard masks" in one for one in page.html())
+    assert any("a different token than under the standard masks" in one for one in page.html())
 
 
 @pytest.mark.parametrize("over", ["mean", "maximum", "rollout", "flow"])
@@ -104,7 +104,7 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
     assert "score" not in str(page.figures()["head_figure"]["data"])
     page.choose(layer=0, over="maximum")
     assert page.weights()[0, 0] == 1
-    assert "one head's attention" in page.sentence()
+    assert "in a single head" in page.sentence()
 
 
 def test_choices_are_in_the_link_and_come_back() -> None:
@@ -133,7 +133,7 @@ def test_a_padded_row_shows_its_own_tokens() -> None:
 def test_a_long_text_says_which_part_of_it_is_shown() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 12, query="60")
     said = " ".join(one.value for one in page.app.caption)
-    assert re.search(r"Shown are 64 of \d\d\d tokens, those around the query: positions 16 to 79\.", said)
+    assert re.search(r"64 of \d\d\d tokens are shown, those around the query: positions 16 to 79\.", said)
     assert len(page.cells()) == 64 * 7
 
 
@@ -153,7 +153,7 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
     step = -(-tokens // 128)
     assert (shown.shape[1], step) == (-(-tokens // step), 2)
     words = f"{tokens:,} tokens are too many for a screen: each"
-    assert f"{words} column is the largest of 2." in " ".join(one.value for one in page.app.caption)
+    assert f"{words} column shows the largest of 2." in " ".join(one.value for one in page.app.caption)
     page.section("all")
     assert f"{words} cell is the largest of 2\u00a0×\u00a02." in " ".join(one.value for one in page.app.caption)
 
@@ -189,5 +189,5 @@ class TestOtherModels:
 
     def test_a_model_whose_layers_are_not_known_says_so(self) -> None:
         page = Layers(model="dates", text="3 March 2021")
-        assert "what each of its layers leaves is not known" in " ".join(page.said("error"))
+        assert "the states after each of its layers are not available" in " ".join(page.said("error"))
         assert not page.section("token").said("error")

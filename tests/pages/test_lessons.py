@@ -208,7 +208,7 @@ def test_a_lesson_in_the_link_is_read_and_shown_as_text() -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"lesson": "no_such"}, "There is no lesson of the name “no_such” here"),
+        ({"lesson": "no_such"}, "There is no lesson named “no_such” here"),
         ({"packed": "AAAA"}, "expected a whole lesson in the link"),
         ({"packed": packed(OWN.replace("minutes: 1", "minutes: x"))}, "line 4: expected minutes"),
         (

@@ -82,7 +82,7 @@ def test_a_training_whose_process_is_killed_is_a_sentence(page: WhyCausal) -> No
     page["live_training"]._process.kill()
     assert page.until_over().state == "failed"
     page.run()
-    assert any("ended before it was done. Start it again." in one.value for one in page.app.markdown)
+    assert any("ended before it was finished. Start it again." in one.value for one in page.app.markdown)
     assert not page.app.button(key="live_start").disabled
 
 
@@ -131,7 +131,7 @@ def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, mo
     page.press("live_stop")
     monkeypatch.setattr(background, "MOST_WAITING", 0)
     page.press("live_start")
-    assert "wait in the queue, the most that it holds" in page.said("error")[0]
+    assert "The queue is full" in page.said("error")[0]
 
 
 def test_two_readers_have_two_trainings(page: WhyCausal) -> None:

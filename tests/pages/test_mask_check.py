@@ -213,19 +213,19 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     monkeypatch.setattr(mask_check, "check", counted)
     results.result_cache().forget(lambda _: True)
     page = MaskCheckPage(what="patient", patient="pads")
-    assert made == ["Looks at pads"]
+    assert made == ["Attends to pads"]
     results.result_cache().forget(lambda _: True)
     page.app.session_state["obey_stopped"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
     page.run()
-    assert made == ["Looks at pads"]
+    assert made == ["Attends to pads"]
     assert not page.app.get("plotly_chart")
     page.patient("wide")
-    assert made == ["Looks at pads", "Window one too wide"]
+    assert made == ["Attends to pads", "Window one too wide"]
     page.patient("pads")
     (again,) = [button for button in page.app.button if button.label.startswith("Stopped")]
     again.click()
     page.run()
-    assert made == ["Looks at pads", "Window one too wide", "Looks at pads"]
+    assert made == ["Attends to pads", "Window one too wide", "Attends to pads"]
     assert page.app.get("plotly_chart")
 
 

@@ -218,7 +218,7 @@ class TestTexts:
     def test_of_many_lines_the_first_eight(self) -> None:
         page = Padding(text="\n".join("word " * number for number in range(1, 30)))
         assert len(page.texts()) == 8
-        assert "Shown are the first 8 lines, 21 more are left out" in page.said("caption")
+        assert "Only the first 8 lines are shown, 21 more are left out" in page.said("caption")
 
     def test_of_many_lines_of_one_length_none_is_lost_by_taking_ours(self) -> None:
         page = Padding(text="\n".join(["a cat"] * 11))
@@ -247,7 +247,7 @@ class TestOtherModels:
     def test_a_model_with_positions_of_its_own_has_no_control_for_them(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["roberta"], text="the cat\nthe cat sat on a mat\na")
         assert page.keys == {"pad", "padding_mask"}
-        assert "position ids by itself" in page.said("caption")
+        assert "its own position ids" in page.said("caption")
         assert page.verdicts() == ["wrong", "correct", "correct"] * 2
 
     def test_an_encoder_decoder_is_said_to_be_none_of_this_pages(self, folders: dict[str, str]) -> None:

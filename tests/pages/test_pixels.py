@@ -112,12 +112,12 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
     assert page.numbers("levels") == [
         [percent(float(chances[0][level])), percent(float(chances[1][level]))] for level in range(8)
     ]
-    assert f"from {losses[1]:.3f} to {losses[0]:.3f} nats a pixel" in page.words()
+    assert f"from {losses[1]:.3f} to {losses[0]:.3f} nats/pixel" in page.words()
     verdict = "does not read the answer" if losses[0] > losses[1] else "later pixels help it"
     assert verdict in page.words()
     weights = digits.attention(now, 21)[2, 1]
     assert (
-        f"r2 c4 looks at r3 c0 (level {levels[24]}): weight {weights[25]:.4f}"
+        f"r2 c4 attends to r3 c0 (level {levels[24]}): weight {weights[25]:.4f}"
         in page.packets()["pixels_picture"]["names"]
     )
     assert not any(page.packets()["pixels_picture"]["blocked"])
@@ -127,7 +127,7 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
 def test_a_mask_lifted_on_a_layer_alone_leaves_the_predictions(model: digits.DigitsModel) -> None:
     page = Pixels().choose(causal=False).choose(scope="layer")
     assert all(now == standard for now, standard in page.numbers("levels"))
-    assert "predictions stay" in page.words()
+    assert "predictions do not change" in page.words()
     assert page.numbers("shares")[5][0] == page.numbers("shares")[5][1]
     assert page.numbers("shares")[0][0] != "0%"
 

@@ -91,7 +91,7 @@ def test_a_drawing_of_thousands_of_pieces_comes_as_a_file() -> None:
     app = opened(MaskSpec(drawn=chess), 0, ["the cat " * 90])
     assert not app.code
     assert app.download_button(key="take_code").label == "Python"
-    assert "take it as a file" in app.info[0].value
+    assert "save it as a file" in app.info[0].value
 
 
 def test_json_is_loaded_once(story: Model) -> None:
@@ -138,8 +138,8 @@ def test_npy_of_the_real_tokens_alone(story: Model) -> None:
         ("mask.npy", OFF.to_json().encode(), "expected an NPY file, got something else"),
         ("mask.npy", b"", "got an empty one"),
         ("mask.json", saved(np.ones((3, 3))), "expected an array of bool"),
-        ("mask.json", b"", "expected a mask as JSON, got text that is none"),
-        ("mask.json", b"\xff\xfe", "expected a mask as JSON, got text that is none"),
+        ("mask.json", b"", "expected a mask as JSON, got invalid JSON"),
+        ("mask.json", b"\xff\xfe", "expected a mask as JSON, got invalid JSON"),
         ("mask.json", b'{"sliding": -1}', "sliding: expected a whole number from 0"),
         ("mask.json", b'{"heads": [99]}', "heads: expected numbers from 0 to 5, got"),
         ("mask.json", b" " * 1_000_001, "expected at most 1,000,000 bytes of JSON, got"),

@@ -97,11 +97,11 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
     layer, best = twins.best_head(own)
     assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head
-    assert f"the highest has {percent(float(other.max()))}." in head
+    assert f"has {percent(float(other.max()))}." in head
     model, batch = pair.models[True], pair.encode(TEXT)
     on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
     assert on == 0
-    assert later.startswith("Another token at place 6")
+    assert later.startswith("Another token at position 6")
     assert f"is exactly 0 with the mask, and {words.amount(off)} without" in later
 
 
@@ -149,13 +149,13 @@ def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: TwinPa
     best = twins.best_head(scores)
     assert heads["why_head"] == best
     np.testing.assert_allclose(heads.weights(), trace.weights(*best).numpy(), atol=1e-6)
-    jump = next(button for button in heads.app.button if button.label == "Jump to the best")
+    jump = next(button for button in heads.app.button if button.label == "Go to the highest copy score")
     assert jump.disabled
 
     heads.pick(why_head=(2, 1))
     np.testing.assert_allclose(heads.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
     assert percent(float(scores[2, 1])) in heads.sentences()[0]
-    next(button for button in heads.app.button if button.label == "Jump to the best").click()
+    next(button for button in heads.app.button if button.label == "Go to the highest copy score").click()
     heads.run()
     assert heads["why_head"] == best
 
@@ -197,7 +197,7 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
         np.testing.assert_allclose(array(trace["y"]), changes[run].logits, atol=1e-5)
     assert not array(bars[0]["y"])[:6].any()
     said = proof.sentences()[0]
-    assert "nothing moves in the 6 rows before it: the largest change of a logit is exactly 0" in said
+    assert "nothing changes in the 6 rows before it: the largest change of a logit is exactly 0" in said
     assert f"the largest is {words.amount(changes[False].earlier()[0])}" in said
 
 
@@ -214,11 +214,11 @@ def test_drawing_again_writes_something_else() -> None:
         return found
 
     first = grid()
-    next(button for button in page.app.button if button.label == "Draw again").click()
+    next(button for button in page.app.button if button.label == "Sample again").click()
     page.run()
     assert grid() != first
     page.pick(why_writing="likeliest")
-    assert not [button for button in page.app.button if button.label == "Draw again"]
+    assert not [button for button in page.app.button if button.label == "Sample again"]
 
 
 @pytest.mark.parametrize("text", ["a", "🙂 <script>alert(1)</script> $x$ `code`", "one\ntwo\n\nthree", "  x"])
@@ -245,7 +245,7 @@ def test_no_text_is_an_invitation_and_hides_no_training(text: str) -> None:
     page = WhyCausal(text)
     assert page.said("info")[0].startswith("Type a text")
     assert set(page.figures()) == {"training_figure"}
-    assert page.sentences()[0].startswith("Trained without the causal mask")
+    assert page.sentences()[0].startswith("A model trained without the causal mask")
     for step in (2, 3, 4, 5):
         assert page.step(step).said("info")[0].startswith("Type a text" if step < 5 else "Press Start")
         assert not page.figures()
@@ -257,11 +257,11 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -
     own, other = outcome(pair, WITHOUT_WITH, text), outcome(pair, WITH_WITH, text)
     assert own.loss < other.loss
     said = WhyCausal(text).sentences()[0]
-    assert f"the other way round for this text: its loss is {own.loss:.1f} nats a token" in said
-    assert f"at {percent(own.echoes)} of the places (its twin at {percent(other.echoes)})" in said
-    assert f"that is right {percent(twins.repeats(pair.encode(text)))} of the time" in said
+    assert f"the other way round for this text: its loss is {own.loss:.1f} nats/token" in said
+    assert f"at {percent(own.echoes)} of the positions (its twin at {percent(other.echoes)})" in said
+    assert f"that is correct {percent(twins.repeats(pair.encode(text)))} of the time" in said
     assert other.loss > np.log(len(pair.words()))
-    assert "worse here than guessing blindly (6.9 nats)" in said
+    assert "worse here than a uniform guess (6.9 nats)" in said
     usual = WhyCausal().sentences()[0]
     assert "other way round" not in usual
     assert "guess" not in usual
@@ -281,10 +281,10 @@ def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
         losses: words.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
         for losses in ((5.0, 3.0), (3.0, 5.0), (3.0, 3.02), (3.0, 8.0))
     }
-    assert all("comes again" not in one for one in said.values())
+    assert all("repeats, at" not in one for one in said.values())
     assert ["other way round" in one for one in said.values()] == [False, True, False, True]
     assert ["no different" in one for one in said.values()] == [False, False, True, False]
-    assert ["guessing blindly" in one for one in said.values()] == [False, False, False, True]
+    assert ["a uniform guess" in one for one in said.values()] == [False, False, False, True]
 
 
 def test_a_link_brings_the_view_back() -> None:

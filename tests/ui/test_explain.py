@@ -60,8 +60,8 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
     [
         ("the cat sat", None),
         ("the cat sat on the mat 猫", None),  # three of eleven
-        ("猫在", "6 of its 7 tokens are bytes of characters, such as ⟨E7⟩."),
-        ("the cat\n猫", "most of what row 2 is written with: 3 of its 4 tokens are bytes of characters"),
+        ("猫在", "6 of its 7 tokens are single bytes, such as ⟨E7⟩."),
+        ("the cat\n猫", "most of the characters of row 2: 3 of its 4 tokens are single bytes"),
     ],
 )
 def test_a_text_that_turns_into_bytes_is_said_to(text: str, said: str | None) -> None:

@@ -66,7 +66,7 @@ def test_a_loaded_model_is_not_refused_when_memory_is_short(
 
 def test_what_went_wrong_is_said_anew_to_who_changes_the_language(tmp_path: Path) -> None:
     app = opened(str(tmp_path / "none"))
-    assert "is no folder on this machine. Check the path. Until then this page shows" in app.error[0].value
+    assert "is not a folder on this machine. Check the path. Until then this page shows" in app.error[0].value
     app.session_state["lang"] = "zh"
     assert "不是本机上的文件夹。请检查路径。在此之前，本页显示 story 模型。" in app.run().error[0].value
     assert [button.label for button in app.button] == ["重试"]
@@ -166,7 +166,7 @@ class TestDownloads:
         with models._one_download():
             app.button(key="download").click().run()
         assert not asked
-        assert "Another download is going on" in app.error[0].value
+        assert "Another download is in progress" in app.error[0].value
 
     def test_a_disk_that_is_too_full_is_said_with_both_numbers(
         self, asked: list[str], monkeypatch: pytest.MonkeyPatch
@@ -189,7 +189,7 @@ class TestServedToOthers:
             (error,) = opened(name).error
             answers.add(error.value.replace(name, "").replace(models.escaped(name), ""))
         assert len(answers) == 1
-        assert "is not offered here" in answers.pop()
+        assert "is not available here" in answers.pop()
 
     @pytest.mark.parametrize(
         ("shared", "headers"),
@@ -205,7 +205,7 @@ class TestServedToOthers:
         monkeypatch.setattr(type(st.context), "headers", headers)
         monkeypatch.setenv("UNMASK_SHARED", shared)
         (error,) = opened(str(tiny_folder)).error
-        assert "is not offered here" in error.value
+        assert "is not available here" in error.value
 
     @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
     @pytest.mark.parametrize("host", ["127.0.0.1:8501", "localhost:80", "[::1]:8501"])

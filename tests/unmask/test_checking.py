@@ -107,7 +107,7 @@ def test_a_model_by_its_name_and_what_load_gave() -> None:
     [
         (None, {}, "expected a torch.nn.Module, what unmask.load gave or a model's name, got None"),
         (3, {}, "a model's name, got 3"),
-        ("patient:nobody", {}, "there is no such patient"),
+        ("patient:nobody", {}, "there is no such sample module"),
         ("patient:sound", {"text": "a", "ids": [1, 2]}, "expected a text or ids, got both"),
         ("patient:sound", {"text": " "}, "expected a text or ids, got ' '"),
         ("patient:sound", {"text": "a b", "tokenizer": 3}, "expected a tokenizer called as transformers' are, got int"),

@@ -73,7 +73,7 @@ def wrong(tmp_path: Path, kind: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("own code", "needs code of its own, which is never run here"),
+        ("own code", "needs custom code, which is never run here"),
         ("pickle", "pickle files, which can run any code"),
         ("truncated", "damaged or truncated"),
         ("image", "no language model"),
@@ -131,7 +131,7 @@ def test_nothing_is_downloaded_without_a_word(
 
 def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     def listing(_: str) -> dict[str, int]:
-        raise NotAvailable("the hub cannot be reached. To get it, connect once")
+        raise NotAvailable("the hub cannot be reached. To get it, go online once")
 
     monkeypatch.setattr(own_network.hub, "cached_folder", lambda _: None)
     monkeypatch.setattr(own_network.hub, "listing", listing)

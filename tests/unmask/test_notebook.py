@@ -68,11 +68,11 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     one = lifted.head(layer, head).difference(run.head(layer, head))
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
     assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
-    assert "Drawn large" not in one.page()
+    assert "The large heatmap shows" not in one.page()
     monkeypatch.setattr(shown, "MOST_TOKENS", 5)
-    assert "Drawn large are queries 9–13 of 14 and keys 9–13 of 14." in one.page()
+    assert "The large heatmap shows queries 9–13 of 14 and keys 9–13 of 14." in one.page()
     np.testing.assert_allclose(difference.drawn.heads[layer, head].weights, one.numpy(), atol=1e-6)
-    assert "nats a token" in difference.page()
+    assert "nats/token" in difference.page()
     with pytest.raises(ValueError, match="expected two runs on the same tokens"):
         run.difference(story.run(TEXT.replace("cat", "dog")))
     with pytest.raises(ValueError, match=r"expected two heads over the same tokens, got 14 × 14 \(<start> Once"):
@@ -161,7 +161,7 @@ def test_masks_are_given_by_name(story: LoadedModel) -> None:
         ({"text": TEXT, "masks": {"width": 3}}, r"expected no fields but .*, got \['width'\]"),
         ({"text": TEXT, "masks": "causal"}, "expected masks as a MaskSpec or a dict of its fields, got str"),
         ({"text": TEXT, "masks": {"layers": [6]}}, "expected numbers from 0 to 5"),
-        ({"text": TEXT, "target": "a"}, "takes texts, no targets"),
+        ({"text": TEXT, "target": "a"}, "takes texts but no targets"),
     ],
 )
 def test_what_means_nothing_is_a_sentence(story: LoadedModel, options: dict, words: str) -> None:
@@ -220,7 +220,7 @@ def test_a_picture_is_saved_as_what_its_name_ends_in(story: LoadedModel, tmp_pat
         drawn = (tmp_path / f"{name}.svg").read_text()
         assert "story, 14" in drawn
         assert "Unmask" in drawn
-    assert "red one that rose" in (tmp_path / "change.svg").read_text()
+    assert "red: it rose" in (tmp_path / "change.svg").read_text()
     before = set(tmp_path.iterdir())
     for picture in (run.leak(), run.next_token(), lifted.difference(run), run.mask(4, 0), unmask.report(run)):
         with pytest.raises(ValueError, match=r"expected a file of HTML \(\.html\), got 'png'"):
@@ -282,19 +282,19 @@ def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
     heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
     drawn = heads.heads().drawn
     assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # 7 × 256² cells
-    assert "Drawn large are queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()
-    assert "Shown are tokens 44–299 of 300" in heads.head(1, 2).page()
+    assert "The large heatmap shows queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()
+    assert "Tokens 44–299 of 300 are shown" in heads.head(1, 2).page()
     np.testing.assert_array_equal(drawn.heads[0, 3].weights, given[0][0, 3, 44:, 44:].numpy())
     assert heads.head(1, 2).numpy().shape == (300, 300)
     whole = story.run(TEXT).heads()
     assert len(whole.drawn.heads) == 36
-    assert "Drawn large" not in whole.page()
+    assert "The large heatmap shows" not in whole.page()
 
 
 def test_a_model_that_is_not_trained_with_a_causal_mask_has_no_such_leak() -> None:
     run = in_memory("bert").run(WORDS)
     assert np.isnan(run.leak().numpy()[0]).all() == np.isnan(run.survey.future).all()
-    assert run.notes()[0][0].startswith("Of its attention ")
+    assert run.notes()[0][0].endswith(" of its attention is on padding.")
     assert "–" not in run.notes()[0][0]
 
 
@@ -331,7 +331,7 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
     seen = run.pixels(2, 1, 20)
     np.testing.assert_allclose(seen.numpy(), run.head(2, 1).numpy()[21], atol=1e-6)
     assert run.labels[:3] == ["class 3", "r0 c0: 0", "r0 c1: 1"]
-    assert repr(seen).startswith("L2 H1 at r2 c4: looks most at ")
+    assert repr(seen).startswith("L2 H1 at r2 c4: attends most to ")
     assert not seen.view.blocked.any()
     assert unmask.digit(levels, 3).pixels(2, 1, 20).view.blocked[22:].all()
     for wrong, words in (((levels[:7], 3), "expected 64 levels"), ((levels + 1, 3), "expected levels from 0 to 7")):

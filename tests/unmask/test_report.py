@@ -139,12 +139,12 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "words"), [(128, ""), (257, "35 of 144 heads are here in full, the others at a glance")]
+    ("tokens", "words"), [(128, ""), (257, "35 of 144 heads are included in full, the others as thumbnails")]
 )
 def test_no_report_is_larger_than_8_mb(tokens: int, words: str) -> None:
     page = report_of_noise(12, 12, tokens)
     assert len(page.encode()) < 8e6
-    assert ("heads are here in full" in page) == bool(words)
+    assert ("heads are included in full" in page) == bool(words)
     assert words in page
     assert MOST_CELLS == 144 * 128 * 128
 

@@ -39,13 +39,14 @@ def test_no_head_off_claims_nothing() -> None:
 
 def test_the_ranking_names_the_largest_either_way() -> None:
     assert ranking_sentence(VIEW) == (
-        "Of all 6 heads, each off alone, L0 H1 does most: it lowers the loss by 0.75 nats. "
+        "Of all 6 heads, each turned off alone, L0 H1 matters most: turning it off lowers the loss by 0.75 nats. "
         "3 of them change it by less than 0.05."
     )
     part = EffectsView(np.array([[0.5, 0.06, 0.07], [np.nan] * 3], np.float32), [0, 3], frozenset())
     assert (
         ranking_sentence(part)
-        == "Of the first 3 heads, each off alone, L0 H0 does most: it raises the loss by 0.50 nats."
+        == "Of the first 3 heads, each turned off alone, L0 H0 matters most: turning it off raises the loss by "
+        "0.50 nats."
     )
     small = EffectsView(np.full((1, 3), 0.004, np.float32), [0], frozenset())
     assert ranking_sentence(small) == "None of all 3 heads, off alone, changes it by 0.005 nats or more."

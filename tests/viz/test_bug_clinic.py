@@ -64,10 +64,10 @@ def test_a_table_has_a_row_for_each_law_in_order() -> None:
 
 def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page() -> None:
     crash, held = LawFinding(math.inf, True, "errors", "got <b>float</b>"), LawFinding(0.0, False, "errors")
-    told = law_told(LawRow("runs <i>", crash, held, ""), title="The law that is broken")
+    told = law_told(LawRow("runs <i>", crash, held, ""), title="The violated property")
     plain = re.sub("<[^>]*>", "|", told)
     assert re.sub(r"\|+", "|", plain) == (
-        "|The law that is broken|runs &lt;i&gt; |(errors)|with the bug |crashes| · right version |held: 0|"
+        "|The violated property|runs &lt;i&gt; |(errors)|with the bug |crashes| · correct version |holds: 0|"
     )
 
 

@@ -21,13 +21,13 @@ def test_where_the_weights_differ_most_is_named_with_both_texts() -> None:
     other = ONE.copy()
     other[1] = 0.75, 0.25, 0
     assert weights_sentence("L1 H2", view(ONE, "abc", 4), view(other, "<xc", 7)) == (
-        "L1 H2 differs most where “b / x” (5) looks at “a / &lt;” (4): 0.25 in A, 0.75 in B. "
-        "2 of 3 queries look most at the same place in both."
+        "L1 H2 differs most where “b / x” (5) attends to “a / &lt;” (4): 0.25 in A, 0.75 in B. "
+        "2 of 3 queries attend most to the same position in both."
     )
     small = ONE.copy()
     small[2] = 0.45, 0.3, 0.25
     assert weights_sentence("L0 H0", view(ONE), view(small)).endswith(
-        "Every query looks most at the same place in both."
+        "Every query attends most to the same position in both."
     )
 
 

@@ -70,8 +70,8 @@ def test_no_marks_where_all_agrees(view: CheckView) -> None:
     assert named_pairs(agreed) == ""
     said = re.sub("<.*?>", "", sentence(agreed))
     assert said == (
-        "It obeys its mask. Through 10 pairs that its mask closes nothing came. "
-        "Through 10 of 10 pairs of two tokens that it opens something did."
+        "It obeys its mask. Nothing passed through the 10 pairs that its mask closes. "
+        "Something passed through 10 of the 10 pairs of two tokens that it opens."
     )
 
 
@@ -103,7 +103,7 @@ def test_the_pairs_are_named_by_their_tokens(view: CheckView) -> None:
 def test_the_sentence_says_what_is_broken(view: CheckView) -> None:
     said = sentence(view)
     assert "<b>It does not obey its mask.</b> Output 1 moves by &lt;i&gt;." in said
-    assert "laws are broken" not in said  # it is the only one
+    assert "properties are violated" not in said  # it is the only one
 
 
 def test_a_notebooks_page_has_both_masks(view: CheckView) -> None:

@@ -63,7 +63,7 @@ class TestStandardMasks:
     def test_one_token_has_only_itself_to_look_at(self) -> None:
         unmeasured = dict.fromkeys(("previous", "itself", "first", "induction", "spread"), math.nan)
         alone = replace(STANDARD, tokens=1, repeats=0, **unmeasured)
-        assert "only itself to look at" in sentence(alone)
+        assert "can attend only to itself" in sentence(alone)
         lifted = sentence(replace(alone, causal=False))
         assert "nothing changes here" in lifted
         assert not shares_in(lifted)
@@ -75,7 +75,7 @@ class TestStandardMasks:
         found = sentence(replace(STANDARD, previous=0.2, induction=math.nan, first=0.24))
         assert "as widely as 5.7 equal weights" in found
         assert not shares_in(found)
-        assert "looks at anything" in sentence(replace(STANDARD, first=math.nan, spread=math.nan))
+        assert "attends to anything" in sentence(replace(STANDARD, first=math.nan, spread=math.nan))
 
     @pytest.mark.parametrize(
         "unmeasured", [("induction",), ("previous", "induction"), ("previous", "induction", "first")]
@@ -130,7 +130,7 @@ class TestLiftedMasks:
     @pytest.mark.parametrize(("across", "who"), [(True, "target"), (False, "encoder")])
     def test_where_no_causal_mask_can_be_the_switch_is_said_to_do_nothing(self, across: bool, who: str) -> None:
         found = sentence(replace(STANDARD, causal=False, across=across, can_be_causal=False, leak=LeakShares(0.4, 0)))
-        assert "not for this attention" in found
+        assert "does not apply to this attention" in found
         assert who in found
         assert not shares_in(found)
 
@@ -141,9 +141,9 @@ class TestLiftedMasks:
         assert "window" not in sentence(STANDARD)
 
     def test_this_layer_only_is_said(self) -> None:
-        assert "Only L3's weights are redone" in sentence(replace(STANDARD, causal=False, layer_only=True))
-        assert "predictions stay" in sentence(replace(STANDARD, causal=False, layer_only=True))
-        assert "predictions stay" not in sentence(replace(STANDARD, causal=False))
+        assert "Only L3's weights are recomputed" in sentence(replace(STANDARD, causal=False, layer_only=True))
+        assert "predictions do not change" in sentence(replace(STANDARD, causal=False, layer_only=True))
+        assert "predictions do not change" not in sentence(replace(STANDARD, causal=False))
 
 
 def test_every_scene_has_a_whole_sentence() -> None:
@@ -166,6 +166,6 @@ def test_every_scene_has_a_whole_sentence() -> None:
 
 def test_right_padding_reaches_real_tokens_through_another_attention() -> None:
     scene = replace(STANDARD, padding=False, pad_side="right", leak=LeakShares(0.0, 0.3))
-    assert "do not notice" in sentence(scene)
-    assert "do not notice" not in sentence(replace(scene, only_attention=False))
-    assert "do not notice" in sentence(replace(scene, only_attention=False, layer_only=True))
+    assert "are not affected" in sentence(scene)
+    assert "are not affected" not in sentence(replace(scene, only_attention=False))
+    assert "are not affected" in sentence(replace(scene, only_attention=False, layer_only=True))

@@ -9,5 +9,5 @@ from viz.html import signs
 def test_signs_are_explained_where_they_stand_and_nowhere_else() -> None:
     assert signs(["a", "b"]) == ""
     assert signs(["·a", "⟨E6⟩"]) == (
-        "· begins a token that has a space before its first letter; ⟨E6⟩ is a byte that is no character by itself."
+        "· begins a token that has a space before its first letter; ⟨E6⟩ is a byte that is not a character by itself."
     )

@@ -64,17 +64,16 @@ IN_WORDS = {
     "mask": N_("seeing {what}"),
 }
 MASKS = {
-    "itself": N_("the token itself alone"),
-    "near": N_("the last four tokens alone"),
-    "both_sides": N_("tokens at most three places away alone"),
+    "itself": N_("only the token itself"),
+    "near": N_("only the last four tokens"),
+    "both_sides": N_("only tokens at most three positions away"),
     "not_first": N_("all but the first token"),
-    "ahead": N_("later tokens too"),
+    "ahead": N_("also later tokens"),
 }
 OWN_MASKS = ("itself", "near", "not_first", "ahead")
 HELP = N_(
-    "Zero: the head adds nothing. Mean: at every token it adds what it adds on average over this text, so that only "
-    "what differs from token to token is lost; tokens that come later are part of that mean. Another mask: this head "
-    "alone looks under another mask than the rest."
+    "Zero: the head's output is 0. Mean: at every token the output is its mean over this text, later tokens included, "
+    "so only the variation between tokens is removed. Another mask: only this head uses a different mask."
 )
 LONGEST = 600  # characters of the heads that are off, in a link
 MOST_OFF = 64
@@ -118,7 +117,7 @@ def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
     offered = [name for name in OWN_MASKS if name != "ahead" or causal]
     if st.session_state.mask_off not in offered:
         st.session_state.mask_off = offered[0]
-    st.selectbox(say("These heads see"), offered, key="mask_off",
+    st.selectbox(say("These heads attend to"), offered, key="mask_off",
                  format_func=lambda name: mask_words(name, spec, attention))  # fmt: skip
     return "mask", own_mask(st.session_state.mask_off, spec)
 

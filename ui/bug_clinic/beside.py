@@ -29,14 +29,14 @@ def show(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer:
     st.html(STYLE)
     with st.container(key="told"):
         st.html(cached_figure(law_told, _row(bug.law, found), title=_law_title(bug, found)))
-        _title(say("What mends it"))
+        _title(say("The fix"))
         st.code(words.code(bug), language="diff", wrap_lines=True)
-        _title(say("What it does here"))
+        _title(say("Effect here"))
         if pair.error:
-            crash = say("Crashes: “{error}”. The heatmap is the right version's.", error=escaped(pair.error))
+            crash = say("Crashes: “{error}”. The heatmap shows the correct version.", error=escaped(pair.error))
             st.error(crash, icon=":material/error:")
         elif not pair.is_seen():
-            st.caption(say("The heatmap is the same with the bug and without."))
+            st.caption(say("The heatmap is the same with and without the bug."))
         st.markdown("\n".join(f"- {effect}" for effect in words.effects(now, bug, pair, found, layer, head)))
 
 
@@ -46,15 +46,15 @@ def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
     broken = [_row(key, found) for key, verdict in others if verdict.broken]
     whole = [_row(key, found) for key, verdict in others if not verdict.broken]
     if broken:
-        _title(say_count("{count} more law is broken", "{count} more laws are broken", len(broken)))
+        _title(say_count("{count} more property is violated", "{count} more properties are violated", len(broken)))
         st.html(cached_figure(law_table, broken))
     if whole:
         with st.expander(_folded(bug, found), key="laws_that_hold"):
             st.html(cached_figure(law_table, whole))
     st.caption(
         say(
-            "Measured on this row, all heads of layer {layer} together: by how much each law is broken at the worst. "
-            "The word in brackets says what the number is a number of; – is a law that could not be measured here.",
+            "The largest violation of each property on this row, over all heads of layer {layer}. The word in "
+            "brackets names the quantity; – means that the property could not be measured here.",
             layer=now.number(layer),
         )
     )
@@ -72,16 +72,20 @@ def _row(key: str, found: Examination) -> LawRow:
 
 def _law_title(bug: Bug, found: Examination) -> str:
     if found.broken(bug.law):
-        return say("The law that is broken")
+        return say("The violated property")
     measured = found.verdicts[bug.law][0].amount
-    return say("A law that it breaks elsewhere, not here") if measured == measured else say("A law that it breaks")
+    return (
+        say("A property that it violates elsewhere, not here")
+        if measured == measured
+        else say("A property that it violates")
+    )
 
 
 def _folded(bug: Bug, found: Examination) -> str:
     """How many laws are in the fold, by what was found of them: the law that is told above is not."""
     amounts = [verdict.amount for key, (verdict, _) in found.verdicts.items() if key != bug.law and not verdict.broken]
     unknown = sum(amount != amount for amount in amounts)
-    held = say_count("{count} law holds", "{count} laws hold", len(amounts) - unknown)
+    held = say_count("{count} property holds", "{count} properties hold", len(amounts) - unknown)
     if not unknown:
         return held
     unmeasured = say("{count} not measured here", count=unknown)

@@ -70,7 +70,7 @@ def share_puzzle(number: int) -> None:
     )  # fmt: skip
     with st.popover(say("Link to this puzzle"), icon=":material/link:"):
         if asked.fits():
-            st.caption(say("Whoever opens it gets this very puzzle, and can read your text."))
+            st.caption(say("Anyone who opens the link gets this puzzle and can read your text."))
             st.code(asked.address(), language=None, wrap_lines=True)
         else:
             st.caption(say("This text is too long for a link. Shorten it to share the puzzle."))
@@ -99,8 +99,8 @@ def notes(model: Model, text: Text) -> list[str]:
     if text.added:
         row, others = len(text.lines), len(text.lines) - 1
         found.append(say_count(
-            "Row {row} was added: your first line and “{added}” It is longer, so that yours gets padding.",
-            "Row {row} was added: your first line and “{added}” It is longer, so that the others get padding.",
+            "Row {row} was added: your first line and “{added}” It is longer, so your row gets padding.",
+            "Row {row} was added: your first line and “{added}” It is longer, so the other rows get padding.",
             others, row=row, added=ADDED,
         ))  # fmt: skip
     if text.left_out:
@@ -114,10 +114,10 @@ def notes(model: Model, text: Text) -> list[str]:
             "{count} lines are cut: this page reads the first {most} tokens of each.", text.cut, most=MOST_TOKENS,
         ))  # fmt: skip
     if not model.standard.causal and masks_for(model).causal:
-        found.append(say("{model} has no causal mask; here it is given one, for most bugs are about it.",
+        found.append(say("{model} has no causal mask; one is added here because most bugs involve it.",
                          model=title_of(model)))  # fmt: skip
     if model.kind == "encoder-decoder":
-        found.append(say("Shown is the decoder's attention to its own text: your lines, given to it as the target."))
+        found.append(say("This is the decoder's self-attention over your lines, which it gets as the target."))
     return found
 
 
@@ -135,7 +135,7 @@ def choose_bug() -> Bug:
         if st.session_state.bug not in variants:
             st.session_state.bug = next(iter(variants))
         if len(variants) > 1:
-            st.selectbox(say("Which way"), list(variants), format_func=lambda key: say(variants[key]), key="bug")
+            st.selectbox(say("Variant"), list(variants), format_func=lambda key: say(variants[key]), key="bug")
     return BY_KEY[st.session_state.bug]
 
 
@@ -191,5 +191,5 @@ def choose_side(pair: BugComparison) -> bool:
     """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
     if not pair.is_seen():
         return False
-    st.toggle(say("Bug on"), key="bug_on", help=say("Off: the right version alone."))
+    st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
     return st.session_state.bug_on

@@ -84,8 +84,8 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
         figure = cached_figure(bug_figure, wrong, right, dark=dark, nan=nan)
         most = float(np.abs(wrong.weights - right.weights).max())
         alt = say(
-            "Heatmaps with the bug, right, and their difference: {queries} queries by {keys} keys; a weight changes by "
-            "{most:.2f}.",
+            "Heatmaps with the bug, without it, and their difference: {queries} queries by {keys} keys; the largest "
+            "change of a weight is {most:.2f}.",
             **_size(right), most=most,
         )  # fmt: skip
     show_figure(figure, alt, room="pair", above=ABOVE, on_pick=None)
@@ -100,10 +100,10 @@ def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None
     """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
     said = [cached_figure(explain.key, shown, head_range(*shown))]
     if nan:
-        said.append(tag("p", say("With the bug, a row with nothing to look at holds NaN."), class_="key"))
+        said.append(tag("p", say("With the bug, a row with no allowed key is NaN."), class_="key"))
     if parts:
         of_parts = say(
-            "“token:2” is part 2 of a token, counted from 0; every token has {parts}, one for each head.", parts=parts
+            "“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.", parts=parts
         )
         said.append(tag("p", of_parts, class_="key"))
     st.html("".join(said))
@@ -116,7 +116,7 @@ def alt_with_a_bug(shown: HeadView) -> str:
 
 
 def _alt_of_right(shown: HeadView) -> str:
-    return say("Heatmap of the right version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.",
+    return say("Heatmap of the correct version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.",
                **_size(shown), most=shown.weights.max())  # fmt: skip
 
 

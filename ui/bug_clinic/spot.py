@@ -70,8 +70,8 @@ def play(now: RunView, asked: Puzzle) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if not state["answer"] and not state["hint"]:
                 st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=_give_hint)
-            st.button(say("Another"), key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
-            st.caption(say("{right} of {all} right", right=state["right"], all=state["of"]))
+            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
+            st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
         choose.share_puzzle(asked.number)
 
 
@@ -89,13 +89,13 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
     bug, here = BY_KEY[asked.bug], say("here")
     named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
     if answer == bug.key:
-        st.success(say("Right: {bug}.", bug=bug.name), icon=":material/check:")
+        st.success(say("Correct: {bug}.", bug=bug.name), icon=":material/check:")
     else:
         apart = told_apart(_apart(now, asked, stages, answer), say("with that bug"), here, named)
         st.error(say("No: it is {bug}.", bug=bug.name), icon=":material/close:")
         st.markdown(say("Why not *{bug}*: {difference}", bug=BY_KEY[answer].name, difference=apart))
-    apart = told_apart(_apart(now, asked, stages, ""), say("in the right version"), here, named)
-    st.markdown(say("What gives it away: {difference}", difference=apart))
+    apart = told_apart(_apart(now, asked, stages, ""), say("in the correct version"), here, named)
+    st.markdown(say("The clue: {difference}", difference=apart))
     st.markdown(say(bug.signs))
     st.code(words.code(bug), language="diff", wrap_lines=True)
     st.button(say("See it among all bugs"), key="see", on_click=_see, args=(bug, asked))

@@ -53,7 +53,7 @@ def _effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, la
     if not pair.exact and pair.is_seen():
         said.append(_stand_in(now, bug, layer))
     if bug.dtype == torch.float16:
-        said.append(say("Both sides are computed in float16, so the right version shows its rounding."))
+        said.append(say("Both sides are computed in float16, so the correct version has rounding errors too."))
     return [*said, *_on_the_loss(now, bug, found, layer)]
 
 
@@ -61,19 +61,18 @@ def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
     model = title_of(now.model)
     if bug.key == "unprojected":
         return say(
-            "What the layers of {model} read before their projections is not kept: here its queries stand in for "
-            "that in all three places.",
+            "The inputs of {model}'s projections are not recorded: here its queries are used in place of all three.",
             model=model,
         )
     if bug.key == "one-module":
         return say(
-            "{model} was trained with a module for every attention. Here the one of layer {other} does layer "
-            "{layer}'s work too, as a shared one would have to.",
+            "{model} was trained with a separate module for each attention. Here the module of layer {other} also "
+            "serves layer {layer}, as a shared module would.",
             model=model, other=now.number(other_layer(layer, shape_of(now)[0]) or 0), layer=now.number(layer),
         )  # fmt: skip
     return say(
-        "{model} was trained without a causal mask: the queries and keys here are those of a run that has it in "
-        "every layer.",
+        "{model} was trained without a causal mask: the queries and keys here come from a run with the mask in every "
+        "layer.",
         model=model,
     )
 
@@ -83,7 +82,7 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     lost = ~change.isfinite().all(0)
     if lost.any():
         return say(
-            "The output of layer {layer} is NaN at {lost} of {positions} positions, those with nothing to look at.",
+            "The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key.",
             layer=now.number(layer), lost=int(lost.sum()), positions=len(lost),
         )  # fmt: skip
     if change.max() == 0:
@@ -91,14 +90,15 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     real = change[:, now.run.queries.real(now.row)]
     if real.max() == 0:
         return say(
-            "The output of layer {layer} changes in padding's own rows only, by up to {most}: no real token notices.",
+            "The output of layer {layer} changes only in the rows of padding, by up to {most}: no real token is "
+            "affected.",
             layer=now.number(layer), most=_bold(change.max()),
         )  # fmt: skip
     head, place = divmod(int(change.argmax()), change.shape[1])
     token = escaped(now.run.queries.pieces[now.row][place])
     return say(
-        "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); right, its "
-        "largest number is {right}.",
+        "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); in the "
+        "correct version its largest value is {right}.",
         layer=now.number(layer), most=_bold(change.max()), head=head, place=place, token=token,
         right=number(float(pair.right.output.abs().max())),
     )  # fmt: skip
@@ -108,20 +108,20 @@ def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: in
     lost = found.verdicts["kept"][0].amount
     if lost > 0:
         return say(
-            "The weights and the output are right. Lost are **{lost:,.0f}** scores of layer {layer}, all heads "
-            "together: they are −inf for whoever reads them next.",
+            "The weights and the output are correct, but **{lost:,.0f}** scores of layer {layer} (all heads together) "
+            "are overwritten: any later use of them reads −inf.",
             lost=lost, layer=now.number(layer),
         )  # fmt: skip
     if found.broken(bug.law) and not bug.ahead:
-        return say("The weights and the output are right: what is wrong is the question that the loss asks.")
+        return say("The weights and the output are correct; the loss uses the wrong targets.")
     needs = say(bug.needs)
     if layer < bug.first_layer:
         return say(
-            "Layer {layer} has its mask. Here the bug leaves no trace: it takes {needs}.",
+            "Layer {layer} has its mask. The bug has no effect here: it needs {needs}.",
             layer=now.number(layer),
             needs=needs,
         )
-    return say("Here the bug leaves no trace: it takes {needs}.", needs=needs)
+    return say("The bug has no effect here: it needs {needs}.", needs=needs)
 
 
 def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> list[str]:
@@ -132,7 +132,7 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> lis
         text = escaped("".join(pieces[first : last + 1]))
         return [
             say(
-                "What is called head {head} sees positions {first} to {last} only, from part {begins} of the first to "
+                "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to "
                 "part {ends} of the last: “{text}”.",
                 head=head, first=first, last=last, begins=begins, ends=ends, text=text,
             )
@@ -160,8 +160,8 @@ def _on_the_loss(now: RunView, bug: Bug, found: Examination, layer: int) -> list
     if not bug.ahead:
         return [
             say(
-                "Asked for the next token, {model} has a mean loss of {right:.2f} nats on this row. Asked for the "
-                "token that stands there, **{wrong:.2f}** nats: it was trained on the next one.",
+                "With the next token as target, {model} has a mean loss of {right:.2f} nats on this row; with the "
+                "current token as target, **{wrong:.2f}** nats: it was trained to predict the next one.",
                 model=title_of(now.model), right=right, wrong=wrong,
             )
         ]  # fmt: skip
@@ -184,10 +184,13 @@ def _why(found: Examination, *, lower: bool) -> str:
     """What the measured law says of a loss that moved."""
     if found.broken("target"):
         if lower:
-            return say("That is better than it should be, for it reads what it is to predict.")
-        return say("It is higher although each token's answer is read: the model was trained without seeing it.")
+            return say("That is lower than it should be, because the model reads the token that it must predict.")
+        return say("It is higher although every position sees its target: the model was trained without seeing it.")
     if lower and not found.broken("causal"):
-        return say("It is lower though no later token is read: on one text, wrong attention may guess better.")
+        return say(
+            "It is lower although no later token is read: on a single text, wrong attention may predict better "
+            "by chance."
+        )
     return ""
 
 

@@ -77,7 +77,7 @@ def choose_model() -> Model:
     st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
                  on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
     if settings.models and name not in (*offered, CompareLink.model_fields["b_model"].default):
-        st.warning(say("The link names the model {model}, which is not offered here. Choose one of {names}.",
+        st.warning(say("The link names the model {model}, which is not available here. Choose one of {names}.",
                        model=escaped(name), names=escaped(", ".join(offered))))  # fmt: skip
     name = st.session_state.b_chosen or offered[0]
     return models.get(name)

@@ -32,17 +32,17 @@ from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import loss_figure, next_token_table
 
 TITLES = {
-    "cross": N_("Cross: the output looks at the source"),
-    "encoder": N_("Encoder: the source looks at itself"),
-    "decoder": N_("Decoder: the output looks at what is written"),
+    "cross": N_("Cross: the output attends to the source"),
+    "encoder": N_("Encoder: the source attends to itself"),
+    "decoder": N_("Decoder: the output attends to what is written so far"),
 }
 PARTS = {"cross": N_("cross"), "encoder": N_("encoder"), "decoder": N_("decoder")}  # as a head is called
 READING = {
-    "cross": N_("A row is the token just read, and it writes the next one: the start token's row writes the first."),
-    "encoder": N_("Every row may look at the whole source, later tokens too."),
+    "cross": N_("Each row is the token just read and predicts the next one: the start token's row predicts the first."),
+    "encoder": N_("Every row may attend to the whole source, including later tokens."),
     "decoder": N_(
-        "A row may look at itself and at what stands before it; without the causal mask, also at the tokens that it is "
-        "still to write."
+        "A row may attend to itself and at what stands before it; without the causal mask, also at the tokens that it "
+        "is still to write."
     ),
 }
 MASKS = {  # of the table, in its order
@@ -61,16 +61,14 @@ def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[st
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
         if source.keep[row].all():
-            words = say("In the batch beside your line: “{beside}” (ours).")
+            words = say("Added to the batch: “{beside}”.")
         else:
-            words = say("In the batch beside your line, so that there is padding ({sign}): “{beside}” (ours).")
+            words = say("Added to the batch so that there is padding ({sign}): “{beside}”.")
         found.append(words.format(sign=PADDING_SIGN, beside=beside))
     if bool(source.keep[row].all()):
-        found.append(
-            say("This row is the longest of its batch: it has no padding, and the padding mask changes nothing.")
-        )
+        found.append(say("This row is the longest in its batch: it has no padding, so the padding mask has no effect."))
     if isinstance(model, DatesModel) and bool((source.ids[row] == UNKNOWN).any()):
-        found.append(say("The model has no token for some of these characters: it reads \\<unknown\\> in their place."))
+        found.append(say("Some of these characters are not in the model's vocabulary: it reads \\<unknown\\> instead."))
     return found
 
 
@@ -135,8 +133,8 @@ def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
         st.plotly_chart(figure, key="alignment", config=page.CHART, alt=cached_figure(alignment_alt, found))
         st.caption(
             say(
-                "Above, the chosen step's row over the source. Below, lines as opaque as the weight is large, the "
-                "{count} heaviest of each step, the chosen step's in red.",
+                "Top: the chosen step's row over the source. Bottom: the {count} largest weights of each step as "
+                "lines; larger weights are more opaque, and the chosen step is red.",
                 count=LINES_A_STEP,
             )
         )
@@ -159,7 +157,7 @@ def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard:
     st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
     st.html(cached_figure(breaks.table, rows, _name_of(spec), runs.SAMPLE) + cached_figure(breaks.words, *rows[:3]))
-    with st.expander(say("What the model reads, and the rules where people disagree")):
+    with st.expander(say("What the model reads, and how ambiguous dates are read")):
         st.markdown(say(breaks.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 

@@ -35,10 +35,10 @@ MORE = 5  # characters of padding, or words, that the reader's line gets at firs
 EXAMPLES = {
     N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
     N_("Two readings: day or month first?"): "3/4/97",
-    N_("The month first, for no day could be"): "12/25/2020",
-    N_("In capitals, with spaces and a typing error"): "  29   FEBUARY   2024 ",
-    N_("A day that is not there"): "31 February 2021",
-    N_("No date at all"): "a dozen red apples",  # not shown in other languages
+    N_("Month first, because the day cannot be"): "12/25/2020",
+    N_("In capitals, with spaces and a typo"): "  29   FEBUARY   2024 ",
+    N_("A day that does not exist"): "31 February 2021",
+    N_("Not a date"): "a dozen red apples",  # not shown in other languages
 }
 MEAN: Literal["mean"] = "mean"
 PARTS = ("cross", "encoder", "decoder")
@@ -107,13 +107,13 @@ def instead_of(chosen: Model) -> str:
     """Why another model is shown than the chosen one."""
     if chosen.kind == "encoder":
         why = say(
-            "{model} is an encoder: it has no source to look at, so this page shows the dates model, which ships with "
-            "it. Under *Another model…* an encoder-decoder of the hub (T5, BART, Marian) gets the same views."
+            "{model} is an encoder: it has no source to attend to, so this page shows the built-in dates model. "
+            "Choose an encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
         )
     else:
         why = say(
-            "{model} is a decoder: it has no source to look at, so this page shows the dates model, which ships with "
-            "it. Under *Another model…* an encoder-decoder of the hub (T5, BART, Marian) gets the same views."
+            "{model} is a decoder: it has no source to attend to, so this page shows the built-in dates model. Choose "
+            "an encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
         )
     return why.format(model=explain.title_of(chosen))
 
@@ -134,7 +134,7 @@ def choose_texts(model: Model) -> tuple[str, list[str] | None]:
     """The text, one row a line; and the targets, of models whose targets the reader may type."""
     if not isinstance(model, DatesModel):
         return controls.choose_text(), controls.choose_target(model)
-    st.text_area(say("A date in English, one a line"), key="date_text", height=100)
+    st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
     st.selectbox(say("Examples"), EXAMPLES, index=None, key="date_example", placeholder=say("Examples"),
                  format_func=say, label_visibility="collapsed", on_change=_take_example)  # fmt: skip
     return controls.read(st.session_state.date_text), None
@@ -149,9 +149,9 @@ def choose_beside(model: Model, text: str) -> str | None:
         return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
     if st.session_state.cross_beside is None:
         st.session_state.cross_beside = _long_enough(text)
-    st.selectbox(say("The line beside it in the batch (ours)"), LONGER, key="cross_beside",
+    st.selectbox(say("Second line of the batch (added)"), LONGER, key="cross_beside",
                  format_func=lambda line: say("{line} ({count} characters)", line=line, count=len(line)),
-                 help=say("The shorter line of the two is padded to the length of the longer one."))  # fmt: skip
+                 help=say("The shorter of the two lines is padded to the length of the longer one."))  # fmt: skip
     return st.session_state.cross_beside
 
 
@@ -178,9 +178,9 @@ def choose_masks(model: Model) -> MaskSpec:
     """The two switches of this page."""
     with st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
         st.toggle(say("Causal (decoder)"), key="cross_causal", width="content",
-                  help=say("On: no token of the output sees a later one."))  # fmt: skip
+                  help=say("On: no output token sees a later one."))  # fmt: skip
         st.toggle(say("Padding (source)"), key="cross_padding", width="content",
-                  help=say("On: nobody looks at the padding that evens out a short source."))  # fmt: skip
+                  help=say("On: no token attends to the padding of a short source."))  # fmt: skip
     return model.standard.replace(causal=st.session_state.cross_causal, padding=st.session_state.cross_padding)
 
 
@@ -209,10 +209,10 @@ def choose_step(outputs: list[str]) -> int:
     """Which of the written tokens to look at, from 0."""
     _within("cross_step", 0, len(outputs) - 1)
     if len(outputs) > 1:
-        st.select_slider(say("The step to look at"), range(len(outputs)),
+        st.select_slider(say("Decoding step"), range(len(outputs)),
                          **bound("cross_step", st.session_state.cross_step),
                          format_func=lambda step: f"{step + 1}: {outputs[step]}",
-                         help=say("Each step writes one token, and looks at the source to do so."))  # fmt: skip
+                         help=say("Each step writes one token and attends to the source to do so."))  # fmt: skip
     return st.session_state.cross_step
 
 
@@ -225,7 +225,7 @@ def choose_shown(changed: bool) -> str:
     """Which weights the heatmaps show, where masks are lifted."""
     if not changed:
         return "now"
-    return one_of(say("The heatmaps under"), SHOWN, "cross_shown")
+    return one_of(say("Masks of the heatmaps"), SHOWN, "cross_shown")
 
 
 def _long_enough(text: str) -> str:

@@ -40,7 +40,7 @@ def show(subject: ExportSubject, part: Part) -> None:
     with guarded(say("Drawing …")):
         picture = PICTURES[st.session_state.picture][1](subject, part)
         if picture is None:
-            st.info(say("A picture has room to name {most} tokens a side. Choose a part of the text on the left.",
+            st.info(say("A picture can label at most {most} tokens per side. Choose a part of the text on the left.",
                         most=MOST_SIDE))  # fmt: skip
             return
         files = st.container()
@@ -164,6 +164,6 @@ PICTURES: dict[str, tuple[str, Callable[[ExportSubject, Part], PrintedPicture | 
     "arcs": (N_("Arcs"), _arcs),
     "tokens": (N_("Tokens"), _tokens),
     "bars": (N_("Bars"), _bars),
-    "carried": (N_("Carried"), _carried),
+    "carried": (N_("Value × weight"), _carried),
     "why": (N_("Why this cell"), _why),
 }

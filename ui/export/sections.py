@@ -21,8 +21,8 @@ Write = Callable[[Export], bytes | str]
 KINDS: tuple[tuple[str, str, Write, str], ...] = (
     ("NPZ", "npz", data.as_npz, N_("numpy.load: weights, scores, one array for each mask, and about.json.")),
     ("safetensors", "safetensors", data.as_safetensors, N_("The same arrays; about.json is in the file's metadata.")),
-    ("CSV", "csv", data.as_csv, N_("A line a cell: weight, scaled score and what blocks it.")),
-    ("JSON", "json", data.as_json, N_("What the numbers are of: model, masks, tokens, the text's hash, versions.")),
+    ("CSV", "csv", data.as_csv, N_("One line per cell: weight, scaled score and what blocks it.")),
+    ("JSON", "json", data.as_json, N_("Metadata: model, masks, tokens, hash of the text, versions.")),
 )
 SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 
@@ -52,14 +52,16 @@ def _limits(view: HeadView, every: int) -> list[str]:
     a file too, 0 for none."""
     said, most = [], data.MOST_BYTES / 2**20
     if not data.fits(view):
-        said.append(say("A head of this text takes more than the {most:.0f} MB of a file: shorten it.", most=most))
+        said.append(say("One head of this text exceeds the file limit of {most:.0f} MB: shorten the text.", most=most))
     elif not every:
-        said.append(say("All heads of this text take more than the {most:.0f} MB of a file: shorten it.", most=most))
+        said.append(
+            say("All heads of this text together exceed the file limit of {most:.0f} MB: shorten the text.", most=most)
+        )
     largest = data.size_of(view, every or 1)
     if largest > most_opened() and data.fits(view):
         said.append(
-            say("Here files of up to {most:.0f} MB can be opened again; these numbers take up to {size:.0f} MB, less "
-                "in an NPZ.", most=most_opened() / 2**20, size=largest / 2**20)
+            say("Files of up to {most:.0f} MB can be opened again here; these numbers take up to {size:.0f} MB, less "
+                "as NPZ.", most=most_opened() / 2**20, size=largest / 2**20)
         )  # fmt: skip
     return said
 
@@ -82,9 +84,8 @@ def _files(subject: ExportSubject, which: list[tuple[int, int]], kinds: tuple, k
 def report(make: Callable[[], str]) -> None:
     """All of the run in one file."""
     st.markdown(
-        say("One HTML file that opens by a double click, without a network: every head to pick from, the chosen one "
-            "large, masks, predictions, losses and **the text itself**. At most 8 MB; it says where that leaves heads "
-            "out.")
+        say("One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, "
+            "predictions, losses and **the text itself**. At most 8 MB; the file says so if heads are left out.")
     )  # fmt: skip
     st.download_button(say("Report"), later(make), "unmask-report.html", "text/html", key="take_report",
                        on_click="ignore", icon=":material/download:")  # fmt: skip
@@ -110,7 +111,7 @@ def opened() -> None:
             st.session_state[OPENED] = say("{file} was not opened: {problem}.", file=escaped(file.name),
                                            problem=escaped(str(error).rstrip(".")))  # fmt: skip
 
-    uploader(say("An NPZ or safetensors file that this page saved"), ["npz", "safetensors"], key="take_export",
+    uploader(say("An NPZ or safetensors file saved by this page"), ["npz", "safetensors"], key="take_export",
                      on_change=taken, max_upload_size=most_opened() // 2**20)  # fmt: skip
     found = st.session_state.get(OPENED)
     if isinstance(found, str):

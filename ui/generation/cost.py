@@ -15,12 +15,12 @@ from viz.generation.cache import Costs, cost_figure, cost_sentence
 
 COUNTED = N_(
     "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. Measured "
-    "on this machine, whatever else it is doing: the quickest of up to {rounds} tries at {lengths} lengths of the "
+    "on this machine under its current load: the fastest of up to {rounds} runs at each of {lengths} lengths of the "
     "first {tokens:,} tokens, in turn."
 )
 STOPPED = N_(
     "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. Measured "
-    "on this machine, whatever else it is doing: the quickest of up to {rounds} tries at {lengths} lengths of the "
+    "on this machine under its current load: the fastest of up to {rounds} runs at each of {lengths} lengths of the "
     "first {tokens:,} tokens, in turn, stopped early."
 )
 
@@ -54,7 +54,7 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
             measured = replace(measured, tries=(*measured.tries, one))
             st.session_state.measured = measured
             done = len(measured.tries)
-            bar.progress(done / len(plan), say("Try {number} of {count}", number=done, count=len(plan)))
+            bar.progress(done / len(plan), say("Run {number} of {count}", number=done, count=len(plan)))
         st.rerun()
     costs = _costs(model, ids, measured)
     sentence = cost_sentence(costs)

@@ -21,7 +21,8 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
     """The rows above the newest, in a run without its token and in one with it, under the mask and without."""
     switch, words = st.columns([1, 3.4], vertical_alignment="center")
     causal = switch.toggle(say("Causal mask"), key="old_rows_causal",
-                           help=say("Of this comparison alone; the text above is always written with it."))  # fmt: skip
+                           help=say("Applies only to this comparison; the text above is always generated with the "
+                                    "causal mask."))  # fmt: skip
     with st.spinner(say("Running with and without the newest token …"), show_time=True):
         changes = {on: _changes(model, ids, on) for on in (True, False)}
         apart = {on: compared(model, ids, len(ids) - 1, on) for on in (True, False)}
@@ -49,9 +50,9 @@ def show(model: Model, ids: tuple[int, ...]) -> None:
         ))  # fmt: skip
     st.caption(
         say(
-            "Two runs, one of the text without its newest token and one with it, and the old rows of both compared. A "
-            "layer's keys and values are made of what the layers before gathered: in layer 0 that is the token and its "
-            "position alone, in later layers everything the old rows could see."
+            "The model runs on the text with and without its newest token, and the old rows of both runs are "
+            "compared. A layer's keys and values are computed from the output of the layers before it: in layer 0 "
+            "from the token and its position alone, in later layers from everything the old rows could see."
         )
     )
 
@@ -68,8 +69,8 @@ def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: C
     if causal:
         words = say(
             "Under the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: their "
-            "weights differ by {weights}, the keys and values by {kept}. So what a cache kept is still right: a cached "
-            "step's logits are within {logits} of the full run's."
+            "weights differ by {weights}, the keys and values by {kept}. So the cached keys and values are still "
+            "valid: a cached step's logits are within {logits} of the full run's."
         )
         return Markup(words).format(**found)
     ours, theirs = apart.guesses
@@ -77,15 +78,15 @@ def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: C
     if ours != theirs:
         words = say(
             "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a "
-            "weight by up to {weights}, the keys and values that a cache had kept by up to {kept}. A cached step goes "
-            "by the old ones: its logits are off by {logits}; it would go on with “{ours}” where the full run goes on "
-            "with “{theirs}”."
+            "weight by up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: "
+            "its logits are off by {logits}; it would continue with “{ours}” where the full run continues with "
+            "“{theirs}”."
         )
     else:
         words = say(
             "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a "
-            "weight by up to {weights}, the keys and values that a cache had kept by up to {kept}. A cached step goes "
-            "by the old ones: its logits are off by {logits}; both would still go on with “{theirs}”."
+            "weight by up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: "
+            "its logits are off by {logits}; both would still continue with “{theirs}”."
         )
     return Markup(words).format(**found)
 

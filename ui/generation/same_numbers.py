@@ -33,10 +33,10 @@ NOTICED = 1e-5  # a difference that is no rounding
 EXACT = 1e-9  # of a logit in float64: rounding is less
 MOST_COMPARED = 8  # cached steps, the last ones
 HOW = N_("""
-A row of attention needs its own query, and the keys and values of all positions it may look at. Under the causal mask
+A row of attention needs its own query, and the keys and values of all positions it may attend to. Under the causal mask
 nothing that comes later can change those, so they are computed once and kept: the **key-value cache**. A step then
 projects one token, appends its key and value, and lets **one** query attend: the mask is a rectangle [1, K] of K
-positions, not a square [K, K], and as the newest position may look at all before it, every cell of it is open. The
+positions, not a square [K, K], and as the newest position may attend to all before it, every cell is open. The
 causal mask is still there, but has nothing left to block.
 """)
 
@@ -58,14 +58,14 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         key = ("cached row", model.key, digest(ids), start, layer, head)  # not shown
         figure = results.kept(key, lambda: _figure(model, found, ids, layer, head))
         alt = say(
-            "The mask of the cached step, {open} of {keys} cells open, and under it the newest row of {head} by the "
-            "cached step and by the full run: at most {apart} apart.",
+            "The mask of the cached step, {open} of {keys} cells open, and below it the newest row of {head} from the "
+            "cached step and from the full run: they differ by at most {apart}.",
             open=int(found.allowed.sum()), keys=len(ids), head=name,
             apart=number(float(found.rows.max())),
         )  # fmt: skip
         st.plotly_chart(figure, key="cached_row", config=page.CHART, alt=alt)
         if len(ids) > MOST_KEYS:
-            st.caption(say("Shown are the last {most} of {keys} keys.", most=MOST_KEYS, keys=len(ids)))
+            st.caption(say("Only the last {most} of {keys} keys are shown.", most=MOST_KEYS, keys=len(ids)))
     with st.expander(say("How a cached step works")):
         st.markdown(say(HOW))
 
@@ -75,16 +75,16 @@ def _sentence(found: CacheComparison, count: int) -> str:
     if largest < NOTICED:
         words = say(
             "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with "
-            "{open} of {count} cells open. Without it, it computes a square [{count}, {count}] again, {blocked:,} of "
-            "its {cells:,} cells blocked. The newest row of every head and the probabilities of the next token are the "
-            "same, to {largest}."
+            "{open} of {count} cells open. Without it, the step recomputes a square mask [{count}, {count}], "
+            "{blocked:,} of its {cells:,} cells blocked. The newest row of every head and the probabilities of the "
+            "next token are the same to within {largest}."
         )
     else:
         words = say(
             "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with "
-            "{open} of {count} cells open. Without it, it computes a square [{count}, {count}] again, {blocked:,} of "
-            "its {cells:,} cells blocked. The newest row of every head and the probabilities of the next token differ, "
-            "by up to {largest}."
+            "{open} of {count} cells open. Without it, the step recomputes a square mask [{count}, {count}], "
+            "{blocked:,} of its {cells:,} cells blocked. The newest row of every head and the probabilities of the "
+            "next token differ, by up to {largest}."
         )
     cells = {"open": int(found.allowed.sum()), "blocked": int((~found.square).sum()), "cells": count**2}
     return words.format(count=count, **cells, largest=number(largest))
@@ -110,8 +110,8 @@ def _table(model: Model, found: CacheComparison, exact: CacheComparison | None) 
 
 def _rounding(exact: CacheComparison | None) -> str:
     if exact is not None and float(exact.logits.max()) < EXACT:
-        return say("With numbers of twice the length it all but vanishes: it is rounding, of sums in another order.")
-    return say("float32 holds about 7 digits, and the sums run in another order.")
+        return say("In float64 it all but vanishes: it is rounding error from a different summation order.")
+    return say("float32 holds about 7 digits, and the summation order differs.")
 
 
 def _work(model: Model, found: CacheComparison, count: int) -> str:

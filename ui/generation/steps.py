@@ -124,23 +124,23 @@ def _say(model: Model, writing: Writing) -> None:
     room = path.room(model.context)
     st.markdown(
         say(
-            "**{prompt} tokens of prompt + {written} written**, {tokens:,} of a context of {context:,}; room for "
-            "{room:,} more here.",
+            "**{prompt} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; room for "
+            "{room:,} more.",
             prompt=len(path.prompt), written=len(path.written), tokens=len(path.ids), context=model.context, room=room,
         )
     )  # fmt: skip
     if len(path.ids) >= model.context:
         st.warning(
             say(
-                "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest would make "
-                "room, but every other would move to another position, and all keys and values would have to be "
-                "computed anew. Go back, or start over.",
+                "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would "
+                "make room, but all others would change position, and all keys and values would have to be "
+                "recomputed. Go back, or start over.",
                 model=explain.title_of(model),
                 context=model.context,
             )
         )
     elif not room:
-        words = say("{count} tokens are written, the most of one text on this page. Go back, or start over.")
+        words = say("{count} tokens are generated, the maximum on this page. Go back, or start over.")
         st.warning(words.format(count=MOST_WRITTEN))
 
 
@@ -178,13 +178,13 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
         key="choice_at",
         disabled=writing.playing or len(places) == 1,
         format_func=lambda at: _title(model, path, at),
-        help=say("The token that comes next, or one that is written: take another, and the text is cut there."),
+        help=say("The next token, or one already generated: choosing another cuts the text there."),
     )
     tokens = choice.before.topk(min(TOP, len(choice.before))).indices.tolist()
-    which = say_count("The likeliest token", "The {count} likeliest tokens", len(tokens))
+    which = say_count("The most likely token", "The {count} most likely tokens", len(tokens))
     if choice.token not in tokens:
         tokens[-1] = choice.token
-        which = say("The {count} likeliest tokens and one more", count=len(tokens) - 1)
+        which = say("The {count} most likely tokens and one more", count=len(tokens) - 1)
     shown = [_chance(model, choice, token) for token in tokens]
     at = len(path.written) if place is None else place
     free = not writing.playing and (place is not None or path.room(model.context) > 0)
@@ -199,11 +199,11 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
             st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
                       type="primary" if one.token == choice.token else "secondary", on_click=take,
                       args=(at, one.token, one.before))  # fmt: skip
-    filled = say("the one drawn") if place is None else say("the one in the text")
+    filled = say("the sampled token") if place is None else say("the token in the text")
     if writing.playing:
-        click = say("pause to take another")
+        click = say("pause to choose another")
     else:
-        click = say("click another to take that path instead") if free else say("there is no room for another")
+        click = say("click another to continue with it instead") if free else say("there is no room for another")
     return say(
         "{which}; filled: {filled}; {click}. {signs}",
         which=which, filled=filled, click=click, signs=escaped(signs(one.label for one in shown)),

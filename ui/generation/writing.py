@@ -29,12 +29,13 @@ MOST_SEED = 999_999
 MOST_K = 100_000
 NO_DECODER = {
     "encoder": N_(
-        "This page is about decoders, which go on with a text. {model} is an encoder; it reads a whole text at once "
-        "and predicts no next token. Choose a decoder on the left: the story model is always there."
+        "This page is about decoders, which continue a text. {model} is an encoder; it reads a whole text at once and "
+        "predicts no next token. Choose a decoder on the left: the story model is always available."
     ),
     "encoder-decoder": N_(
-        "This page is about decoders, which go on with a text. {model} is an encoder-decoder; it writes from a source "
-        "text, which the Cross-attention page shows. Choose a decoder on the left: the story model is always there."
+        "This page is about decoders, which continue a text. {model} is an encoder-decoder; it generates from a "
+        "source text, which the Cross-attention page shows. Choose a decoder on the left: the story model is always "
+        "available."
     ),
 }
 
@@ -102,7 +103,7 @@ def guard(model: Model) -> None:
         st.info(say(NO_DECODER[model.kind], model=explain.title_of(model)))
         st.stop()
     if not model.predicts:
-        why = say("{why} Choose another model on the left to see one write.")
+        why = say("{why} Choose another model on the left to generate text.")
         st.info(why.format(why=say(explain.NO_PREDICTIONS["decoder"])))
         st.stop()
 
@@ -118,8 +119,8 @@ def begin(model: Model, text: str) -> list[str]:
     if more:
         notes.append(
             say_count(
-                "The model goes on with the first line; {count} more line is left out here.",
-                "The model goes on with the first line; {count} more lines are left out here.",
+                "The model continues the first line; {count} more line is left out.",
+                "The model continues the first line; {count} more lines are left out.",
                 more,
             )
         )
@@ -128,7 +129,7 @@ def begin(model: Model, text: str) -> list[str]:
         notes.append(
             say(
                 "The prompt fills the context, {context:,} tokens; its last {cut:,} characters are cut. There is no "
-                "room to write: shorten it.",
+                "room to generate: shorten it.",
                 context=model.context,
                 cut=len(batch.cut[0]),
             )
@@ -150,19 +151,22 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     ours = kv_cache.network_of(model) is not None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.slider(say("Temperature"), 0.0, 2.0, step=0.05, key="temperature",
-                  help=say("Logits are divided by it: below 1 the likely get likelier. 0: the likeliest."))  # fmt: skip
+                  help=say("Logits are divided by the temperature. Values below 1 sharpen the distribution; 0 always "
+                           "takes the most likely token."))  # fmt: skip
         st.number_input(say("Top-k"), 0, MOST_K, step=1, key="top_k",
-                        help=say("Only so many likeliest tokens are left. 0: all. After the temperature."))  # fmt: skip
+                        help=say("Keeps only this many of the most likely tokens; 0 keeps all. Applied after the "
+                                 "temperature."))  # fmt: skip
         st.slider(say("Top-p"), 0.05, 1.0, step=0.01, key="top_p",
-                  help=say("Only the fewest likeliest tokens with this share are left. 1: all. After top-k."),
+                  help=say("Keeps the smallest set of most likely tokens whose probabilities reach this sum; 1 keeps "
+                           "all. Applied after top-k."),
                   )  # fmt: skip
         st.number_input(say("Seed"), 0, MOST_SEED, step=1, key="seed",
-                        help=say("The random number of each position comes of the seed and the position alone: the "
-                                 "same steps write the same text."))  # fmt: skip
+                        help=say("Each position's random number depends only on the seed and the position: the same "
+                                 "steps generate the same text."))  # fmt: skip
         if ours:
             st.toggle(say("Key-value cache"), key="cache",
-                      help=say("On: a step computes the newest row alone, against the keys and values of the rows "
-                               "before. Off: a step computes every row again."))  # fmt: skip
+                      help=say("On: a step computes only the newest row, with the cached keys and values of the "
+                               "earlier rows. Off: a step recomputes every row."))  # fmt: skip
     sampling = Sampling(float(state.temperature), int(state.top_k), float(state.top_p), int(state.seed))
     return sampling, ours and state.cache
 
@@ -173,7 +177,7 @@ def buttons(model: Model, writing: Writing) -> None:
     if len(writing.path.ids) >= model.context:
         full = say("The context is full.")
     else:
-        full = say("{count} tokens are written.", count=MOST_WRITTEN)
+        full = say("{count} tokens are generated.", count=MOST_WRITTEN)
     with st.container(horizontal=True, gap="small"):
         st.button(say("Step"), icon=":material/skip_next:", key="step", on_click=_change, kwargs={"due": True},
                   type="primary", disabled=not room or writing.playing, help=None if room else full)  # fmt: skip

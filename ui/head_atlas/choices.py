@@ -46,7 +46,9 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         )
         return False
     alt = say(
-        "Every head as a point: {across} across, {up} up.", across=say(MEASURES[x].title), up=say(MEASURES[y].title)
+        "Every head as a point: {across} on the x axis, {up} on the y axis.",
+        across=say(MEASURES[x].title),
+        up=say(MEASURES[y].title),
     )
     st.plotly_chart(scatter(atlas, x, y, chosen), key="atlas_scatter", config=page.CHART, on_select=_take_point,
                     selection_mode="points", alt=alt)  # fmt: skip
@@ -58,7 +60,7 @@ def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     names, shares = distance_names(atlas), atlas.spread[layer, head]
     most = int(shares[: len(names)].argmax())
     return say(
-        "Attention of {head} by how many tokens back it looks. The largest share, {share}: {distance}.",
+        "Attention of {head} by distance in tokens. The largest share, {share}: {distance}.",
         head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most],
     )  # fmt: skip
 
@@ -73,8 +75,8 @@ SOURCES = {
     "sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random"),
 }  # fmt: skip
 HELP = N_(
-    "Sample: short texts that ship with this page. Random: rows of random tokens that come twice, by which an "
-    "induction head is known."
+    "Sample: short texts included with the app. Random: rows of random tokens repeated twice, which reveal induction "
+    "heads."
 )
 SECTIONS = {"examples": N_("Where it is strongest"), "find": N_("Find heads"), "all": N_("All heads")}
 FIRST_X, FIRST_Y = "induction", "previous"
@@ -122,8 +124,8 @@ def choose_axes() -> tuple[str, str]:
     """The measures of the scatter."""
     with st.container(horizontal=True, wrap=False):
         across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
-        st.selectbox(say("Across"), list(MEASURES), format_func=title, key="atlas_x", help=across)
-        st.selectbox(say("Up"), list(MEASURES), format_func=title, key="atlas_y", help=up)
+        st.selectbox(say("X axis"), list(MEASURES), format_func=title, key="atlas_x", help=across)
+        st.selectbox(say("Y axis"), list(MEASURES), format_func=title, key="atlas_y", help=up)
     return st.session_state.atlas_x, st.session_state.atlas_y
 
 

@@ -34,13 +34,13 @@ def show(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 def _by_distance(atlas: Atlas) -> None:
     longest = atlas.at_offset.shape[-1] // 2
     st.session_state.atlas_back = min(max(st.session_state.atlas_back, -longest), longest)
-    st.number_input(say("Heads that look so many tokens back"), -longest, longest, key="atlas_back",
-                    help=say("In all the texts of the atlas: the mean weight on that cell. 0 is the token itself, a "
-                             "negative number later tokens."))  # fmt: skip
+    st.number_input(say("Heads that attend this many tokens back"), -longest, longest, key="atlas_back",
+                    help=say("The mean weight at this distance over all texts of the atlas. 0 is the token itself; "
+                             "negative numbers are later tokens."))  # fmt: skip
     back = st.session_state.atlas_back
     weights = atlas.back(back)
     if np.isnan(weights).all():
-        st.info(say("In these texts, under these masks, no token may look there."))
+        st.info(say("Under these masks, no token of these texts may attend there."))
         return
     _ranked(atlas, weights, say("mean weight there"), "atlas_take_back")
 
@@ -55,27 +55,28 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         pieces = batch.pieces[0][:MOST_MARKED]
     if len(batch.pieces[0]) > MOST_MARKED:
         about = N_(
-            "Heads that look from a token to another: mark both among the first {most} tokens of the text on the left."
+            "Heads that attend from one token to another: mark both among the first {most} tokens of the text on the "
+            "left."
         )
     else:
-        about = N_("Heads that look from a token to another: mark both in the first line of the text on the left.")
+        about = N_("Heads that attend from one token to another: mark both in the first line of the text on the left.")
     st.caption(say(about, most=MOST_MARKED))
     places = list(range(len(pieces)))
     labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
-    st.pills(say("Tokens that look"), places, format_func=labels.__getitem__, selection_mode="multi",
+    st.pills(say("Query tokens"), places, format_func=labels.__getitem__, selection_mode="multi",
              key="atlas_queries", wrap=True, on_change=_keep_marks)  # fmt: skip
-    st.pills(say("Tokens looked at"), places, format_func=labels.__getitem__, selection_mode="multi",
+    st.pills(say("Key tokens"), places, format_func=labels.__getitem__, selection_mode="multi",
              key="atlas_keys", wrap=True, on_change=_keep_marks)  # fmt: skip
     queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
     if not queries or not keys:
-        st.info(say("Mark at least one token that looks and one that is looked at."))
+        st.info(say("Mark at least one query token and one key token."))
         return
-    with guarded(say("Looking at every head …")):
+    with guarded(say("Checking every head …")):
         now, _ = run_view.run_pair(model, batch, masks, 0, "self")
         weights = now.ask(weight_there, tuple(queries), tuple(keys))
     if np.isnan(weights).all():
-        st.info(say("Under these masks none of these tokens may look at those."))
+        st.info(say("Under these masks none of the query tokens may attend to the key tokens."))
         return
     _ranked(atlas, weights, say("weight there"), "atlas_take_marks")
 
@@ -115,7 +116,7 @@ def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
     places = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
     ranked = [(atlas.name(place), float(weights[place]), called(atlas, place)) for place in places]
     st.html(ranked_table(ranked, what))
-    st.button(say("Look at {head}", head=atlas.name(places[0])), key=key, on_click=_take, args=places[0])
+    st.button(say("Show {head}", head=atlas.name(places[0])), key=key, on_click=_take, args=places[0])
 
 
 def _take(layer: int, head: int) -> None:

@@ -83,8 +83,7 @@ class Measuring:
             if len(_running) >= MOST_AT_ONCE:
                 raise TooManyAtlases(
                     say(
-                        "{most} atlases are being measured here already, as many as this server does at once. "
-                        "Try again in a minute",
+                        "This server is already measuring {most} atlases, its maximum. Try again in a minute",
                         most=MOST_AT_ONCE,
                     )
                 )
@@ -121,7 +120,7 @@ class Measuring:
             """Between two units, and while the next one waits in the queue, which may be long."""
             now = time.monotonic()
             if now - self._seen > LEFT_SECONDS:
-                self.stop(say("Stopped, because nobody was looking."))
+                self.stop(say("Stopped because no one was watching."))
             if now - began > MOST_SECONDS:
                 self.stop(say("Stopped after {minutes:.0f} minutes.", minutes=MOST_SECONDS / 60))
             if self._over.is_set():
@@ -143,7 +142,7 @@ class Measuring:
             self._state = "stopped"
         except Exception as error:
             problem = problem_in(error)
-            self._why = say("{problem}.", problem=problem or say("It ended with an error of this program"))
+            self._why = say("{problem}.", problem=problem or say("It ended with an internal error"))
             self._state = "failed"
             if problem is None:
                 raise
@@ -169,18 +168,18 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         return chosen, lambda: units_of_random(model)
     if chosen == "text":
         if not text.strip():
-            st.info(say("Type a text on the left, one a line, or choose other texts above."))
+            st.info(say("Type a text on the left, one per line, or choose other texts above."))
             st.stop()
         return _digest("text", text.encode("utf-8", "replace")), lambda: units_of_text(text)
     label = say(
-        "Texts of your own, {size:.0f} MB at the most: a line of a .txt file is a text, and so is a cell of a .csv "
-        "file's column “text”",
+        "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
+        "file, is a text",
         size=MOST_UPLOAD / 1e6,
     )
     kinds, most = [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
     sent = uploader(label, kinds, key="atlas_file", max_upload_size=most)
     if sent is None:
-        st.info(say("Choose a file: its texts are read in memory, and kept by nobody."))
+        st.info(say("Choose a file: its texts are processed in memory and not stored."))
         st.stop()
     data = sent.getvalue()
     return _digest(sent.name, data), lambda: units_of_upload(sent.name, data)
@@ -263,7 +262,7 @@ def _progress(measuring: Measuring, drawn: AtlasStatus) -> None:
             st.button(say("Stop"), icon=":material/stop:", key="atlas_stop", on_click=measuring.stop)
         else:
             st.progress(share, _shown(escaped(now.why), share, now.atlas))
-            st.button(say("Go on"), icon=":material/resume:", key="atlas_go_on", on_click=_go_on, args=(measuring,))
+            st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=_go_on, args=(measuring,))
 
 
 def _so_far(share: float, atlas: Atlas | None) -> str:
@@ -277,9 +276,9 @@ def _so_far(share: float, atlas: Atlas | None) -> str:
 
 def _shown(why: str, share: float, atlas: Atlas | None) -> str:
     if atlas is None:
-        return say("{why} Shown is {share} of the texts.", why=why, share=whole_percent(share))
+        return say("{why} The result covers {share} of the texts.", why=why, share=whole_percent(share))
     return say(
-        "{why} Shown is {share} of the texts, {texts:,} texts and {tokens:,} tokens.",
+        "{why} The result covers {share} of the texts: {texts:,} texts and {tokens:,} tokens.",
         why=why, share=whole_percent(share), texts=atlas.texts, tokens=atlas.read,
     )  # fmt: skip
 

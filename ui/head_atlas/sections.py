@@ -18,8 +18,8 @@ from viz.export.words import version
 from viz.head_atlas.tables import called, deciles_html
 
 TEXTS = {
-    "sample": N_("the sample that ships with Unmask"), "text": N_("those in the page's text box"), "file": N_("a file"),
-    "random": N_("random tokens that come twice"),
+    "sample": N_("the sample included with Unmask"), "text": N_("those in the page's text box"), "file": N_("a file"),
+    "random": N_("random tokens repeated twice"),
 }  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
 
 
 SHOWN_EACH = 3  # examples of a tenth
-HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Called")}
+HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Pattern")}
 
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
@@ -67,8 +67,9 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
     sampled = sum(decile.queries for decile in deciles)
     st.caption(
         say(
-            "{sampled:,} of {queries:,} queries, drawn by chance, in tenths; {each} of each, again by chance, not its "
-            "best. Framed: the query. Coloured: its heaviest keys, 5 at the most; point at one for its weight.",
+            "A random sample of {sampled:,} of {queries:,} queries, split into tenths; {each} random examples of each "
+            "tenth. Framed: the query. Coloured: the keys with the largest weights, at most 5; point at one for its "
+            "weight.",
             sampled=sampled,
             queries=int(atlas.counts[NAMES.index(by), layer]),
             each=SHOWN_EACH,
@@ -95,7 +96,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
     with st.container(horizontal=True):
         st.download_button(say("This table as CSV"), frame.to_csv(index=False), f"{name}.csv", "text/csv",
                            icon=":material/download:", on_click="ignore")  # fmt: skip
-        st.download_button(say("All of it as Parquet"), lambda: as_parquet(heads_table(atlas), about),
+        st.download_button(say("All data as Parquet"), lambda: as_parquet(heads_table(atlas), about),
                            f"{name}.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
         st.download_button(say("The examples as Parquet"), lambda: as_parquet(examples_table(atlas), about),
                            f"{name}.examples.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
@@ -113,7 +114,7 @@ def _take_to_explore(found: list[Example]) -> None:
     if not with_text:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox(say("See one on Explore, with every weight"), range(len(with_text)), key="atlas_example",
+        st.selectbox(say("See one on Explore, with all weights"), range(len(with_text)), key="atlas_example",
                      format_func=lambda place: f"{place + 1}. {_named(with_text[place])}")  # fmt: skip
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
             one = with_text[st.session_state.atlas_example]

@@ -11,14 +11,16 @@ from ui.markdown import escaped
 from viz.heads.carried import carried_table, effect_table, why_they_differ
 from viz.html import signed
 
-ABOUT = N_("|v| is how long a key's value is; weight × |v| is how much of it is taken (Kobayashi et al. 2020).")
+ABOUT = N_(
+    "|v| is the norm of a key's value vector; weight × |v| is the norm of its weighted value (Kobayashi et al. 2020)."
+)
 ADDS = N_(
-    "*adds*: how long what the key adds to the residual stream is, after the output projection. What keys add may "
-    "cancel."
+    "*adds*: the norm of what the key adds to the residual stream, after the output projection. Contributions of "
+    "different keys may cancel."
 )
 EFFECT = N_(
-    "What the head adds by itself to the logits of the token after the query, past all later layers, the final norm's "
-    "deviation held at its value; relative to what it adds to all tokens in the mean, {mean}."
+    "The head's direct effect on the logits of the token after the query, bypassing all later layers, with the scale "
+    "of the final norm frozen; relative to its mean effect on all tokens, {mean}."
 )
 CAPPED = N_("The model caps its logits; this is before the cap.")
 
@@ -31,7 +33,7 @@ def show(chosen: ChosenHead) -> None:
     with st.container(key="carried_of_query"):
         st.html(why_they_differ(found, name, keys))
         left, right = st.columns([1.5, 1], gap="medium")
-    query.hear("carried_of_query", say("Carried"), chosen.moves)
+    query.hear("carried_of_query", say("Value × weight"), chosen.moves)
     left.html(carried_table(found, keys))
     left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
     with right:

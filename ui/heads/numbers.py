@@ -21,7 +21,7 @@ def show(chosen: ChosenHead) -> None:
         st.segmented_control(
             say("Brightest at"), list(RANGES), format_func=_said, key="colours_to", required=True, width="content"
         )
-        st.segmented_control(say("Brightness goes with"), list(BRIGHTNESS), format_func=_said, key="brightness",
+        st.segmented_control(say("Brightness shows"), list(BRIGHTNESS), format_func=_said, key="brightness",
                              required=True, width="content")  # fmt: skip
     part = shown(chosen.view, chosen.part, chosen.query)
     table = numbers_table(part)
@@ -31,7 +31,7 @@ def show(chosen: ChosenHead) -> None:
                  on_select=lambda: _take(part))  # fmt: skip
     words = left_out(chosen.view, part, chosen.query)
     about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
-    choose = say("A click on a cell, or the arrow keys in the table, choose its query and its key.")
+    choose = say("Click a cell, or use the arrow keys in the table, to choose its query and key.")
     st.caption(together([about, choose, words]))
 
 

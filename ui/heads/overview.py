@@ -29,7 +29,7 @@ def takes_a_moment(now: RunView, one: HeadView) -> bool:
 
 def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
     """Survey all heads of each view, and draw those of the first in its place, this one as the chosen one."""
-    with place, guarded(say("Looking at every head …")):
+    with place, guarded(say("Checking every head …")):
         found = [view.survey() for view in views]
         by = st.session_state.dim or "", st.session_state.dim_sorted
         show(views[0], found[0], layer, head, by)

@@ -61,7 +61,7 @@ def take(key: str) -> None:
         st.session_state.query = position
 
 
-HELP = N_("The token that looks, a row of the heatmap. Its next token, its loss, its reach and its steps are shown.")
+HELP = N_("The token that attends, a row of the heatmap. Its next token, loss, reach and steps are shown.")
 
 
 def chosen(now: RunView) -> int:

@@ -16,7 +16,7 @@ VIEWS = {  # each a module beside this one, imported when it is chosen, with sho
     "tokens": N_("Tokens"),
     "arcs": N_("Arcs"),
     "bars": N_("Bars"),
-    "carried": N_("Carried"),
+    "carried": N_("Value × weight"),
     "why": N_("Why this cell"),
     "numbers": N_("Numbers"),
 }

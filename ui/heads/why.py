@@ -13,14 +13,14 @@ from viz.heads.cells import weight_text
 from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
 
 SOURCES = N_(
-    "A norm divides by the deviation of what it is given. With that held at its value here, the score is a sum: what "
-    "each source wrote into the query times what each wrote into the key. *biases*: those of projections and norms."
+    "A norm divides by the scale of its input. With that scale frozen, the score is a sum over pairs: what one source "
+    "wrote into the query times what another wrote into the key. *biases*: those of projections and norms."
 )
 
 
 def show(chosen: ChosenHead) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
-    hint = say("A click on a cell of the heatmap chooses its query and its key.")
+    hint = say("Click a cell of the heatmap to choose its query and key.")
     key = choose(chosen.view, chosen.query, hint)
     with st.container(key="why_of_query"):
         _show_cell(chosen, key)
@@ -40,7 +40,7 @@ def _show_cell(chosen: ChosenHead, key: int) -> None:
     st.plotly_chart(strips_figure(found, dark=page.is_dark()), key="why_strips", config=page.CHART, alt=alt)
     st.caption(say("Blue is below 0, red above. {largest}", largest=largest))
     if found.sources is None:
-        st.caption(say("Not split by what wrote the query and the key. {reason}.", reason=escaped(found.why_not)))
+        st.caption(say("The score is not split by source. {reason}.", reason=escaped(found.why_not)))
         return
     pairs, writers, written = st.columns(3, gap="medium")
     pairs.html(pairs_table(found))

@@ -41,8 +41,8 @@ OVER = {
 }
 HELP = N_(
     "Mean, maximum: of the weights of a layer's heads. Rollout: how much of a token's state comes from each token by "
-    "the end of a layer, each layer being half its heads' mean and half the residual connection. Flow: the most that "
-    "can come through those layers from one token, as through pipes (Abnar and Zuidema 2020)."
+    "the end of a layer, each layer counted as half its heads' mean and half the residual connection. Flow: the "
+    "maximum flow from one token through those layers, with weights as capacities (Abnar and Zuidema 2020)."
 )
 
 
@@ -92,13 +92,12 @@ MOST_BESIDE = 9  # readings that leave room beside the table
 BEFORE, STEP = 40, 16  # of them before the query at least, where a text is longer, and by how many the rows move
 UNITS = {"mean": N_("mean weight"), "maximum": N_("largest weight"), "rollout": N_("rollout"), "flow": N_("flow")}
 ATTENTION_ALONE = N_(
-    "Rollout and flow follow attention weights alone: how large the values are that they weigh, and what the MLPs do, "
-    "is not in them."
+    "Rollout and flow use only attention weights: they ignore the size of the value vectors and the MLPs."
 )
 LENS = N_(
-    "The state after each layer goes through the model's own last steps (its final norm, where it has one, and its "
-    "unembedding), as if no layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Nothing but the "
-    "last column was trained to be read like this."
+    "The state after each layer goes through the model's own final norm (if it has one) and unembedding, as if no "
+    "layer followed (nostalgebraist 2020, *interpreting GPT: the logit lens*). Only the last column was trained to be "
+    "read this way."
 )
 
 
@@ -120,7 +119,7 @@ def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
     """The table, and the candidates of the query; gives the sentence."""
     if chosen.model.kind == "encoder" or not chosen.model.predicts:
         st.info(explain.NO_PREDICTIONS["encoder" if chosen.model.kind == "encoder" else "decoder"])
-        return say("There is nothing to predict here; the other two pictures are of its attention.")
+        return say("There is nothing to predict here; the other two pictures show its attention.")
     real = chosen.batch.real(chosen.row)
     begin, end = lens_part(real.start, real.stop, chosen.query)
     found = _lens(chosen, now, begin, end)
@@ -128,7 +127,7 @@ def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
     if (begin, end) != (real.start, real.stop):
         st.caption(
             say(
-                "Shown are {shown} of {count:,} tokens, those around the query: positions {first} to {last}.",
+                "{shown} of {count:,} tokens are shown, those around the query: positions {first} to {last}.",
                 shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1,
             )
         )  # fmt: skip
@@ -172,7 +171,7 @@ def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, st
     figure = cached_figure(token_figure, view, other, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
     st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
-    rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) looks at.",
+    rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.",
                token=escaped(piece), position=chosen.query)  # fmt: skip
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     st.caption(together(filter(None, [rows, reduced_words(view), alone])))
@@ -263,4 +262,4 @@ def _say(figure: go.Figure, unit: str) -> None:
             trace.hovertemplate = cell + f"<br>{unit} %{{z:.4f}}<extra></extra>"
             trace.colorbar.title.text = unit
         elif trace.name == "blocked":
-            trace.hovertemplate = cell + "<br>" + say("closed by the masks") + "<extra></extra>"
+            trace.hovertemplate = cell + "<br>" + say("blocked by the masks") + "<extra></extra>"

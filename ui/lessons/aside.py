@@ -18,7 +18,8 @@ from viz.lessons.glossary import card
 
 PAGE = "pages/lessons.py"
 INTRO = N_(
-    "Six lessons, from one head to a translator. Each runs real models, and asks you before it shows the answer."
+    "Six lessons, from one head to a translation model. Each runs real models and asks you a question before it shows "
+    "the answer."
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. lessons/README.md describes the format.")
 
@@ -30,16 +31,16 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
             if one.lesson:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
-    with st.expander(say("A lesson of your own")):
-        uploader(say("A lesson of your own"), type=["md"], key="lesson_file", max_upload_size=1,
+    with st.expander(say("Your own lesson")):
+        uploader(say("Your own lesson"), type=["md"], key="lesson_file", max_upload_size=1,
                          on_change=_take_file, label_visibility="collapsed")  # fmt: skip
         st.caption(escaped(say(OWN)))
     if opened and opened.own:
         words = (
-            say("The lesson itself is in the link.")
+            say("The link contains the whole lesson.")
             if shelves.packed(opened.own)
-            else say("This lesson is too long for a link: {length} characters where {most} are taken. Put it into the "
-                     "folder that UNMASK_LESSONS names.", length=len(opened.own), most=shelves.LONGEST_LINK)
+            else say("This lesson is too long for a link: {length} characters, and the limit is {most}. Put it into "
+                     "the folder set by UNMASK_LESSONS.", length=len(opened.own), most=shelves.LONGEST_LINK)
         )  # fmt: skip
         st.caption(escaped(words))
 
@@ -64,7 +65,7 @@ def show_list(found: list[Shelved]) -> None:
             st.button(say("Open the lesson"), key=f"open_{one.name}", icon=":material/play_arrow:", on_click=choices.go,
                       args=(1, one.name), shortcut=str(number + 1) if number < 9 else None)  # fmt: skip
 
-    with st.expander(say("Words"), icon=":material/dictionary:"):
+    with st.expander(say("Glossary"), icon=":material/dictionary:"):
         st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary().items()), class_="words"))
 
 

@@ -20,9 +20,9 @@ THINGS: Mapping[str, Mapping[str, Any]] = {  # what each press chooses
     },
 }  # fmt: skip
 LABELS = {
-    "start_previous": N_("a head that looks one token back"),
+    "start_previous": N_("a head that attends one token back"),
     "start_future": N_("let every token see the future"),
-    "start_padding": N_("let tokens look at padding"),
+    "start_padding": N_("let tokens attend to padding"),
 }
 STYLE = """<style>
   .st-key-start { margin-bottom: -.6rem; } .st-key-start :is(button, a) { min-height: 0; padding: 0 .2rem; }
@@ -43,7 +43,7 @@ def show(model: str) -> None:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
             st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=_try, args=(name,))
         st.page_link("pages/lessons.py", label=say("or take the lessons"), icon=":material/school:")
-        st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Close this line"),
+        st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Dismiss"),
                   on_click=lambda: state.update(start_closed=True))  # fmt: skip
 
 

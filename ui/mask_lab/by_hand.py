@@ -18,8 +18,8 @@ GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
 
 def show() -> None:
     """Tables to edit, what the core makes of them, and both worksheets."""
-    about = say("A head of four tokens with two numbers each, small enough for paper. Change a number, and every stage "
-                "follows.")  # fmt: skip
+    about = say("A head with four tokens of two numbers each, small enough to compute on paper. Change a number, and "
+                "every stage updates.")  # fmt: skip
     st.html(f'<p class="key">{about}</p>')
     masked = st.toggle(say("Causal mask"), key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
@@ -27,7 +27,7 @@ def show() -> None:
     with guarded():
         found = results.ask(by_hand, *given, masked=masked)
     st.html(stages_html(found, TOKENS))
-    labels = {"hand_sheet": say("Worksheet"), "hand_answers": say("Worksheet with its answers")}
+    labels = {"hand_sheet": say("Worksheet"), "hand_answers": say("Worksheet with answers")}
     printed = printed_in()
     with spoken(printed):
         files = {name: later(partial(sheet, found, given, answers=name == "hand_answers")) for name in labels}
@@ -36,7 +36,7 @@ def show() -> None:
             st.download_button(label, files[name], f"{name}.pdf", "application/pdf", key=name, icon=":material/print:",
                                on_click="ignore")  # fmt: skip
     if printed != language():
-        st.caption(say("The worksheets are in English: no font with Chinese letters is installed on this server."))
+        st.caption(say("The worksheets are in English: no font with Chinese characters is installed on this server."))
 
 
 def printed_in() -> str:
@@ -58,12 +58,12 @@ def sheet(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> byt
 
 def _task(*, masked: bool) -> str:
     mask = (
-        say("The causal mask holds: write −∞ into each cell of stage 3 that it blocks, and e^−∞ = 0 in stage 4.")
+        say("The causal mask is on: write −∞ into each cell of stage 3 that it blocks, and e^−∞ = 0 in stage 4.")
         if masked
-        else say("No mask holds: stage 3 is stage 2.")
+        else say("No mask is on: stage 3 equals stage 2.")
     )
-    return say("Four tokens, two numbers each. A row is the token that looks, a column the token looked at.\n{mask} "
-               "Fill in stages 1 to 6, two digits after the point.", mask=mask)  # fmt: skip
+    return say("Four tokens, two numbers each. Rows are queries, columns are keys.\n{mask} Fill in stages 1 to 6, to "
+               "two decimal places.", mask=mask)  # fmt: skip
 
 
 def _edited(name: str, place: st.delta_generator.DeltaGenerator) -> np.ndarray:

@@ -29,8 +29,8 @@ def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
     begin = min(begin + before * MOST_CELLS, end - MOST_CELLS)
     st.caption(
         say(
-            "Positions {first} to {last}: a screen has no room for more to draw on. Choose another part of the text "
-            "above, or another query.",
+            "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "
+            "another query.",
             first=begin,
             last=begin + MOST_CELLS - 1,
         )

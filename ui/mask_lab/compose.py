@@ -91,8 +91,8 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
         raise ValueError(say("expected masks for all heads or for one head of one layer, got heads {heads} of layers "
                              "{layers}", heads=list(spec.heads), layers=list(spec.layers)))  # fmt: skip
     if spec.positions == "cells":
-        raise ValueError(say("expected positions that are counted, over a text or each document, got those of cells: "
-                             "the Padding page shows them"))  # fmt: skip
+        raise ValueError(say("expected positions counted over the text or each document, got positions of cells: the "
+                             "Padding page shows those"))  # fmt: skip
     on = spec.on()
     for name, value in on.items():
         if isinstance(value, int) and value > MOST:
@@ -135,8 +135,8 @@ def choose_where(names: list[str], layer: int) -> str:
     if gone:
         st.session_state.mask_layers = [one for one in st.session_state.mask_layers if one < layers]
         st.caption(say("This model has no layer {layers}.", layers=say(", ").join(map(str, gone))))
-    elsewhere = say("Elsewhere the model's standard masks hold. One head alone is an attention knockout.")
-    where = one_of(say("These masks hold in"), WHERE, "mask_where", help=elsewhere)
+    elsewhere = say("Elsewhere the model's standard masks apply. Masking a single head is called attention knockout.")
+    where = one_of(say("Apply these masks to"), WHERE, "mask_where", help=elsewhere)
     if where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]
         st.multiselect(say("Layers"), range(layers), key="mask_layers", placeholder=say("Choose layers"),
@@ -206,7 +206,7 @@ def for_link(spec: MaskSpec) -> str | None:
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
     if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
-        st.caption(say("The drawing has too many pieces for a link, so the link leaves it out. *Take the mask away* "
+        st.caption(say("The drawing has too many pieces for a link, so the link leaves it out. *Export the mask* "
                        "saves it as a file."))  # fmt: skip
         return for_link(replace(spec, drawn=()))
     return text

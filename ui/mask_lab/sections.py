@@ -22,15 +22,15 @@ SECTIONS = {
     "effect": N_("What it does"),
     "reach": N_("Reach"),
     "steps": N_("Step through this head"),
-    "hand": N_("By hand"),
-    "fill": N_("The value that blocks"),
-    "code": N_("Take the mask away"),
+    "hand": N_("Compute by hand"),
+    "fill": N_("Masking value (−∞, −1e9, …)"),
+    "code": N_("Export the mask"),
 }
 
 
 def choose_shown() -> str:
     """Which weights of the head stand beside the mask."""
-    return one_of(say("The head under"), SHOWN, "shown", label_visibility="collapsed")
+    return one_of(say("Masks of the head"), SHOWN, "shown", label_visibility="collapsed")
 
 
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
@@ -42,7 +42,7 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
     if not compose.text_changed(text):
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.warning(say("The text has changed under the drawn mask: its cells lie on other tokens now."))
+        st.warning(say("The text has changed under the drawn mask: its cells now cover other tokens."))
         st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
         st.button(say("Keep it"), on_click=compose.take_drawing,
                   args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
@@ -55,13 +55,13 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
         names = layer_names(now.model, now.run.attention)
         chosen = say(", ").join(names[one] for one in spec.layers)
         found.append(
-            say("These masks hold in {layers}. {layer}, which is shown, is under the standard masks; to draw, "
-                "show a layer that they hold in.", layers=chosen, layer=names[layer])
+            say("These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
+                "layer that they apply to.", layers=chosen, layer=names[layer])
         )  # fmt: skip
     keys = now.run.keys
     separators = [value for value in spec.on().values() if isinstance(value, str)]
     return found + [
-        say("“{separator}” splits nothing here: it does not stand inside this row.", separator=escaped(separator))
+        say("“{separator}” splits nothing here: it does not occur inside this row.", separator=escaped(separator))
         for separator in separators
         if not bool(keys.split(separator)[now.row].any())
     ]

@@ -40,18 +40,22 @@ def _key(view: StepsView) -> str:
 
 
 def _about_the_table(row: RowSteps) -> str:
-    parts = [say("The largest score that is left is taken off before the exponential, so that nothing overflows.")]
-    parts.append(say("A weight is its e^… divided by the sum. Shown rounded, summed unrounded."))
+    parts = [say("The largest unblocked score is subtracted before the exponential to avoid overflow.")]
+    parts.append(say("A weight is its e^… divided by the sum. Values are shown rounded but summed unrounded."))
     if row.arithmetic.softcap is not None:
         parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))
     if row.bias is not None:
-        parts.append(say("This model adds a bias of its own to the scores: the column beside them has it."))
+        parts.append(say("This model adds its own bias to the scores, shown in the next column."))
         if np.isneginf(row.bias).any():
-            parts.append(say("Where it is −∞ the model chose not to look, whatever the masks allow."))
+            parts.append(say("Where it is −∞, the model itself blocks the cell, whatever the masks allow."))
     if row.sink is not None:
         parts.append(say("The sink takes part in the sum and has no value: the keys' weights sum to less than 1."))
     if len(row.raw) > MOST_KEYS:
-        parts.append(say("Of {count:,} keys the {most} heaviest are listed.", count=len(row.raw), most=MOST_KEYS))
+        parts.append(
+            say(
+                "Of {count:,} keys, the {most} with the largest weights are listed.", count=len(row.raw), most=MOST_KEYS
+            )
+        )
     return together(parts)
 
 
@@ -63,7 +67,7 @@ def _about_the_values(row: RowSteps) -> str:
     if len(drawn) == free:
         return say("Pale: the value v of every key that is not blocked. Red: weight × value, what it adds. Below: "
                    "the sum over all keys.")  # fmt: skip
-    return say("Pale: the value v of the {count} heaviest of {free:,} keys that are not blocked ({share} of the "
+    return say("Pale: the value v of the {count} largest-weight keys of {free:,} that are not blocked ({share} of the "
                "weight). Red: weight × value, what it adds. Below: the sum over all keys.",
                count=len(drawn), free=free, share=percent(float(row.weights[drawn].sum())))  # fmt: skip
 

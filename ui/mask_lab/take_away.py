@@ -18,11 +18,11 @@ from ui.widgets.uploads import uploaded, uploader
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(
-    "The mask of the layer and head shown, as a program: paste it into a fresh Python with torch. "
-    "True means “may attend”, except where PyTorch has it the other way round."
+    "The mask of the layer and head shown, as Python code that needs only torch. True means “may attend”, except "
+    "where PyTorch uses the opposite convention."
 )
 NPY_HELP = N_("The mask of this head as numpy.load reads it: bool, queries by keys, True = may attend.")
-JSON_HELP = N_("All masks as they are composed, with the layers and heads that they hold in, for any text.")
+JSON_HELP = N_("All masks as composed, with the layers and heads that they apply to, for any text.")
 
 
 def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
@@ -45,7 +45,7 @@ def _show_code(now: RunView, layer: int, head: int) -> None:
     if len(code) <= LONGEST_SHOWN:
         st.code(code, "python")
     else:
-        st.info(say("The drawing is of so many pieces that the code has {count:,} characters: take it as a file.",
+        st.info(say("The drawing has so many pieces that the code has {count:,} characters: save it as a file.",
                     count=len(code)))  # fmt: skip
         st.download_button("Python", code, "mask.py", "text/x-python", key="take_code", on_click="ignore",
                            icon=":material/download:")  # fmt: skip
@@ -66,9 +66,7 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
         st.download_button("JSON", json, "mask.json", "application/json", key="take_json", on_click="ignore",
                            icon=":material/download:", help=say(JSON_HELP))  # fmt: skip
     if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
-        words = say(
-            "The NPY of a text this long is more than the {most:,} bytes that can be loaded back.", most=MOST_BYTES
-        )
+        words = say("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.", most=MOST_BYTES)
         st.caption(words)
 
 
@@ -110,7 +108,7 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
         spec.check_scope(*run_view.shape(now.model, now.run.attention))
     except ValueError as error:
         raise ValueError(say("{problem}; the JSON button saves a mask that can be loaded", problem=error)) from None
-    return spec, say("Loaded {file}: its masks are on now, those that this model has.", file=escaped(name))
+    return spec, say("Loaded {file}: those of its masks that this model has are now on.", file=escaped(name))
 
 
 def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:

@@ -23,8 +23,10 @@ ENCODER_DECODER = N_(
     "This page is about models with one stack of layers. {model} has two, an encoder and a decoder, each with its own "
     "padding. Choose a decoder or an encoder on the left; Explore shows this model's attention under padding."
 )
-OF_ENCODER = N_("An encoder predicts no next token: its logits say what stands at each place, and those are compared.")
-NO_LOGITS = N_("This model was saved without the layer that predicts tokens: its last states are compared, not logits.")
+OF_ENCODER = N_(
+    "An encoder predicts no next token: its logits predict the token at each position, and those are compared."
+)
+NO_LOGITS = N_("This model was saved without its language-model head: its last hidden states are compared, not logits.")
 
 
 class PaddingLink(link.TextLink):
@@ -40,20 +42,22 @@ def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
     """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
     _keep_choices()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        filled = say("Where the shorter sentences are filled up to the length of the longest.")
+        filled = say("The side on which shorter sentences are padded to the length of the longest.")
         side = one_of(say("Pad side"), SIDES, "pad", width="content", help=filled)
-        on_queries = say("On keys: no token looks at padding. On queries too: padding looks at no token either.")
+        on_queries = say(
+            "On keys: no token attends to padding. On keys and queries: padding attends to no token either."
+        )
         mask = one_of(say("Padding mask"), MASKS, "padding_mask", width="content", help=on_queries)
         positions = "counted"
         if not own:
             counted = say(
-                "From the mask: only real tokens are counted. 0…T−1: every cell is counted, padding too; T is the "
-                "number of cells."
+                "From the mask: only real tokens are counted. 0…T−1: every cell is counted, including padding; T is "
+                "the number of cells."
             )
             positions = one_of(say("Position ids"), POSITIONS, "position_ids", width="content", help=counted)
         controls.mask_switch(model, "causal")
     if own:
-        st.caption(say("{model} works out its position ids by itself, so there are none to choose.",
+        st.caption(say("{model} computes its own position ids, so there are none to choose.",
                        model=explain.title_of(model)))  # fmt: skip
     choice = PaddingChoice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
     return choice, st.session_state.causal
@@ -127,7 +131,7 @@ def offer_ours(found: PaddedTexts) -> None:
                 "{lines}.",
                 lines=shown,
             )
-    words.caption(together([because, say("Type yours on the left, one a line.")]))
+    words.caption(together([because, say("Type yours on the left, one per line.")]))
     button.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
 
 
@@ -142,7 +146,7 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
     batch = model.encode(texts)
     return [
         say(
-            "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} of a sentence, "
+            "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, "
             "and {model} reads at most {context:,}.",
             number=number,
             kept=int(batch.keep[number - 1].sum()),
@@ -160,8 +164,8 @@ def _left_out(count: int, shown: int) -> list[str]:
         return []
     return [
         say(
-            "Shown are the first {shown} lines, {count:,} more are left out: the page takes {most} lines at the most, "
-            "its own included, fewer when they are long.",
+            "Only the first {shown} lines are shown, {count:,} more are left out: the page takes at most {most} lines "
+            "including its own, fewer if they are long.",
             shown=shown, count=count, most=padding.MOST_TEXTS,
         )
     ]  # fmt: skip

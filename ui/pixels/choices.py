@@ -13,7 +13,7 @@ from ui.widgets.choices import bound, one_of
 
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
 SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
-LOOKERS = {"itself": N_("the pixel, once it stands"), "writer": N_("the step that writes it")}
+LOOKERS = {"itself": N_("the pixel, once written"), "writer": N_("the step that writes it")}
 OWN = -1  # a class that is not chosen: the picture's own, all ten, the likeliest
 COUNTS = (10, 20, 50, 100)
 Digit = Annotated[int, Field(ge=0, le=9)]
@@ -90,7 +90,7 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
         st.selectbox(say("Head"), range(heads), **bound("pixels_head", state.pixels_head))
     st.selectbox(
         say("Who looks"), LOOKERS, format_func=lambda who: say(LOOKERS[who]), key="pixels_looker",
-        help=say("A pixel is written by the step before it: from there the model has seen everything but it."),
+        help=say("A pixel is written by the step before it, at which the model has seen everything but this pixel."),
     )  # fmt: skip
     return state.pixels_layer, state.pixels_head
 
@@ -99,14 +99,15 @@ def choose_draw() -> Draw:
     """How pixels are drawn."""
     st.slider(
         say("Temperature"), 0.0, 2.0, step=0.05, key="pixels_temperature",
-        help=say("Logits are divided by it before a level is drawn: 0 always takes the likeliest, 1 is as learned."),
+        help=say("Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 "
+                 "leaves them unchanged."),
     )  # fmt: skip
     st.slider(
         say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p",
-        help=say("Only the likeliest levels that together reach this probability are drawn from; 1 takes all."),
+        help=say("Samples only from the most likely levels whose probabilities reach this sum; 1 keeps all."),
     )  # fmt: skip
     st.number_input(say("Seed"), 0, 9999, key="pixels_seed",
-                    help=say("The same seed and settings write the same digits."))  # fmt: skip
+                    help=say("The same seed and settings generate the same digits."))  # fmt: skip
     state = st.session_state
     return Draw(state.pixels_temperature, state.pixels_top_p, int(state.pixels_seed))
 

@@ -40,7 +40,7 @@ def choose_picture() -> tuple[np.ndarray, int]:
         levels = pictures.written((own,), Draw(seed=seed))[0]
     return levels, choices.choose_class(
         say("Class token"), "pixels_told", own, N_("the picture's own, {digit}"),
-        say("The first token: what the model is told to write. Another one shows what a wrong hint does to the loss."),
+        say("The first token tells the model what to write. Choose another to see how a wrong class changes the loss."),
     )  # fmt: skip
 
 
@@ -54,14 +54,14 @@ def choose_mask() -> tuple[bool, str]:
             width="content",
         )
         one_of(
-            say("A lifted mask:"),
+            say("When a mask is off:"),
             SCOPES,
             "pixels_scope",
             disabled=st.session_state.pixels_causal,
             width="content",
             help=say(
-                "Re-run: every layer sees what the layers before made of it. This layer only: queries and keys of the "
-                "standard run, the chosen layer's weights redone; the rest stays."
+                "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen "
+                "layer's weights are recomputed from the standard run's queries and keys; the rest does not change."
             ),
         )
     return st.session_state.pixels_causal, st.session_state.pixels_scope
@@ -100,7 +100,7 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int, picked_head
             st.caption(say("**{head}** under the standard masks, the same colours", head=name))
             pictures.show(cached_figure(head_packet, standard, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
-        st.caption(say("**{head}**: where it looks", head=name))
+        st.caption(say("**{head}**: where it attends", head=name))
         pictures.show(cached_figure(head_packet, now, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:
@@ -155,7 +155,7 @@ def _shares(now: PixelView, standard: PixelView, name: str, layer: int, head: in
             say("true level {level} of {pixel}", level=true, pixel=here),
             [chance(float(one.chances[true])) for one in both],
         ),
-        row(say("loss, nats a pixel"), [f"{one.losses.mean():.3f}" for one in both]),
+        row(say("loss, nats/pixel"), [f"{one.losses.mean():.3f}" for one in both]),
     ]
 
 

@@ -15,7 +15,7 @@ from viz.pixels.pictures import SIDE, GalleryCard, gallery
 
 WAYS = 5  # completions shown side by side
 RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}
-FRAMES = N_("Framed in green: recognised as its class. Dashed orange: taken for another.")
+FRAMES = N_("Framed in green: recognised as its class. Dashed orange: recognised as another class.")
 
 
 def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
@@ -28,8 +28,9 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
     right = int((read == named).sum())
     data = pictures.the_digits()
     words = say(
-        "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} that was trained on "
-        "{train:,} real digits and no written one. Of {test} real digits that it never saw it names {accuracy} right.",
+        "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} trained on "
+        "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
+        "{accuracy}.",
         right=right, count=len(classes), share=percent(right / len(classes)), recogniser=say(RECOGNISERS[reader.kind]),
         train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(reader.accuracy),
     )  # fmt: skip
@@ -47,7 +48,7 @@ def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | No
     name = repr((classes, draw))  # of these settings, to remember what was stopped
     place = st.empty()
     if st.session_state.get("pixels_stopped") == name:
-        place.button(say("Stopped. Write them after all"), on_click=_stop, args=("",), icon=":material/play_arrow:")
+        place.button(say("Stopped. Write the digits again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
         return None
     with place.container(horizontal=True, vertical_alignment="center"):
         st.caption(say_count("Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …",
@@ -80,8 +81,8 @@ def show_finish(rows: int, draw: Draw) -> None:
     likeliest = int(chances.argmax())
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
-        told = choices.choose_class(say("Class told to the model"), "pixels_finish_class", likeliest,
-                                    N_("the likeliest, {digit}"))  # fmt: skip
+        told = choices.choose_class(say("Class given to the model"), "pixels_finish_class", likeliest,
+                                    N_("the most likely, {digit}"))  # fmt: skip
         with guarded(say("Writing …")):
             made = pictures.written((told,) * WAYS, draw, given)
         read = pictures.the_recogniser().read(made)
@@ -90,7 +91,10 @@ def show_finish(rows: int, draw: Draw) -> None:
             gallery([_card(one, told, int(found), len(given)) for one, found in zip(made, read, strict=True)], WAYS)
         )
         st.caption(
-            say("Above the line: given. Framed in green: recognised as its class; dashed orange: taken for another.")
+            say(
+                "Above the line: given. Framed in green: recognised as its class; dashed orange: recognised as "
+                "another class."
+            )
         )
         st.html(class_table(chances, told))
     with left:
@@ -109,7 +113,10 @@ def _finish_words(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -
         "right": int((read == told).sum()),
     }
     if rows == SIDE:
-        return say("All rows are given: nothing is left to write. The model finds class {told} {sure} likely.", **about)
+        return say(
+            "All rows are given: nothing is left to write. The model gives class {told} a probability of {sure}.",
+            **about,
+        )
     wrote = (
         say_count(
             "From the {count} row above the line the model wrote the rest {times} times; {right} of them are "
@@ -124,4 +131,6 @@ def _finish_words(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -
             "digit {told}.", **about,
         )
     )  # fmt: skip
-    return together([wrote, say("By what is drawn it finds class {told} {sure} likely.", **about)])
+    return together(
+        [wrote, say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)]
+    )

@@ -25,7 +25,7 @@ def model_found(model: Model) -> str:
         say("context {positions:,}", positions=found.context),
     ]
     if model.context < found.context:
-        facts.append(say("{positions:,} of it here", positions=model.context))
+        facts.append(say("{positions:,} used here", positions=model.context))
     if found.precision:
         facts.append(found.precision)
     masks = say(", ").join(_mask(found, name) for name in found.masks)

@@ -27,7 +27,7 @@ from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
 
 EXAMPLES = {
-    N_("A phrase that comes again"): (
+    N_("A repeated phrase"): (
         "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, "  # not shown so
         "and Peter blew his silver"
     ),
@@ -150,7 +150,7 @@ def _failure() -> str | None:
 
 def get_or_keep(name: str) -> Model:
     """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
-    problem = _failure() if name else say("Name a model: its id on the Hugging Face hub, or a folder.")
+    problem = _failure() if name else say("Enter a model: its id on the Hugging Face Hub, or a folder.")
     if problem is None:
         try:
             size = _to_download(name)
@@ -198,8 +198,8 @@ def _to_download(name: str) -> int:
 def _ask(name: str, size: int, meanwhile: str = "") -> None:
     """Let the user decide about a download. meanwhile: what the page shows until then."""
     words = say(
-        "{name} is not on this machine: {size:,.0f} MB would be downloaded from the Hugging Face hub, "
-        "once, and kept on the disk.",
+        "{name} is not on this machine: {size:,.0f} MB would be downloaded once from the Hugging Face Hub and kept on "
+        "disk.",
         name=escaped(name),
         size=size / 1e6,
     )
@@ -213,7 +213,7 @@ def _download(name: str) -> None:
     """With progress and a stop: any press ends the script, and with it the download. One at a time in this process."""
     lock = _one_download()
     if not lock.acquire(blocking=False):
-        raise TooLarge(say("Another download is going on, and there is one at a time. Try again when it is done"))
+        raise TooLarge(say("Another download is in progress, and only one runs at a time. Try again when it is done"))
     place = st.container()
     try:
         bar = place.empty()
@@ -259,8 +259,8 @@ def _check_disk(name: str, size: int) -> None:
     if size + SPARE_BYTES > free:
         raise TooLarge(
             say(
-                "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. "
-                "Choose a smaller model, or make room",
+                "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, "
+                "or free some space",
                 model=name,
                 size=size / 1e9,
                 free=free / 1e9,

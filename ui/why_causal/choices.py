@@ -26,7 +26,7 @@ FIRST_TEXT = (
 )
 TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
 RUN = {False: N_("run without"), True: N_("run with the mask")}
-WRITING = {"drawn": N_("drawn at random"), "likeliest": N_("the likeliest")}
+WRITING = {"drawn": N_("sampled at random"), "likeliest": N_("the most likely")}
 COPY = "kept_why_causal"  # of the page's choices (ui/widgets/choices.py)
 REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
 Head = Annotated[  # layer and head, "0.3" in the URL
@@ -122,7 +122,7 @@ def choose_writing() -> int | None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         drawn = one_of(say("The next token is"), WRITING, "why_writing", width="content") == "drawn"
         if drawn:
-            st.button(say("Draw again"), icon=":material/casino:", on_click=_draw_again)
+            st.button(say("Sample again"), icon=":material/casino:", on_click=_draw_again)
     return st.session_state.why_seed if drawn else None
 
 
@@ -143,11 +143,11 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
     label: Callable[[tuple[int, int]], str] = lambda head: say(  # noqa: E731
         "{head} · {share} on t + 1", head=head_name(*head), share=percent(float(shown[head]))
     )
-    st.selectbox(say("Head, the one that copies most first"), order,
+    st.selectbox(say("Head, highest copy score first"), order,
                  **bound("why_head", st.session_state.why_head), width=235, format_func=label,
-                 help=say("L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the token one to the right."),
+                 help=say("L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the next token."),
                  )  # fmt: skip
-    st.button(say("Jump to the best"), icon=":material/vertical_align_top:", on_click=_best_head,
+    st.button(say("Go to the highest copy score"), icon=":material/vertical_align_top:", on_click=_best_head,
               disabled=st.session_state.why_head == best)  # fmt: skip
     return st.session_state.why_head
 

@@ -24,12 +24,12 @@ ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
 PRESS_START = {
     False: N_(
-        "Press Start: a model of two layers learns these characters in front of you, without the mask. Then train "
-        "another with the mask, and compare the curves."
+        "Press Start to train a two-layer model on these characters without the mask. Then train another with the "
+        "mask, and compare the curves."
     ),
     True: N_(
-        "Press Start: a model of two layers learns these characters in front of you, with the mask. Then train another "
-        "without the mask, and compare the curves."
+        "Press Start to train a two-layer model on these characters with the mask. Then train another without the "
+        "mask, and compare the curves."
     ),
 }
 STATES = {
@@ -99,7 +99,7 @@ def _choose() -> None:
     if (left_out := len(st.session_state.live_text) - most) > 0:
         st.caption(
             say(
-                "Trained on are the text's first {most:,} characters; the other {left_out:,} are left out.",
+                "Training uses the text's first {most:,} characters; the other {left_out:,} are left out.",
                 most=most, left_out=left_out,
             )
         )  # fmt: skip
@@ -112,7 +112,7 @@ def _buttons(progress: TrainingProgress) -> None:
         st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
                   disabled=not progress.over)  # fmt: skip
         if progress.state == "paused":
-            st.button(say("Go on"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
+            st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
         else:
             st.button(say("Pause"), icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
                       disabled=_phase(progress) != "going")  # fmt: skip
@@ -139,7 +139,7 @@ def _look(phase: str) -> None:
             st.markdown(_status(training, now))
         lines.append(_line(_next_number(), training.causal, now))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
-    figure = loss_curves(lines, unit=say("nats a character"), height=300, steps=steps)
+    figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
     st.plotly_chart(figure, key="live_figure", config=page.CHART, alt=_alt(lines))
     if training and now:
         _results(training, now)
@@ -155,7 +155,7 @@ def _status(training: Training, now: TrainingProgress) -> str:
     step = say("step {step} of {steps}", step=now.step, steps=training.total_steps)
     parts = [f"**{state}**", say(MASKS[training.causal]), step]
     if now.losses:
-        parts.append(say("loss {loss:.3f} nats a character", loss=now.losses[-1]))
+        parts.append(say("loss {loss:.3f} nats/character", loss=now.losses[-1]))
     return " · ".join(parts)
 
 
@@ -169,7 +169,7 @@ def _results(training: Training, now: TrainingProgress) -> None:
         return
     st.markdown(
         say(
-            "On rows of this text, run with the mask: **{with_mask:.2f}** nats a character; run without: "
+            "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
             "**{without_mask:.2f}**. {copying}",
             with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now),
         )
@@ -200,11 +200,11 @@ def _offer_more(training: Training) -> None:
     """More steps of the same, from its beginning, where there are more."""
     more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
     if more is None:
-        st.caption(say("These are the most steps that one training may take here; on another text they may be enough."))
+        st.caption(say("This is the maximum number of steps here; on another text it may be enough."))
         return
     st.button(say("Train longer: {steps} steps", steps=more), key="live_longer", icon=":material/fast_forward:",
               on_click=_start, args=(more, training.causal),
-              help=say("From the beginning, on the text on the left; this curve stays."))  # fmt: skip
+              help=say("Starts from the beginning, on the text on the left; this curve is kept."))  # fmt: skip
 
 
 def _alt(lines: list[Curve]) -> str:
@@ -214,8 +214,8 @@ def _alt(lines: list[Curve]) -> str:
         if len(line.y)
     ]
     if not ends:
-        return say("Training loss in nats a character over the steps. No step yet.")
-    return say("Training loss in nats a character over the steps. {ends}", ends=say("; ").join(ends))
+        return say("Training loss in nats/character over the steps. No step yet.")
+    return say("Training loss in nats/character over the steps. {ends}", ends=say("; ").join(ends))
 
 
 def _start(steps: int | None = None, causal: bool | None = None) -> None:

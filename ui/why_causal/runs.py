@@ -34,9 +34,9 @@ def training_caption(training: Curves, length: int) -> str:
     low, last = training.training[False][-1], training.last_token[False][-1]
     rest = max((low * length - last) / (length - 1), 0.0)  # the mean over all but the last of the targets
     return say(
-        "A token's loss is −ln of the probability that it was given, in nats: 0 is certainty. The ends of the curves "
-        "are means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats are made of each row's last token, which "
-        "has nothing to its right ({last:.2f} nats), and of all the others ({rest}).",
+        "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
+        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats average each row's last token, which has no "
+        "token to its right ({last:.2f} nats), and all the others ({rest}).",
         steps=training.steps[-1], low=low, last=last, rest=nats(rest),
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ def training_alt(training: Curves) -> str:
         for line in training_lines(training)
     ]
     return say(
-        "Loss in nats a token over {steps:,.0f} training steps: {ends}.",
+        "Loss in nats/token over {steps:,.0f} training steps: {ends}.",
         steps=training.steps[-1], ends=say(", ").join(ends),
     )  # fmt: skip
 

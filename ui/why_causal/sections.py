@@ -38,7 +38,7 @@ def trained(training: Curves) -> Beginning:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        figure = cached_figure(loss_curves, runs.training_lines(training), unit=say("nats a token"), height=300)
+        figure = cached_figure(loss_curves, runs.training_lines(training), unit=say("nats/token"), height=300)
         st.plotly_chart(figure, key="training_figure", config=page.CHART, alt=runs.training_alt(training))
         caption = st.empty()
     return Beginning(sentence, caption, right)
@@ -73,7 +73,7 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
         st.html(cached_figure(explain.key, [view], head_range(view)))
         st.caption(say(words.LABELS))
     with beside:
-        st.markdown(say("Copy score: a head's mean weight on the token one to the right, t + 1"))
+        st.markdown(say("Copy score: a head's mean weight on the next token, t + 1"))
         for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
             chosen = (layer, head) if other == one else None
             st.caption(say(runs.NAMES[other]))

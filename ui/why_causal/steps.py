@@ -8,8 +8,8 @@ from ui.widgets.choices import bound
 LOSS, HEADS, WRITING, PROOF, TRAINING = range(1, 6)
 NAMES = {
     LOSS: N_("The loss"),
-    HEADS: N_("The heads that copy"),
-    WRITING: N_("What they write"),
+    HEADS: N_("Copy heads"),
+    WRITING: N_("Generated text"),
     PROOF: N_("A later token"),
     TRAINING: N_("Train it yourself"),
 }

@@ -17,15 +17,15 @@ ROUNDING = 1e-4  # of a logit; a larger change is none of float32's
 ALIKE = 0.05  # nats a token; two losses closer than that are called alike
 OFTEN = 0.5  # of all places: what is true of fewer explains no mean
 WHAT_THE_MASK_CHANGES = N_(
-    "The token being written is the last one: nothing stands to its right, masked or not. While writing, the mask only "
-    "decides whether the tokens before it see what was written after them. A model that learned to copy its right "
-    "neighbour finds none there."
+    "During generation the newest token is the last one: there is nothing to its right, masked or not. The mask only "
+    "decides whether earlier tokens see later ones. A model that learned to copy its right neighbour has nothing to "
+    "copy there."
 )
 PROOF = N_(
-    "The largest change of any of the next token's logits at each place; red before the token that changed (dotted "
+    "The largest change of any of the next token's logits at each position; red before the changed token (dotted "
     "line), grey from it on. Weights are compared over all heads and layers."
 )
-LABELS = N_(r"Labels show a space as ·, a line end as ⏎; \<start\> stands before every text.")
+LABELS = N_("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text.")
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
 
 
@@ -50,9 +50,9 @@ def trained(training: Curves) -> Markup:
     """What the two trainings came to."""
     low, high = training.training[False][-1], training.training[True][-1]
     words = say(
-        "Trained without the causal mask, a model ends at a loss of <b>{low:.2f} nats</b> a token; its twin, trained "
-        "on the same rows with the mask, at {high:.2f}. The first has not learned to predict: it reads each answer one "
-        "place to the right."
+        "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; its twin, trained on "
+        "the same rows with the mask, at {high:.2f}. The first has not learned to predict: it reads each answer from "
+        "the next position."
     )
     return Markup(words).format(low=low, high=high)
 
@@ -76,17 +76,17 @@ def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocab
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
     losses = {"own": own.loss, "other": other.loss}
     if own.loss > other.loss + ALIKE:
-        worse = say("With the mask put back its loss is <b>{own:.1f} nats</b> a token, its twin’s {other:.1f}.")
+        worse = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
         return Markup(worse).format(**losses)
     if own.loss < other.loss - ALIKE:
         found = say(
-            "With the mask put back it is <b>the other way round</b> for this text: its loss is <b>{own:.1f} nats</b> "
-            "a token, its twin’s {other:.1f}."
+            "With the mask put back it is <b>the other way round</b> for this text: its loss is <b>{own:.1f} "
+            "nats/token</b>, its twin’s {other:.1f}."
         )
     else:
         found = say(
-            "With the mask put back it is <b>no different</b> for this text: its loss is <b>{own:.1f} nats</b> "
-            "a token, its twin’s {other:.1f}."
+            "With the mask put back it is <b>no different</b> for this text: its loss is <b>{own:.1f} nats/token</b>, "
+            "its twin’s {other:.1f}."
         )
     why = _why_not(own, other, twins.repeats(batch), vocabulary)
     return Markup(" ").join([Markup(found).format(**losses), *why])
@@ -98,8 +98,8 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
     if repeats >= OFTEN and own.echoes >= OFTEN:
         reasons.append(
             say(
-                "The answer on its right is gone, and it guesses that the token it stands on comes again, at {own} of "
-                "the places (its twin at {other}); in this text that is right {repeats} of the time.",
+                "The answer on its right is hidden, and it predicts that the current token repeats, at {own} of the "
+                "positions (its twin at {other}); in this text that is correct {repeats} of the time.",
                 own=percent(own.echoes),
                 other=percent(other.echoes),
                 repeats=percent(repeats),
@@ -108,8 +108,8 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
     if other.loss > math.log(vocabulary):
         reasons.append(
             say(
-                "Its twin is worse here than guessing blindly ({blindly:.1f} nats): this text is not like those it "
-                "learned from.",
+                "Its twin is worse here than a uniform guess ({blindly:.1f} nats): this text is unlike its training "
+                "data.",
                 blindly=math.log(vocabulary),
             )
         )
@@ -125,13 +125,13 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
     named["most"] = percent(float(others.max()))
     if one.trained:
         return say(
-            "{head} puts {share} of its attention on the token one to the right, the very one it is to predict "
-            "(averaged over all that have one). The twin trained without it has {most} at the most.",
+            "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
+            "positions that have one). In the twin trained without it the highest is {most}.",
             **named,
         )
     return say(
-        "{head} puts {share} of its attention on the token one to the right, the very one it is to predict (averaged "
-        "over all that have one). The twin trained with the mask has {most} at the most.",
+        "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
+        "positions that have one). In the twin trained with the mask the highest is {most}.",
         **named,
     )
 
@@ -139,21 +139,22 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
 def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
     """What moved before the changed token, with the mask and without."""
     if same:
-        return Markup(say("The token is the same as before: choose another one, and see what moves."))
+        return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off, place = changes[True].earlier(), changes[False].earlier(), changes[True].place
     where = say_count("the one row before it", "the {count} rows before it", place)
     if max(on) == 0:
         kept = say(
-            "Mask on, nothing moves in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
+            "Mask on, nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
+            "{weight}."
         )
     elif max(on) < ROUNDING:
         kept = say(
-            "Mask on, almost nothing moves in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
+            "Mask on, almost nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
             "{weight}."
         )
     else:
         kept = say(
-            "Mask on, something moves in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
+            "Mask on, something changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
             "{weight}."
         )
     lifted = say("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
@@ -168,8 +169,8 @@ def proof_alt(changes: dict[bool, Change]) -> str:
     (on, _), (on_later, _) = changes[True].earlier(), changes[True].later()
     (off, _), (off_later, _) = changes[False].earlier(), changes[False].later()
     return say(
-        "The largest change of a logit at each token; mask on: at most {on} before place {place}, {on_later} from it "
-        "on; mask off: at most {off} before place {place}, {off_later} from it on.",
+        "The largest change of a logit at each token; mask on: at most {on} before position {place}, {on_later} from "
+        "it on; mask off: at most {off} before position {place}, {off_later} from it on.",
         on=amount(on), on_later=amount(on_later), off=amount(off), off_later=amount(off_later),
         place=changes[True].place,
     )  # fmt: skip
@@ -184,15 +185,15 @@ def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) 
     )
     copies, others = (outcomes[Combination(way, False)].copies for way in (False, True))
     loss = say(
-        "Trained and run without the mask, a model has a loss of <b>{free} nats</b> a token on this text; with the "
-        "mask put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
+        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the mask "
+        "put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
     )
     head = say(
-        "Its head {head} puts <b>{share}</b> of its attention on the token one to the right, the answer; of its twin's "
-        "heads, run without the mask as well, the highest has {most}."
+        "Its head {head} puts <b>{share}</b> of its attention on the next token, the answer; the highest of its "
+        "twin's heads, also run without the mask, has {most}."
     )
     later = say(
-        "Another token at place {place} of the text, in the twin trained with the mask: the largest change of an "
+        "Another token at position {place} of the text, in the twin trained with the mask: the largest change of an "
         "earlier logit is <b>{on}</b> with the mask, and {off} without."
     )
     return [

@@ -14,8 +14,8 @@ def uploader(*arguments: Any, **options: Any) -> Any:
     asks = st.get_option("server.enableXsrfProtection")
     if asks and "Host" in st.context.headers and XSRF_COOKIE not in st.context.cookies:
         words = say(
-            "Uploads do not work here: the browser withholds the cookie that they need, as it does when a page is "
-            "shown inside another site. Open this page in a tab of its own to upload a file."
+            "Uploads do not work here: the browser blocks the cookie that they need, as it does for pages embedded in "
+            "another site. Open this page in its own tab to upload a file."
         )
         st.caption(f":material/info: {words}")
     return st.file_uploader(*arguments, **options)

@@ -17,13 +17,13 @@ def packed(header: dict[str, Any], *planes: bytes) -> bytes:
 _SHARED = {"comma": N_(", ")}
 _CELLS = _SHARED | {
     "weight": N_("weight {weight}"),
-    "cell": N_("{query} looks at {key} · {cell}"),
-    "looks": N_("{token} looks at {tokens}."),
-    "looked": N_("{token} is looked at by {tokens}."),
-    "looks_blocked": N_("{token} looks at {tokens}; {count} blocked."),
-    "looked_blocked": N_("{token} is looked at by {tokens}; {count} blocked."),
-    "looks_nowhere": N_("{token} looks at nothing: every cell is blocked."),
-    "looked_nowhere": N_("{token} is looked at by nothing: every cell is blocked."),
+    "cell": N_("{query} attends to {key} · {cell}"),
+    "looks": N_("{token} attends to {tokens}."),
+    "looked": N_("{token} is attended to by {tokens}."),
+    "looks_blocked": N_("{token} attends to {tokens}; {count} blocked."),
+    "looked_blocked": N_("{token} is attended to by {tokens}; {count} blocked."),
+    "looks_nowhere": N_("{token} attends to nothing: every cell is blocked."),
+    "looked_nowhere": N_("{token} is attended to by nothing: every cell is blocked."),
     "blocked_here": N_("{token}: every cell shown is blocked."),
     "more": N_("{tokens} and {count} more"),
 }
@@ -39,14 +39,14 @@ WORDS = {
     },
     "tokens": _CELLS
     | {
-        "queries": N_("The text that looks"),
-        "keys": N_("The text looked at"),
+        "queries": N_("The text of the queries"),
+        "keys": N_("The text of the keys"),
         "text": N_("The text, token by token. Arrow keys move the query, Enter pins it."),
-        "ways": N_("Light the tokens that the query"),
-        "at": N_("looks at"),
-        "by": N_("is looked at by"),
+        "ways": N_("Highlight the tokens that the query"),
+        "at": N_("attends to"),
+        "by": N_("is attended to by"),
         "values": N_("Values"),
-        "usage": N_("Point: light. Click: query. Shift-click or Enter: pin."),
+        "usage": N_("Point: highlight. Click: query. Shift-click or Enter: pin."),
         "pinned": N_("Pinned: {token}"),
         "pin": N_("Pin {token}"),
         "unpin": N_("Unpin {token}"),
@@ -54,8 +54,8 @@ WORDS = {
     "arcs": _CELLS
     | {
         "alt": N_(
-            "Who looks at whom: tokens that look on the left, tokens looked at on the right. Up and down arrow keys "
-            "move the query."
+            "Which token attends to which: queries on the left, keys on the right. Up and down arrow keys move the "
+            "query."
         ),
         "least": N_("The smallest weight drawn"),
         "from": N_("Weights from"),
@@ -100,7 +100,7 @@ WORDS = {
         "erase": N_("Erase"),
         "undo": N_("Undo"),
         "clear": N_("Clear"),
-        "cell": N_("{query} looks at {key}: {why}"),
+        "cell": N_("{query} attends to {key}: {why}"),
     },
     "pixels": {
         "name": N_("A picture of 8 by 8 pixels"),

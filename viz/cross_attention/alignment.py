@@ -178,7 +178,7 @@ def _outputs(found: Alignment) -> Part:
     """A place to point at above each output: its probability, and what it looks at most."""
     said = [
         say(
-            "step {step} writes <b>{output}</b>, {chance}<br>looks most at {position}: {token}, {weight}",
+            "step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}",
             step=step + 1, output=escaped(output), chance=escaped(chance(float(found.probabilities[step]))),
             position=found.heaviest(step), token=escaped(found.source[found.heaviest(step)]),
             weight=weight_text(found.weights[step].max()),

@@ -13,48 +13,48 @@ from viz.numbers import chance, percent
 
 PADDING = (
     N_(
-        "Without the <b>padding mask</b> the encoder and the decoder read characters that nobody wrote: {share} of the "
-        "dates come out right, as with the standard masks."
+        "Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
+        "are written correctly, as with the standard masks."
     ),
     N_(
-        "Without the <b>padding mask</b> the encoder and the decoder read characters that nobody wrote: {share} of the "
-        "dates come out right instead of {usual}."
+        "Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
+        "are written correctly instead of {usual}."
     ),
 )
 SHOWN = (
     N_(
-        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, may read the characters "
-        "that it is asked for. It never could in training: it gets {share} of them right, as with the standard masks."
+        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
+        "that it must predict. It never could in training: it gets {share} of them right, as with the standard masks."
     ),
     N_(
-        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, may read the characters "
-        "that it is asked for. It never could in training: it gets {share} of them right instead of {usual}."
+        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
+        "that it must predict. It never could in training: it gets {share} of them right instead of {usual}."
     ),
 )
 ALONE = (
     N_(
-        "Writing by itself there is nothing yet to the right of the newest character, only earlier characters now see "
-        "later ones: {share} of the dates come out right, as with the standard masks."
+        "When it writes by itself, there is nothing to the right of the newest character; only earlier characters now "
+        "see later ones: {share} of the dates are written correctly, as with the standard masks."
     ),
     N_(
-        "Writing by itself there is nothing yet to the right of the newest character, only earlier characters now see "
-        "later ones: {share} of the dates come out right instead of {usual}."
+        "When it writes by itself, there is nothing to the right of the newest character; only earlier characters now "
+        "see later ones: {share} of the dates are written correctly instead of {usual}."
     ),
 )
 RULES = N_("""
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
 `the third of March '21`, `Wed 3-Mar-2021`, `3/3/2021`, `2021-03-03T10:15:00Z` …, in any case, alone, in sentences and
 with typing errors, from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out
-dates are of those. A quarter of what it read was no date; for that it learned to write `{none}`.
+dates are of those. A quarter of its training inputs were not dates; there it learned to write `{none}`.
 
 - In numbers alone the **day** comes first (`3/4/2021` is the 3rd of April), but where it cannot (`12/25/2021`), and
   where a year of four digits comes first. Where both could be, the text has **two readings**: in training a quarter of
   such texts had the month first.
 - A year of **two digits** is one of 1950 to 2049.
-- The name of a **weekday** says nothing, even a wrong one; the name of a month may have one letter wrong.
+- The name of a **weekday** is ignored, even a wrong one; the name of a month may have one letter wrong.
 - Without its day, its month or its year a date is **no date**, and so is a text with several.
 
-Whether a text is a date, and which, is decided here by a reader of our own for the same rules, not by the model.
+Whether a text is a date, and which one, is decided here by a separate parser with the same rules, not by the model.
 """)
 STYLE = Markup("""<style>
 div.breaks { overflow-x: auto; }
@@ -99,7 +99,7 @@ def table(rows: list[BreakRow], now: str, count: int) -> Markup:
         say("your text, written by itself"),
         Markup(say("{count} held-out dates,<br>written by itself")).format(count=count),
         Markup(say("the same dates,<br>shown the right answer")),
-        say("masks"), say("writes"), say("all right"), say("characters right"),
+        say("masks"), say("writes"), say("all correct"), say("characters correct"),
         say("mean probability"), body, STYLE,
     )  # fmt: skip
 
@@ -125,10 +125,10 @@ def _said(words: tuple[str, str], share: float, usual: float) -> Markup:
 
 DAY_FIRST = N_("which is the reading with the day first")
 MONTH_FIRST = N_("which is the reading with the month first")
-NO_DAY = N_("which is wrong, and no day of the calendar")
+NO_DAY = N_("which is wrong, and not a calendar date")
 NO_DATE_BECAUSE: dict[Why, str] = {
-    "several": N_("by the rules below it is no date, for the text names several days"),
-    "years": N_("the day is outside the years 1900 to 2099, and by the rules below it is no date"),
+    "several": N_("by the rules below it is not a date, because the text names several days"),
+    "years": N_("the day is outside the years 1900 to 2099, and by the rules below it is not a date"),
     "calendar": N_("the calendar has no such day"),
     "month": N_("“{word}” is not the English name of a month, and only English dates are dates by the rules below"),
     "letters": N_("the text has letters that are not English ({word}), and only English dates are dates by the rules "
@@ -223,8 +223,8 @@ def _two_readings(answer: WrittenAnswer) -> Markup:
 def _under_lifted(answer: WrittenAnswer) -> Markup:
     masks = say(LIFTED[answer.lifted])
     if answer.now == answer.wrote:
-        return Markup(say("{masks}, writing by itself, it writes the same.")).format(masks=masks)
-    words = say("{masks}, writing by itself, it writes <b>{wrote}</b>, {judged}.")
+        return Markup(say("{masks}, when it writes by itself, it writes the same.")).format(masks=masks)
+    words = say("{masks}, when it writes by itself, it writes <b>{wrote}</b>, {judged}.")
     judged = judgement(answer.meant, answer.now, answer.now_day)
     return Markup(words).format(masks=masks, wrote=answer.now or say("nothing"), judged=judged)
 
@@ -236,7 +236,7 @@ def judgement(meant: tuple[date, ...], wrote: str, day: date | None) -> str:
     """
     answers = [one.isoformat() for one in meant] or [NO_DATE]
     if wrote in answers and len(answers) == 1:
-        return say("which is right")
+        return say("which is correct")
     if wrote in answers:
         day_first = wrote == answers[0]
         return say(DAY_FIRST) if day_first else say(MONTH_FIRST)
@@ -251,8 +251,8 @@ def step_words(found: Alignment) -> Markup:
         words = say("Step {step} writes <b>{output}</b> and has nothing to attend to.")
         return Markup('<p class="key">{}</p>').format(Markup(words).format(step=step, output=output))
     looks = say(
-        "Step {step} writes <b>{output}</b> with {chance} and looks most at <b>{token}</b> (position {position}), with "
-        "a weight of {weight:.2f}."
+        "Step {step} writes <b>{output}</b> with {chance} and attends most to <b>{token}</b> (position {position}), "
+        "with a weight of {weight:.2f}."
     )
     words = Markup(looks).format(
         step=step,

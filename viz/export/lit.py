@@ -34,7 +34,7 @@ def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
         sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
         if not blocked[place] and weights[place] >= NAMED:
             sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), 5.5, ha="center", va="center")
-    looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the token that looks"))]
+    looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the query token"))]
     sheet.legend([ANY] if blocked.any() else [], looks if own else [])
     return sheet
 

@@ -95,8 +95,8 @@ def head_picture(
     rows, columns = now.weights.shape
     if max(rows, columns) > MOST_SIDE:
         raise ValueError(
-            say("expected at most {most} queries and keys, which a picture has room to name, got {queries} and {keys}: "
-                "show a part of the text", most=MOST_SIDE, queries=rows, keys=columns)
+            say("expected at most {most} queries and keys, the most that a picture can label, got {queries} and "
+                "{keys}: show a part of the text", most=MOST_SIDE, queries=rows, keys=columns)
         )  # fmt: skip
     views = [now] if standard is None else [now, standard]
     panels = 1 if standard is None else 3

@@ -62,7 +62,7 @@ def of_head(view: HeadView, colours: Colours, top: float) -> list[str]:
 
 def of_change(view: HeadView) -> list[str]:
     """How to read a heatmap of changes."""
-    return [*_axes(view), say("Blue is a weight that fell, red one that rose."), say(HATCHED)]
+    return [*_axes(view), say("Blue: the weight fell; red: it rose."), say(HATCHED)]
 
 
 def _axes(view: HeadView) -> list[str]:
@@ -70,14 +70,14 @@ def _axes(view: HeadView) -> list[str]:
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
     return [
         say("Queries {queries} and keys {keys} are shown.", queries=queries, keys=keys),
-        say("A row is the token that looks, a column the token looked at."),
+        say("Rows are queries, columns are keys."),
     ]
 
 
 def of_every(queries: int, side: int) -> list[str]:
     """How to read all heads of a run of so many queries, each so many pixels high."""
     whole = side >= queries
-    patch = "" if whole else say("Of {queries} queries, a pixel is the largest weight of a patch.", queries=queries)
+    patch = "" if whole else say("{queries} queries; each pixel shows the largest weight of a patch.", queries=queries)
     return [
         say("Rows are layers, columns are heads."),
         patch,
@@ -89,29 +89,29 @@ def of_every(queries: int, side: int) -> list[str]:
 def of_lines(least: float) -> list[str]:
     """How to read lines between tokens."""
     return [
-        say("A line joins a token that looks with one looked at, from a weight of {least} on; the thicker, the more.",
+        say("A line joins a query and a key with a weight of at least {least}; thicker lines mean larger weights.",
             least=least)
     ]  # fmt: skip
 
 
 def of_query(row: HeadView) -> list[str]:
     """Which row of a head a picture of one query shows."""
-    return [say("The token that looks is {position}: {token}.", position=row.first, token=row.queries[0])]
+    return [say("The query is {position}: {token}.", position=row.first, token=row.queries[0])]
 
 
 def of_carried(*, added: bool) -> list[str]:
     """How to read what is carried from each key. added: whether what a key adds to the residual stream is known."""
-    moved = say("weight × |v| is how much of a key's value, which is |v| long, is taken.")
-    adds = say("adds: how long what the key adds to the residual stream is, after the output projection.")
+    moved = say("|v| is the norm of a key's value vector; weight × |v| is the norm of its weighted value.")
+    adds = say("adds: the norm of what the key adds to the residual stream, after the output projection.")
     return [moved, adds if added else "", say("Each is a share of its sum over all keys.")]
 
 
 def of_atlas(atlas: Atlas, x: str, y: str) -> list[str]:
     """How to read all heads as points. x, y: names of measures."""
     titles = {"across": say(MEASURES[x].title), "up": say(MEASURES[y].title)}
-    point = say("A point is a head: {across} across, {up} up.", **titles)
+    point = say("Each point is a head: {across} on the x axis, {up} on the y axis.", **titles)
     even = [name for name in (x, y) if even_at(atlas, name) is not None]
-    return [point, say("Dotted: what a head has that looks evenly at all it may see.") if even else ""]
+    return [point, say("Dotted: the value for uniform attention over all allowed keys.") if even else ""]
 
 
 def of_why(found: ScoreSplit) -> list[str]:
@@ -123,12 +123,12 @@ def of_why(found: ScoreSplit) -> list[str]:
             "products.", both=both, each=each),
     ]  # fmt: skip
     if found.sources is None:
-        return [*how, say("Not split by what wrote the query and the key. {reason}.", reason=found.why_not)]
+        return [*how, say("The score is not split by source. {reason}.", reason=found.why_not)]
     left, rest = other_pairs(found)
     how.append(
         say(
             "Each bar is a term of the score: what the first source wrote into the query times what the second wrote "
-            "into the key, with the norms held at their values here."
+            "into the key, with the norms frozen."
         )
     )
     if left:
@@ -138,5 +138,5 @@ def of_why(found: ScoreSplit) -> list[str]:
 
 def of_lit() -> list[str]:
     """How to read a text that is lit."""
-    redder = say("The redder a token, the more it is looked at; a weight of 0.005 or more stands below it.")
+    redder = say("The redder a token, the more attention it gets; weights of 0.005 or more are written below it.")
     return [redder, say(HATCHED)]

@@ -40,7 +40,7 @@ def cached_row_figure(row: CachedRow) -> CachedFigure:
         "name": "mask",
         "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]],
         "hoverongaps": False,
-        "text": np.where(seen == 1, say("may be seen"), say("blocked")),
+        "text": np.where(seen == 1, say("visible"), say("blocked")),
         "hovertemplate": "<b>%{x}</b> %{text}<extra></extra>",
     }
     weights = cells | {
@@ -118,8 +118,8 @@ def cost_sentence(costs: Costs) -> str:
         return words
     if not costs.clear:
         noisy = say(
-            "The times measured here are too noisy to tell: tries of one and the same step differ by as much as the "
-            "steps do. The counts are the same on every machine."
+            "The times measured here are too noisy: repeated runs of the same step differ as much as different steps "
+            "do. The counts are the same on every machine."
         )
         return together([words, noisy])
     measured = say(

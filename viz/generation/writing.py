@@ -90,11 +90,11 @@ def _row(scene: WritingScene) -> Markup:
 def _written(scene: WritingScene) -> Markup:
     if scene.by_hand:
         words = say(
-            "There you took <b>“{token}”</b>: {chances}. Take another, and the text is cut there and goes on with it."
+            "There you chose <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue with it."
         )
     else:
         words = say(
-            "There it was followed by <b>“{token}”</b>: {chances}. Take another, and the text is cut there and goes on "
+            "There it was followed by <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue "
             "with it."
         )
     return Markup(words).format(token=scene.chosen.label, chances=_chances(scene))
@@ -103,13 +103,13 @@ def _written(scene: WritingScene) -> Markup:
 def _next(scene: WritingScene) -> Markup:
     if scene.temperature == 0:
         words = say(
-            "The next token comes from the rows of all {heads:,} heads here and all that is computed between them, not "
-            "from this row alone: temperature 0 takes the likeliest <b>“{token}”</b>, {chances}."
+            "The next token depends on the rows of all {heads:,} heads and everything computed between them, not on "
+            "this row alone: temperature 0 takes the most likely <b>“{token}”</b>, {chances}."
         )
     else:
         words = say(
-            "The next token comes from the rows of all {heads:,} heads here and all that is computed between them, not "
-            "from this row alone: seed {seed} draws <b>“{token}”</b>, {chances}."
+            "The next token depends on the rows of all {heads:,} heads and everything computed between them, not on "
+            "this row alone: seed {seed} samples <b>“{token}”</b>, {chances}."
         )
     return Markup(words).format(heads=scene.heads, seed=scene.seed, token=scene.chosen.label, chances=_chances(scene))
 
@@ -130,7 +130,7 @@ def chance_html(chance: Chance, *, drawn: bool) -> Markup:
         for share, colour in ((chance.before, STANDARD), (chance.after, NOW))
     )
     before, after = chance_words(chance.before), percent(chance.after) if chance.after > 0 else say("out")
-    title = say("{before} by the model, drawn with {after}", before=before, after=percent(chance.after))
+    title = say("{before} by the model, sampled with {after}", before=before, after=percent(chance.after))
     return Markup(
         '<div class="chance{}{}" title="{}"><span class="share">{}</span><span class="share">{}</span>'
         '<span class="bars">{}</span></div>'
@@ -141,7 +141,7 @@ def chances_head(what: str) -> Markup:
     """The title of the candidates, over their columns; the colours are those of the bars."""
     swatches = Markup("").join(
         Markup('<span class="share"><span class="swatch" style="background:{}"></span>{}</span>').format(colour, name)
-        for name, colour in ((say("model"), STANDARD), (say("drawn with"), NOW))
+        for name, colour in ((say("model"), STANDARD), (say("sampled with"), NOW))
     )
     return Markup('<div class="chance head"><b>{}</b>{}<span class="bars"></span></div>').format(what, swatches)
 
@@ -180,7 +180,7 @@ def _token(place: int, token: Token, newest: bool) -> Markup:
         kind = "written by-hand" if token.by_hand else "written"  # not shown
         found = {"token": title, "chance": chance_words(token.probability)}
         if token.by_hand:
-            title = say("{token}, {chance} by the model, taken by you").format(**found)
+            title = say("{token}, {chance} by the model, chosen by you").format(**found)
         else:
             title = say("{token}, {chance} by the model").format(**found)
     piece = Markup('<span class="{}{}" title="{}">{}</span>').format(kind, " newest" * newest, title, shown)

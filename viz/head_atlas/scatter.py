@@ -84,7 +84,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
 
 def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
     """The head's attention by how far back the key is, as bars; dashes for an even head's."""
-    names, evenly = distance_names(atlas), say("a head that looks evenly at all it may see")
+    names, evenly = distance_names(atlas), say("uniform attention over all allowed keys")
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
     first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
     places = list(range(len(names) - first))

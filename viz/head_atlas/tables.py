@@ -24,7 +24,7 @@ from viz.numbers import percent, whole_percent
 from viz.palette import MARK, NOW
 
 MOST_LISTED = 8  # heads of a kind
-NO_INDUCTION = N_("{heads} None is called induction on these texts; try Random, where all tokens come twice.")
+NO_INDUCTION = N_("{heads} None matches induction on these texts; try Random, where all tokens occur twice.")
 
 
 def amount(name: str, value: float) -> str:
@@ -58,7 +58,9 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
     total = atlas.layers * atlas.heads
     found = kinds(atlas)
     if not found:
-        return tag("p", say("None of these {total} heads has a name on these texts.", total=total), class_="sentence")
+        return tag(
+            "p", say("None of these {total} heads matches a pattern on these texts.", total=total), class_="sentence"
+        )
     parts = []
     for name, heads in found.items():
         listed = say(", ").join(atlas.name(place) for place in heads[:MOST_LISTED])
@@ -66,7 +68,7 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
             listed = say("{listed} and {count} more", listed=listed, count=len(heads) - MOST_LISTED)
         kind = tag("b", say(MEASURES[name].names))
         parts.append(Markup(say("{kind} {heads}")).format(kind=kind, heads=listed))
-    said = Markup(say("Of {total} heads, these have a name: {kinds}.")).format(
+    said = Markup(say("Of {total} heads, these match a pattern: {kinds}.")).format(
         total=total, kinds=join(parts, say("; "))
     )
     if not random and "induction" not in found:
@@ -77,8 +79,8 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
 def naming() -> str:
     """When a head is called something."""
     return say(
-        "A head has a name where it puts at least {share} of its attention on that kind of token, over the queries "
-        "that have one, {least} at the least, and at least {times:g} times what an even head would.",
+        "A head matches a pattern if it puts at least {share} of its attention on that kind of token (over at least "
+        "{least} queries that have one), and at least {times:g} times what uniform attention would.",
         share=whole_percent(NAMED), least=LEAST_QUERIES, times=TIMES_EVEN,
     )  # fmt: skip
 
@@ -96,7 +98,7 @@ def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
     names = atlas.named(layer, head)
     name = tag("b", atlas.name((layer, head)))
     if names:
-        said = Markup(say("{head} is called {names}: {measures}.")).format(
+        said = Markup(say("{head} matches {names}: {measures}.")).format(
             head=name,
             names=say_all([say(MEASURES[one].names) for one in names]),
             measures=say("; ").join(_against(atlas, one, layer, head) for one in names),
@@ -104,9 +106,11 @@ def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
         return tag("p", said, class_="sentence")
     shares = [one for one in NAMES if MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
     if not shares:
-        return tag("p", Markup(say("{head} was measured nowhere in these texts.")).format(head=name), class_="sentence")
+        return tag(
+            "p", Markup(say("{head} has nothing to measure in these texts.")).format(head=name), class_="sentence"
+        )
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
-    said = Markup(say("{head} has no name here. Most of what is measured goes to: {measure}.")).format(
+    said = Markup(say("{head} matches no pattern here. The largest measured share: {measure}.")).format(
         head=name, measure=_against(atlas, best, layer, head)
     )
     return tag("p", said, class_="sentence")
@@ -115,22 +119,22 @@ def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
 def tokens() -> str:
     """What the two tables of tokens are."""
     return say(
-        "Left: the tokens that get most of the head's attention, in shares of all of it. Right: the tokens as which it "
-        "looks most sharply: the largest weight on one token, the row's first left out, in the mean; tokens that came "
-        "up {times} times at least.",
+        "Left: the tokens that get most of the head's attention, as shares of the total. Right: the query tokens with "
+        "the sharpest attention: the mean of the largest weight on one token, excluding the first of the row; only "
+        "tokens that occur at least {times} times.",
         times=LEAST_SEEN,
     )
 
 
 def no_token() -> str:
     """Of the right one, where it has none."""
-    return say("No token came up {times} times with more than one key to look at.", times=LEAST_SEEN)
+    return say("No token occurred {times} times with more than one allowed key.", times=LEAST_SEEN)
 
 
 def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
     mean, even = atlas.measure(name)[layer, head], atlas.even[NAMES.index(name), layer]
     return say(
-        "{measure} {mean}, an even head {even}",
+        "{measure} {mean}, uniform attention {even}",
         measure=say(MEASURES[name].title), mean=amount(name, float(mean)), even=amount(name, float(even)),
     )  # fmt: skip
 
@@ -166,7 +170,7 @@ def tokens_table(tokens: Sequence[TokenShare], what: str, none: str = "") -> Mar
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
     """Heads in their order: a name, a weight, what it is called."""
-    head = [tag("th", say("head")), tag("th", what, colspan=2), tag("th", say("called"))]
+    head = [tag("th", say("head")), tag("th", what, colspan=2), tag("th", say("pattern"))]
     rows = [
         [
             tag("td", name),

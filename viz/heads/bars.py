@@ -129,26 +129,26 @@ def _moved(who: Markup, row: BarRow, now: np.ndarray, before: np.ndarray) -> Mar
     assert row.standard is not None
     if not now.any() and not before.any():
         return filled(
-            say("{query} looks at nothing now and under the standard masks: every key is blocked."), query=who
+            say("{query} attends to nothing now and under the standard masks: every key is blocked."), query=who
         )
     if not now.any():
-        return filled(say("{query} looks at nothing now: every key is blocked."), query=who)
+        return filled(say("{query} attends to nothing now: every key is blocked."), query=who)
     if not before.any():
-        return filled(say("{query} looks at nothing under the standard masks: every key is blocked."), query=who)
+        return filled(say("{query} attends to nothing under the standard masks: every key is blocked."), query=who)
     change = now - before
     moved = np.abs(change).sum() / 2
     if moved < 5e-5:
         return filled(
-            say("{query} looks where it did: the changed masks move less than 0.01% of its weight."), query=who
+            say("{query} attends as before: the changed masks move less than 0.01% of its weight."), query=who
         )
     opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
     if opened > 0:
         said = say(
-            "{query}: {moved} of its weight lies elsewhere than under the standard masks; {opened} of it is on keys "
-            "that those block."
+            "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on "
+            "keys that those block."
         )
     else:
-        said = say("{query}: {moved} of its weight lies elsewhere than under the standard masks.")
+        said = say("{query}: {moved} of its weight has moved compared with the standard masks.")
     whole = filled(said, query=who, moved=percent(moved), opened=percent(opened))
     return join((whole, _from_to(row, now, before)), " ")
 
@@ -185,13 +185,11 @@ def rest_words(row: BarRow, shown: int) -> str:
 def _spread(who: Markup, now: np.ndarray, blocked: np.ndarray) -> Markup:
     total = float(now.sum(dtype=np.float64))
     if total == 0:
-        return filled(say("{query} looks at nothing: every key is blocked."), query=who)
+        return filled(say("{query} attends to nothing: every key is blocked."), query=who)
     free = int((~blocked).sum())
     if free == 1:
-        return filled(say("{query} has all its weight on the one key that it may look at."), query=who)
+        return filled(say("{query} has all its weight on its only allowed key."), query=who)
     shares = np.cumsum(np.sort(now.astype(np.float64))[::-1]) / total
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
-    said = say(
-        "{query}: half of its weight lies on {half} of the {keys:,} keys that it may look at, nine tenths on {most}."
-    )
+    said = say("{query}: half of its weight is on {half} of its {keys:,} allowed keys, 90% on {most}.")
     return filled(said, query=who, half=half, keys=free, most=most)

@@ -41,7 +41,7 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     """HTML: the key whose share of the weight differs most from its share of what is carried."""
     who = tag("b", name)
     if not found.weights.any():
-        said = say("{query} looks at nothing and carries nothing: every key is blocked.")
+        said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
         return tag("p", filled(said, query=who), class_="key")
     weights, moved = _share(found.weights), _share(found.moved)
     looked = np.flatnonzero(found.weights > 0)
@@ -49,8 +49,8 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     if abs(weights[most] - moved[most]) < APART:
         sizes = found.value_norms[looked]
         said = say(
-            "{query}: what is carried goes with the weights here, no key's share differs by {points:.0f} points. The "
-            "values are between {least:.3g} and {most:.3g} long."
+            "{query}: the weighted values follow the weights here; no key's share differs by {points:.0f} percentage "
+            "points. The norms of the values are between {least:.3g} and {most:.3g}."
         )
         words = filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max())
         return tag("p", words, class_="key")
@@ -71,24 +71,24 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
 def _short(others: bool) -> str:
     if others:
         return say(
-            "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value "
-            "is short, {length:.3g} long, the others', taken by their weights, {others:.3g} in the mean."
+            "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its "
+            "value vector is short (norm {length:.3g}; weighted mean of the others: {others:.3g})."
         )
     return say(
-        "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value is "
-        "short, {length:.3g} long."
+        "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its value "
+        "vector is short (norm {length:.3g})."
     )
 
 
 def _long(others: bool) -> str:
     if others:
         return say(
-            "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value "
-            "is long, {length:.3g} long, the others', taken by their weights, {others:.3g} in the mean."
+            "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its "
+            "value vector is long (norm {length:.3g}; weighted mean of the others: {others:.3g})."
         )
     return say(
-        "{query} gives {key} {weight} of its weight and carries {carried} of what it carries from there: its value is "
-        "long, {length:.3g} long."
+        "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its value "
+        "vector is long (norm {length:.3g})."
     )
 
 

@@ -94,7 +94,7 @@ class Colours:
         else:
             parts = [say("Colours run from 0 to {most}", most=most)]
         if self.range == "percentile":
-            parts.append(say("above it, {percent}% of the weights, all look the same", percent=100 - PERCENT))
+            parts.append(say("the {percent}% of weights above it all look the same", percent=100 - PERCENT))
         if self.brightness == "root":
             parts.append(say("brightness is the square root of the weight"))
         else:

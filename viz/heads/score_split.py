@@ -78,7 +78,7 @@ def _outcome(weight: str, blocked: Sequence[str]) -> str:
     if not blocked:
         return say("Its weight is {weight}.", weight=weight)
     names = mask_names(blocked).capitalize()
-    return say_count("{masks} blocks it: nothing comes of it.", "{masks} block it: nothing comes of it.",
+    return say_count("{masks} blocks it, so the score has no effect.", "{masks} block it, so the score has no effect.",
                      len(blocked), masks=names)  # fmt: skip
 
 
@@ -86,13 +86,13 @@ def _score(found: ScoreSplit) -> str:
     """The score in a sentence, with what the model does to it before the softmax."""
     if found.softcap is not None and found.added:
         return say(
-            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model keeps it within ±{most:g}; the "
-            "model adds {added} for the two positions: {sum} goes into the softmax."
+            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}; the model "
+            "adds {added} for the two positions: {sum} goes into the softmax."
         )
     if found.softcap is not None:
         return say(
-            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model keeps it within ±{most:g}: {sum} "
-            "goes into the softmax."
+            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}: {sum} goes "
+            "into the softmax."
         )
     if found.added:
         return say(

@@ -53,7 +53,7 @@ def light_words(view: HeadView) -> str:
     most = brightest(view)
     if most == 1:
         return ""
-    return say("The largest weight shown, {weight}, is lit as strongly as a weight of 1 would be.", weight=number(most))
+    return say("Colours are scaled: the largest weight shown, {weight}, looks like a weight of 1.", weight=number(most))
 
 
 def left_out(whole: HeadView, part: HeadView, query: int) -> str:
@@ -65,12 +65,12 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
     shown = {"first": part.first_key, "last": part.first_key + columns - 1, "count": whole.weights.shape[1]}
     if not part.first <= query < part.first + rows:
         return say(
-            "Shown are tokens {first}–{last} of {count:,}; the query, {query}, is not among them.", query=query, **shown
+            "Tokens {first}–{last} of {count:,} are shown; the query, {query}, is not among them.", query=query, **shown
         )
     keys = slice(part.first_key, part.first_key + columns)
     beyond = float(np.delete(whole.weights[query], keys).sum(dtype=np.float64))
     return say(
-        "Shown are tokens {first}–{last} of {count:,}; {share} of the query's weight lies outside.",
+        "Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.",
         share=percent(beyond),
         **shown,
     )

@@ -41,7 +41,7 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
         rows.append(tag("tr", join((tag("th", title, scope="row"), *cells)), **chosen))
     body = tag("table", join((tag("tr", join(head)), *rows)), class_="lens")
     label = say(
-        "Logit lens: {tokens} tokens by {readings} readings, the likeliest next token in each cell.",
+        "Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
         tokens=lens.ids.shape[1], readings=len(names),
     )  # fmt: skip
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
@@ -51,7 +51,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     """One token's likeliest candidate after each layer, and how the token fares that follows in the text; where none
     follows, the next candidates."""
     follows = int(lens.next_ids[place])
-    beside = say("next") if follows < 0 else say("“{token}”, which follows", token=lens.labels[follows])
+    beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
         first, *others = _candidates(lens, reading, place)
@@ -66,7 +66,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
             tag("td", said, class_="wide"),
         ]
         rows.append(cells)
-    head = [tag("th", say("after")), tag("th", say("likeliest"), colspan=2), tag("th", beside)]
+    head = [tag("th", say("after")), tag("th", say("most likely"), colspan=2), tag("th", beside)]
     return table([head, *rows], CANDIDATES)
 
 
@@ -75,10 +75,10 @@ def key(*, compared: bool) -> Markup:
     mark = Markup('<span class="lens-mark {}"></span>{}')
     marks = [
         say("Colour: the probability of the token in the cell, brightness its square root."),
-        mark.format("follows", say("the token that does follow in the text.")),
+        mark.format("follows", say("the actual next token of the text.")),
     ]
     if compared:
-        marks.append(mark.format("other", say("another token than under the standard masks.")))
+        marks.append(mark.format("other", say("a different token than under the standard masks.")))
     return tag("p", Markup(" ").join(marks), class_="key")
 
 
@@ -96,7 +96,7 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     parts = [f"{name}: " + say(", ").join(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
         probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        parts.append(say("“{token}”, which follows: {chance}, {rank}", token=lens.labels[follows],
+        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", token=lens.labels[follows],
                          chance=chance(probability), rank=ordinal(rank)))  # fmt: skip
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):

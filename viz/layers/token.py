@@ -52,7 +52,7 @@ def reduced_words(view: TokenView) -> str:
     _, step = _columns(view)
     if step == 1:
         return ""
-    return say("{count:,} tokens are too many for a screen: each column is the largest of {step}.",
+    return say("{count:,} tokens do not fit on the screen: each column shows the largest of {step}.",
                count=len(view.keys), step=step)  # fmt: skip
 
 
@@ -167,17 +167,17 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
                   "before": escape(lens.labels[int(tops[settled - 1])])}  # fmt: skip
     if settled == 0:
         sentence = say(
-            "After “{token}” the model predicts “{label}” ({chance}), which is on top from the embedding on.", **about
+            "After “{token}” the model predicts “{label}” ({chance}), ranked first from the embedding on.", **about
         )
     elif settled == len(names) - 1:
         sentence = say(
-            "After “{token}” the model predicts “{label}” ({chance}): only its last layer puts it on top; after "
+            "After “{token}” the model predicts “{label}” ({chance}): only its last layer ranks it first; after "
             "{earlier} it was “{before}”.", **about,
         )  # fmt: skip
     else:
         sentence = say(
-            "After “{token}” the model predicts “{label}” ({chance}), on top from {layer} on; after {earlier} it was "
-            "“{before}”.", **about,
+            "After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on; after {earlier} "
+            "it was “{before}”.", **about,
         )  # fmt: skip
     return sentence if standard is None else together([sentence, _as_standard(standard, place, label)])
 
@@ -192,7 +192,7 @@ def _as_standard(standard: "LogitLens", place: int, label: str) -> str:
 def token_sentence(view: TokenView, how: str, query: int, piece: str, standard: TokenView | None = None) -> str:
     """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.values.any():
-        return say("“{token}” looks at nothing in any layer.", token=escape(piece))
+        return say("“{token}” attends to nothing in any layer.", token=escape(piece))
     sentence = _seen(view, how, query, piece)
     return sentence if standard is None else together([sentence, _moved(view, standard, query)])
 
@@ -201,9 +201,11 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
     token, last = escape(piece), view.layers[-1]
     if how in ("mean", "maximum"):
         layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-        most = N_("The most of one head's attention that “{token}” gives one token is in {layer}: {share} to {other}.")
+        most = N_(
+            "The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to {other}."
+        )
         if how == "mean":
-            most = N_("The most of the heads' mean attention that “{token}” gives one token is in {layer}: {share} to "
+            most = N_("The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to "
                       "{other}.")  # fmt: skip
         return say(most, token=token, layer=view.layers[layer], share=percent(float(view.values[layer, key])),
                    other=_name(view, key, query))  # fmt: skip
@@ -213,7 +215,7 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
         others[query - view.first] = 0
     best = int(others.argmax())
     if others[best] == 0:
-        return say("By the end of {layer} nothing has come to “{token}” but its own state.", layer=last, token=token)
+        return say("By the end of {layer}, “{token}” has received nothing but its own state.", layer=last, token=token)
     about = {"layer": last, "token": token, "other": _name(view, best, query)}
     if how == "rollout":
         return say(

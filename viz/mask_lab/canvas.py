@@ -143,7 +143,7 @@ def formula(view: MaskView) -> str:
         else say("A cell is blocked if any mask blocks it.")
     ]
     if view.strokes:
-        words.append(say("{drawn} has the last word.", drawn=named("drawn")))
+        words.append(say("{drawn} overrides everything.", drawn=named("drawn")))
     allowed = say("allowed")
     return f'<p class="formula"><b>{allowed} = {whole}</b> {together(words)}</p>'
 

@@ -63,7 +63,7 @@ def effect(found: Effect) -> Markup:
 def standard_masks() -> Markup:
     """Instead of an effect, where nothing is changed."""
     return _sentence(say("These are the masks that the model was trained with. Switch one on or off, or drag over the "
-                         "grid to block cells: the head beside it and the predictions follow."))  # fmt: skip
+                         "grid to block cells: the head beside it and the predictions update."))  # fmt: skip
 
 
 def no_predictions() -> Markup:
@@ -77,7 +77,7 @@ def answers_table(found: Effect) -> Markup:
     order = found.ranked()
     titles = [
         tag("th", say("token")),
-        tag("th", say("how it gets to the token before, which predicts it")),
+        tag("th", say("how it leaks to the previous token, which predicts it")),
         tag("th", say("loss, standard"), class_="number"),
         tag("th", say("loss, now"), class_="number"),
     ]
@@ -102,10 +102,10 @@ def after_query(found: Effect, *, changed: bool) -> Markup:
         words = Markup(say("What follows {token}.")).format(token=query)
     else:
         told = (
-            say("What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the "
-                "standard masks.")
+            say("What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under "
+                "the standard masks.")
             if changed
-            else say("What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}.")
+            else say("What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}.")
         )  # fmt: skip
         words = Markup(told).format(token=query, next=_name(found, token), loss=found.now[token], nats=_nats(),
                                     before=found.standard[token])  # fmt: skip
@@ -136,12 +136,12 @@ def _answers(found: Effect) -> Markup:
     best, gain = found.ranked()[0], found.gain(found.ranked()[0])
     alone = len(found.known) == 1
     known = say_count(
-        "<b>One token can now be known before it is predicted</b> ({positions}).",
-        "<b>{count} tokens can now be known before they are predicted</b> ({positions}).",
+        "<b>One token has leaked to the position that must predict it</b> ({positions}).",
+        "<b>{count} tokens have leaked to the positions that must predict them</b> ({positions}).",
         len(found.known),
         positions=_ranges(found.known),
     )
-    way = say("{token} gains most: {way}.") if gain > 0 and not alone else say("{token} gets out this way: {way}.")
+    way = say("{token} gains most: {way}.") if gain > 0 and not alone else say("{token} leaks like this: {way}.")
     told = [Markup(known), Markup(way).format(token=_name(found, best), way=_way(found, best, found.ways[best]))]
     if gain > 0:
         told.append(Markup(_fall(found, best)))
@@ -172,7 +172,7 @@ def _way(found: Effect, token: int, path: Sequence["PathStep"]) -> Markup:
     if len(order) <= MOST_LOOKS:
         told = [_look(found, token, path, look) for look in order]
     else:
-        rest = Markup(say("{count:,} more looks lead to {token}")).format(
+        rest = Markup(say("{count:,} more attention steps lead to {token}")).format(
             count=len(order) - 2, token=_name(found, path[0].key)
         )
         told = [_look(found, token, path, order[0]), rest, _look(found, token, path, order[-1])]
@@ -187,12 +187,14 @@ def _look(found: Effect, token: int, path: Sequence["PathStep"], look: "PathStep
     of_itself, predicting = look.key == token, look is path[0]
     if predicting:
         words = (
-            say("in {layer} {query}, which predicts it, may look at it")
+            say("in {layer} {query}, which predicts it, may attend to it")
             if of_itself
-            else say("in {layer} {query}, which predicts it, may look at {key}")
+            else say("in {layer} {query}, which predicts it, may attend to {key}")
         )
     else:
-        words = say("in {layer} {query} may look at it") if of_itself else say("in {layer} {query} may look at {key}")
+        words = (
+            say("in {layer} {query} may attend to it") if of_itself else say("in {layer} {query} may attend to {key}")
+        )
     layer = head_name(look.layer)
     return Markup(words).format(
         layer=say("layer {layer}", layer=layer) if look is path[-1] else layer,
@@ -227,7 +229,7 @@ def _predictions(found: Effect) -> list[Markup]:
 
 
 def _unchanged(found: Effect) -> Markup:
-    words = say("No token's loss changes by {least} nats or more, and after {token} the model predicts what it did.")
+    words = say("No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.")
     return Markup(words).format(least=SEEN, token=_name(found, found.query))
 
 

@@ -21,7 +21,7 @@ def fills_table(found: "FillComparison") -> str:
     titles = (say("written into blocked cells"), say("precision"), say("stands in the cell"),
               say("a fully blocked row becomes"))  # fmt: skip
     numbers = (say("on one blocked cell, at most"), say("on a row's blocked cells, at most"),
-               say("off the exact weights by"))  # fmt: skip
+               say("largest error of a weight"))  # fmt: skip
     head = tag("tr", join([*(tag("th", one) for one in titles), *(tag("th", one, class_="number") for one in numbers)]))
     body = "".join(_group(found, list(some)) for _, some in groupby(found.fills, key=lambda result: result.name))
     return f'<table class="numbers fills">{head}{body}{_group(found, [found.ours])}</table>'
@@ -29,7 +29,7 @@ def fills_table(found: "FillComparison") -> str:
 
 def order_table(found: "FillComparison") -> str:
     """Mask before the softmax against multiplying by it after."""
-    numbers = (say("rows sum to"), say("off the exact weights by"))
+    numbers = (say("rows sum to"), say("largest error of a weight"))
     head = tag("tr", join([tag("th", say("the mask")), tag("th", say("precision")),
                            *(tag("th", one, class_="number") for one in numbers),
                            tag("th", say("a fully blocked row becomes"))]))  # fmt: skip
@@ -54,13 +54,13 @@ def fills_sentence(found: "FillComparison") -> str:
     keys = say_count("one key", "all {count} keys", found.keys)
     places = {"nans": say_all(nans), "spread": say_all(spread), "keys": keys}
     if nans and spread:
-        parts.append(say("A row whose every key is blocked becomes NaN with {nans}, and attention spread evenly over "
-                         "{keys} with {spread}; Unmask sets it to 0.", **places))  # fmt: skip
-    elif nans:
-        parts.append(say("A row whose every key is blocked becomes NaN with {nans}; Unmask sets it to 0.", **places))
-    elif spread:
-        parts.append(say("A row whose every key is blocked becomes attention spread evenly over {keys} with "
+        parts.append(say("A fully blocked row becomes NaN with {nans}, and uniform attention over {keys} with "
                          "{spread}; Unmask sets it to 0.", **places))  # fmt: skip
+    elif nans:
+        parts.append(say("A fully blocked row becomes NaN with {nans}; Unmask sets it to 0.", **places))
+    elif spread:
+        parts.append(say("A fully blocked row becomes uniform attention over {keys} with {spread}; Unmask sets it to "
+                         "0.", **places))  # fmt: skip
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
     worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
     if worst is not None and leaks[worst] > 0:
@@ -94,13 +94,13 @@ def order_sentence(found: "FillComparison") -> str:
 def _made_whole(again: "Result", damage: "Damage", rows: int) -> str:
     """What rows are that were multiplied and made to sum to 1."""
     if damage.nans:
-        return say("Made to sum to 1 again, {nans:,} of {rows:,} rows are 0 / 0: nothing was left.",
+        return say("Renormalised to sum to 1, {nans:,} of {rows:,} rows are 0 / 0: nothing was left.",
                    nans=damage.nans, rows=rows)  # fmt: skip
     off = _small(damage.difference)
     if again.empty is not None and again.empty.kind == "NaN":
-        return say("Made to sum to 1 again, the weights are off by {most} at the most, but a row without a single "
+        return say("Renormalised to sum to 1, the weights are off by at most {most}, but a row without a single "
                    "allowed key is 0 / 0.", most=off)  # fmt: skip
-    return say("Made to sum to 1 again, the weights are off by {most} at the most.", most=off)
+    return say("Renormalised to sum to 1, the weights are off by at most {most}.", most=off)
 
 
 def _group(found: "FillComparison", some: list["Result"]) -> str:

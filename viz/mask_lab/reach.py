@@ -49,9 +49,9 @@ def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
     right = axes(mask, "2", tokens=False)
     right["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
     right["yaxis2"]["matches"] = "y"
-    alone = say("layer {layer} alone: what a token may look at", layer=view.names[view.layer])
-    stacked = say_count("stacked: after how many of {count} layer it can know of it",
-                        "stacked: after how many of {count} layers it can know of it", len(view.window))  # fmt: skip
+    alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
+    stacked = say_count("stacked: after how many of {count} layer it can depend on it",
+                        "stacked: after how many of {count} layers it can depend on it", len(view.window))  # fmt: skip
     layout = {
         "margin": heatmap.margin(mask.queries, mask.keys, step=mask.step) | {"autoexpand": False},
         "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
@@ -72,8 +72,8 @@ def reach_table(view: ReachView) -> str:
             rows.append([layer, layer])
         before = numbers
     head = tag("tr", join([
-        tag("th", say("after")), tag("th", say("may look at in that layer"), class_="number"),
-        tag("th", say("can know of"), class_="number"), tag("th"), tag("th", say("farthest back")),
+        tag("th", say("after")), tag("th", say("may attend to in that layer"), class_="number"),
+        tag("th", say("can depend on"), class_="number"), tag("th"), tag("th", say("farthest back")),
     ]))  # fmt: skip
     return f'<table class="numbers">{head}{"".join(_table_row(view, *row) for row in rows)}</table>'
 
@@ -81,7 +81,8 @@ def reach_table(view: ReachView) -> str:
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    words = Markup(say("In layer {layer}, <b>{token}</b> (position {position}) may look at {alone}; {stacked}")).format(
+    words = Markup(say("In layer {layer}, <b>{token}</b> (position "
+                       "{position}) may attend to {alone}; {stacked}")).format(
         layer=view.names[view.layer], token=view.tokens[view.query], position=view.query, alone=_tokens(alone),
         stacked=_stacked(view, alone, seen),
     )  # fmt: skip
@@ -97,15 +98,15 @@ def _stacked(view: ReachView, alone: int, seen: int) -> str:
     layers = len(view.window)
     told = {"after": say_count("after {count} layer", "after all {count} layers", layers), "known": _tokens(seen)}
     if alone == seen:  # what a query may look at is among what it can know of
-        return say("{after} it can know of no other: no path goes farther.", **told)
+        return say("{after} it can depend on no other: no path goes farther.", **told)
     if seen == 1:
-        return say("{after} it can know of itself alone, for its own state is carried on.", **told)
+        return say("{after} it can depend only on itself, because its own state is carried along.", **told)
     settled = int((view.seen[:, view.query] < seen).sum()) + 1
     if settled < layers:
-        return say_count("{after} it can know of {known}; the first layer is enough.",
-                         "{after} it can know of {known}; the first {count} layers are enough.",
+        return say_count("{after} it can depend on {known}; the first layer is enough.",
+                         "{after} it can depend on {known}; the first {count} layers are enough.",
                          settled, **told)  # fmt: skip
-    return say("{after} it can know of {known}.", **told)
+    return say("{after} it can depend on {known}.", **told)
 
 
 def _tokens(count: int) -> str:
@@ -149,22 +150,22 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     every = -(-most // 12)  # so many numbers at the colour bar
     ticks = list(range(1, most + 1, every))
     bar = colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks)
-    after = say("after {count} layers") if mask.step == 1 else say("at the soonest after {count} layers")
+    after = say("after {count} layers") if mask.step == 1 else say("after at least {count} layers")
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
         "colorscale": _discrete(most),
         "colorbar": bar,
-        "hovertemplate": _pair(say("{query} can know of {key}"), after.format(count="%{z}")),
+        "hovertemplate": _pair(say("{query} can depend on {key}"), after.format(count="%{z}")),
         "name": "reach",
     }
-    words = _pair(say("{query} can never know of {key}"), say("no path through the masks"))
+    words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))
     never = _flat(numbers == 0, mask, NEVER[dark], "never", words, "2")
     return [reach, never] if (numbers == 0).any() else [reach]
 
 
 def _mask_traces(mask: HeadView) -> list[Part]:
-    words = _pair(say("{query} may look at {key}"))
+    words = _pair(say("{query} may attend to {key}"))
     return [*blocked_traces(mask), _flat(~mask.any_blocked(), mask, _colours(1)[0], "may look", words)]  # not shown
 
 

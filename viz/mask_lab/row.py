@@ -34,7 +34,7 @@ def steps_table(row: RowSteps) -> str:
         rest = _sum_row(words, span, row.exp[left].sum(), row.weights[left].sum())
     sink = row.sink_exp / row.total if row.total else 0.0
     if row.sink is not None:
-        words = say("the head's sink, a score of {score} that no key has", score=fixed(row.sink, 4))
+        words = say("the head's sink, a score of {score} without a key", score=fixed(row.sink, 4))
         rest += _sum_row(words, span, row.sink_exp, sink)
     total = _sum_row(tag("b", say("sum")), span, row.total, row.weights.sum() + sink)
     return f'<table class="numbers steps">{_table_head(row)}{body}{rest}{total}</table>'
@@ -101,8 +101,8 @@ def steps_sentence(row: RowSteps) -> str:
         words += [say("The sink takes everything.")] if row.sink is not None else []
         return f'<p class="sentence">{together(words)}</p>'
     heavy = int(row.weights.argmax())
-    looks = say("{query} looks most at {key}, with a weight of {weight:.3f}: its score {score} is the largest that is "
-                "left.", query=who, key=_name(row.keys[heavy], heavy), weight=row.weights[heavy],
+    looks = say("{query} attends most to {key}, with a weight of {weight:.3f}: its score {score} is the largest "
+                "unblocked one.", query=who, key=_name(row.keys[heavy], heavy), weight=row.weights[heavy],
                 score=fixed(row.score[heavy], 2))  # fmt: skip
     return f'<p class="sentence">{looks} {_wrote_in_all(row, heavy, blocked)}</p>'
 
@@ -110,7 +110,7 @@ def steps_sentence(row: RowSteps) -> str:
 def _wrote_in_all(row: RowSteps, heavy: int, blocked: int) -> str:
     """What the mask did to the row, and who would lead without it. HTML."""
     if not blocked:
-        return say("The mask wrote nothing here.")
+        return say("The mask blocks nothing here.")
     cells = {"count": blocked, "total": len(row.raw)}
     hidden = np.where(row.free, -np.inf, row.score)
     if hidden.max() <= row.score[heavy]:

@@ -13,11 +13,11 @@ from viz.palette import MASK_COLOURS, NOW, rgb
 
 CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
 GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
-LOGITS, STATES = N_("logits"), N_("last states")  # what is compared: of a model without logits its last states
+LOGITS, STATES = N_("logits"), N_("last hidden states")  # what is compared: of a model without logits its last states
 MASKED = {
     "off": N_("padding that the model reads like any token: no mask"),
-    "keys": N_("padding that no token looks at"),
-    "both": N_("padding that no token looks at and that looks at none"),
+    "keys": N_("padding that no token attends to"),
+    "both": N_("padding that no token attends to and that attends to none"),
 }
 
 
@@ -94,7 +94,7 @@ def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
     none = say("none")
     return say(
         "The batch: {sentences} sentences by {cells} cells. Cells of padding: {widths}: {masked}. Sentences that "
-        "differ from themselves alone: {where}.",
+        "differ from their run alone: {where}.",
         sentences=len(texts), cells=len(texts[0].pieces), widths=widths or none, masked=say(MASKED[mask]),
         where=where or none,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float)
         return f'<td class="same{read}">{token}{position}{near}</td>'
     share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
     shade = f"rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
-    away = say("{amount} away from the same token alone", amount=amount(apart))
+    away = say("differs by {amount} from the same token alone", amount=amount(apart))
     return (
         f'<td class="apart{read}" style="background:{shade}" title="{away}">'
         f'{token}{position}<span class="d">{amount(apart)}</span></td>'
@@ -143,16 +143,16 @@ def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) ->
     most = amount(tolerance)
     if what == LOGITS:
         parts.append(say(
-            "Difference: how far the token's logits, its scores for every possible token, are at most from those of "
-            "the same sentence run alone; “=” is at most {most}: rounding.", most=most,
+            "Difference: the largest difference between the token's logits and those of the same sentence run alone; "
+            "“=” means at most {most}: rounding.", most=most,
         ))  # fmt: skip
     else:
         parts.append(say(
-            "Difference: how far the token's last states are at most from those of the same sentence run alone; “=” "
-            "is at most {most}: rounding.", most=most,
+            "Difference: the largest difference between the token's last hidden states and those of the same sentence "
+            "run alone; “=” means at most {most}: rounding.", most=most,
         ))  # fmt: skip
     if texts[0].padded is not None:
-        parts.append(say("Underlined is each sentence's last token, where the next one is read."))
+        parts.append(say("Underlined: each sentence's last token, where the next one is read."))
     return f'<p class="key">{together(parts)}</p>'
 
 

@@ -74,7 +74,7 @@ def ways_style(ways: Sequence[Way]) -> str:
 
 def position_words(positions: str, cells: int) -> str:
     """ "counted", "cells" or "own" as a reader says it, for rows of so many cells."""
-    known = {"counted": say("from the mask"), "own": say("worked out by the model")}
+    known = {"counted": say("from the mask"), "own": say("computed by the model")}
     return known.get(positions, f"0…{cells - 1}")
 
 

@@ -27,14 +27,14 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
         )
         title, told = say("{way}: correct.", way=way), {"what": say(what), "rounding": rounding}
         if shown.others == 0:
-            same = say("Every sentence has the {what} that it has alone ({rounding}), and the same likeliest next "
-                       "token.", **told)  # fmt: skip
+            same = say("Every sentence has the same {what} as alone "
+                       "({rounding}), and the same most likely next token.", **told)  # fmt: skip
         else:
-            same = say("Every sentence has the {what} that it has alone ({rounding}).", **told)
+            same = say("Every sentence has the same {what} as alone ({rounding}).", **told)
         return together([f"<b>{title}</b>", same])
     worst = max(texts, key=lambda text: text.largest)
     away = say(
-        "Sentence {number}'s {what} are up to {amount} away from those of the same sentence alone.",
+        "Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.",
         number=worst.number, what=say(what), amount=amount(worst.largest),
     )  # fmt: skip
     title = say("{way}: wrong.", way=way)
@@ -64,23 +64,23 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
         wrong = sum(text.padded != text.alone and text.padded.label != text.alone.label
                     for text in texts if text.padded and text.alone)  # fmt: skip
         return together([where, say_count(
-            "Here {count} of {total} sentences still gets another token than alone: its padding mask or position ids "
-            "are wrong.",
-            "Here {count} of {total} sentences still get another token than alone: their padding mask or position ids "
-            "are wrong.",
+            "Here {count} of {total} sentences still gets a different token than alone: its padding mask or position "
+            "ids are wrong.",
+            "Here {count} of {total} sentences still get a different token than alone: their padding mask or position "
+            "ids are wrong.",
             wrong, total=len(texts),
         )]) if wrong else where  # fmt: skip
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
             return say(
-                "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
-                "padding cell's row for every shorter sentence: for sentence {number} it names “{wrong}” instead of "
-                "“{right}”.",
+                "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is "
+                "a padding cell's row for every shorter sentence: for sentence {number} it predicts “{wrong}” instead "
+                "of “{right}”.",
                 number=text.number, wrong=text.at_end.label, right=text.padded.label,
             )  # fmt: skip
     return say(
-        "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a padding "
-        "cell's row for every shorter sentence, although here it names the same token."
+        "The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
+        "padding cell's row for every shorter sentence, although here it predicts the same token."
     )
 
 
@@ -107,19 +107,19 @@ def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
         assert text.padded is not None
         assert text.alone is not None
         return Markup(say(
-            "Sentence {number}'s likeliest next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
+            "Sentence {number}'s most likely next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
             "({expected_chance}).",
             number=text.number, found=escape(text.padded.label), chance=chance(text.padded.probability),
             expected=escape(text.alone.label), expected_chance=chance(text.alone.probability),
         ))  # fmt: skip
-    return "" if worst.alone is None else say("The likeliest next token of every sentence stays the same.")
+    return "" if worst.alone is None else say("The most likely next token of every sentence stays the same.")
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
     """The correct way that is the fewest changes away, those of the side counting most."""
     better = [way for way in ways if way.correct]
     if not better:
-        return say("No way to pad is correct here.")
+        return say("No padding setting is correct here.")
     best = min(better, key=lambda way: len(_changes(shown, way, cells)) + 2 * (way.side != shown.side))
     changes = say_all(_changes(shown, best, cells))
     return say("With {changes} the largest difference is {amount}: correct.",
@@ -160,7 +160,7 @@ def _could_do_without(ways: Sequence[Way], shown: Way, cells: int) -> str:
         said = say("{change} the largest difference would be {amount}.", change=words, amount=apart)
         parts.append(said[:1].upper() + said[1:])
     if spare:
-        parts.append(say("It is as correct {changes}.", changes=say_all(spare, last="or")))
+        parts.append(say("It is equally correct {changes}.", changes=say_all(spare, last="or")))
     if not found:
         parts.append(say("It needs neither a padding mask nor position ids."))
     return together(parts)
@@ -171,25 +171,25 @@ def _right(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     numbers = _without_and_with(without, masked)
     if causal and without.correct:
         why = say(
-            "It stands behind the sentence, and the causal mask already hides from every token whatever comes later. "
-            "Position ids count from cell 0 either way."
+            "It comes after the sentence, and the causal mask already hides later cells from every token. Position "
+            "ids count from cell 0 either way."
         )
         return say("Right padding needs no padding mask"), together([why, numbers])
     if not without.correct and not causal:
-        why = say("Without the causal mask every token looks at the whole row, the padding behind it included.")
+        why = say("Without the causal mask every token attends to the whole row, including the padding after it.")
         return say("Right padding needs the padding mask"), together([why, numbers])
-    return say("Right padding"), together([say("It stands behind the sentence."), numbers])
+    return say("Right padding"), together([say("It comes after the sentence."), numbers])
 
 
 def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
     without, masked = found["left", "off"], found["left", "keys"]
     numbers = _without_and_with(without, masked)
     if without.correct:
-        return say("Left padding"), together([say("It stands before the sentence."), numbers])
+        return say("Left padding"), together([say("It comes before the sentence."), numbers])
     where = (
-        say("It stands before the sentence, where the causal mask lets every token look.")
+        say("It comes before the sentence, where the causal mask lets every token attend to it.")
         if causal
-        else say("It stands before the sentence, where every token looks.")
+        else say("It comes before the sentence, where every token attends to it.")
     )
     return say("Left padding needs the padding mask"), together([where, numbers])
 
@@ -197,7 +197,7 @@ def _left(found: dict[tuple[str, str], Way], causal: bool) -> tuple[str, str]:
 def _own_positions() -> tuple[str, str]:
     return (
         say("Position ids: this model's own"),
-        say("It works them out by itself and takes none, so only the masks are left to choose."),
+        say("It computes them itself and accepts none, so only the masks can be chosen."),
     )
 
 
@@ -206,12 +206,12 @@ def _positions(naive: Way, counted: Way, cells: int) -> tuple[str, str]:
                   last=cells - 1, naive=amount(naive.apart), counted=amount(counted.apart))  # fmt: skip
     if not naive.correct:
         why = say(
-            "Counted from cell 0, a sentence begins at a later position than it has alone, and this model tells "
-            "positions apart by their number, as one with learned positions does."
+            "Counted from cell 0, a sentence begins at a later position than it has alone, and this model depends on "
+            "absolute position ids, as one with learned positions does."
         )
         return say("Left padding needs position ids too"), together([why, numbers])
     why = say(
-        "Counted from cell 0, all tokens of a sentence are shifted by the same number, and to this model only the "
+        "Counted from cell 0, all tokens of a sentence are shifted by the same number, and for this model only the "
         "distance between tokens matters, as one with rotary or relative positions does."
     )
     return say("Left padding works with any position ids here"), together([why, numbers])
@@ -228,11 +228,11 @@ def _queries(ways: Sequence[Way]) -> tuple[str, str]:
     both = {(way.side, way.positions): way.apart for way in ways if way.mask == "both"}
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
     why = say(
-        "It also keeps padding from looking at anything. No real token looks at padding under either mask, so nothing "
-        "that padding looks at gets into a sentence."
+        "It also keeps padding from attending to anything. No real token attends to padding under either mask, so "
+        "nothing that padding attends to reaches a sentence."
     )
     numbers = (
-        say("The table's last two columns are at most {amount} apart.", amount=amount(most))
+        say("The table's last two columns differ by at most {amount}.", amount=amount(most))
         if most
         else say("The table's last two columns hold the same numbers.")
     )

@@ -45,7 +45,8 @@ def sentence(seen: Seen) -> Markup:
     )  # fmt: skip
     if seen.layer_only:
         redone = say(
-            "Only this layer’s weights are redone, from the standard run’s queries and keys; predictions stay."
+            "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not "
+            "change."
         )
         return escape(together([leak, redone]))
     return Markup(together([escape(leak), _answer(seen)]))
@@ -81,17 +82,17 @@ def _answer(seen: Seen) -> Markup:
     here = _here(pixel, *map(chance, seen.chance))
     if now > standard + SAME:
         change = say(
-            "Over the image the loss rises from {standard:.3f} to {now:.3f} nats a pixel: it was trained never to see "
-            "later pixels, and <b>does not read the answer</b> from them.", standard=standard, now=now,
+            "Over the image the loss rises from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw "
+            "later pixels, and it <b>does not read the answer</b> from them.", standard=standard, now=now,
         )  # fmt: skip
     elif now < standard - SAME:
         change = say(
-            "Over the image the loss falls from {standard:.3f} to {now:.3f} nats a pixel: "
-            "<b>later pixels help it</b>.", standard=standard, now=now,
+            "Over the image the loss falls from "
+            "{standard:.3f} to {now:.3f} nats/pixel: <b>later pixels help it</b>.", standard=standard, now=now,
         )  # fmt: skip
     else:
         change = say(
-            "Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats a pixel.",
+            "Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats/pixel.",
             standard=standard, now=now,
         )  # fmt: skip
     return Markup(together([change, escape(here)]))
@@ -99,9 +100,9 @@ def _answer(seen: Seen) -> Markup:
 
 def _here(pixel: str, now: str, standard: str) -> str:
     if now == standard:
-        return say("The true level of {pixel} is expected with {now}, as before.", pixel=pixel, now=now)
+        return say("The true level of {pixel} has a probability of {now}, as before.", pixel=pixel, now=now)
     return say(
-        "The true level of {pixel} is expected with {now} instead of {standard}.",
+        "The true level of {pixel} has a probability of {now} instead of {standard}.",
         pixel=pixel, now=now, standard=standard,
     )  # fmt: skip
 
@@ -207,14 +208,14 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
 
 def class_table(chances: np.ndarray, told: int) -> Markup:
     """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
-    marked = Markup("<b>{}</b>").format(say("{digit} ← told", digit=told))
+    marked = Markup("<b>{}</b>").format(say("{digit} ← given", digit=told))
     names = [marked if one == told else str(one) for one in range(len(chances))]
     rows = Markup().join(
         Markup('<tr><td class="token">{}</td>{}</tr>').format(name, _bar(float(share), STANDARD))
         for name, share in zip(names, chances, strict=True)
     )
     head = Markup('<tr><th>{}</th><th colspan="2">{}</th></tr>').format(
-        say("class"), say("likely, given what is drawn")
+        say("class"), say("probability, given the drawing")
     )
     return Markup('<table class="numbers classes">{}{}</table>').format(head, rows)
 

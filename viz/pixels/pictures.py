@@ -41,8 +41,8 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
     weights = view.weights[layer, head]
     looker = name_of(view.query, view.class_name)
     alt = [
-        say("The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} looks from {looker}: "
-            "most at {cells}.", name=view.class_name, layer=layer, head=head, looker=looker,
+        say("The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} attends from {looker}: most "
+            "to {cells}.", name=view.class_name, layer=layer, head=head, looker=looker,
             cells=_strongest_said(view, weights)),
         say_count("{count} cell is blocked by causal.", "{count} cells are blocked by causal.",
                   int(view.blocked.sum())),
@@ -63,7 +63,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     layers, heads = view.weights.shape[:2]
     shown = [(one, other) for one in range(layers) for other in range(heads)]
     names = [
-        say("Layer {layer}, head {head}: most at {cells}", layer=one, head=other,
+        say("Layer {layer}, head {head}: most to {cells}", layer=one, head=other,
             cells=_strongest_said(view, view.weights[one, other]))
         for one, other in shown
     ]  # fmt: skip
@@ -74,12 +74,11 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
         "chosen": layer * heads + head,
         "names": names,
         "hint": say(
-            "Every head, in the colours of the large one; the strip on top is the class token. "
-            "Click one to see it large."
+            "Every head, in the colours of the large one; the strip on top is the class token. Click one to enlarge it."
         ),
         "alt": say(
-            "Where each of {layers} times {heads} heads looks from {looker}. {chosen}. Arrow keys move, Enter chooses "
-            "a head.",
+            "Where each of {layers} × {heads} heads attends from {looker}. {chosen}. Arrow keys move, Enter chooses a "
+            "head.",
             layers=layers,
             heads=heads,
             looker=name_of(view.query, view.class_name),
@@ -113,8 +112,8 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
         "words": words("pixels"),
         "names": [],
         "hint": say(
-            "Drag to draw with the chosen grey; a click on a pixel that has it takes it away. "
-            "Keys: arrows, 0 to 7, Enter. The model writes what is hatched."
+            "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. "
+            "The model writes the hatched part."
         ),
         "alt": say(
             "A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.",
@@ -193,9 +192,9 @@ def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
         "level": view.levels[pixel],
     }
     if view.blocked[cell]:
-        return say("{looker} looks at {looked} (level {level}): blocked by causal", **about)
+        return say("{looker} attends to {looked} (level {level}): blocked by causal", **about)
     return say(
-        "{looker} looks at {looked} (level {level}): weight {weight}", **about, weight=weight_text(weights[cell])
+        "{looker} attends to {looked} (level {level}): weight {weight}", **about, weight=weight_text(weights[cell])
     )
 
 
@@ -203,9 +202,9 @@ def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
     """Sentences. on_class: the class token's share of the attention."""
     looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
     return [
-        say("{looker} (framed) looks.", looker=looker)
+        say("{looker} (framed) is the query.", looker=looker)
         if looker == picked
-        else say("{looker} (dashed) looks, and writes {picked} (framed).", looker=looker, picked=picked),
+        else say("{looker} (dashed) is the query and writes {picked} (framed).", looker=looker, picked=picked),
         say("Class token: {share} of the attention.", share=percent(on_class)),
         say("Click a pixel, or arrow keys and Enter.") if heard else say("Point at a pixel, or use the arrow keys."),
     ]

@@ -31,15 +31,18 @@ WEIGHTS = NumberKind(
     picture_header,
     head_range,
     ("heatmap", "tokens"),
-    N_("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or arrow keys and Enter."),
+    N_(
+        "Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow keys and "
+        "Enter."
+    ),
 )
 CHANGES = NumberKind(
     difference_header,
     change_range,
     ("heatmap",),
     N_(
-        "The largest change of a weight in each patch, from 0 to 1, without its sign. Click one, or arrow keys and "
-        "Enter."
+        "The largest change of a weight in each patch, from 0 to 1, without its sign. Click one, or use the arrow "
+        "keys and Enter."
     ),
 )
 
@@ -114,7 +117,7 @@ def part_words(whole: HeadView, view: HeadView) -> str:
         return ""
     (queries, keys), (rows, columns) = whole.weights.shape, view.weights.shape
     return say(
-        "Drawn large are queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of {keys:,}.",
+        "The large heatmap shows queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of {keys:,}.",
         first=view.first,
         last=view.first + rows - 1,
         queries=queries,

@@ -17,7 +17,7 @@ from viz.palette import NOW, rgb
 from viz.saved.explorer import AllHeads, explorer_page
 from viz.sentence import loss_words
 
-ABSENT = N_("{} is here at a glance alone: this report has no room for its weights.")
+ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
 WORST = 8.0  # nats, of a loss in the strongest colour
 MOST_TOKENS = 1024  # of each side of a head in full
 
@@ -59,7 +59,7 @@ class ReportView:
 
 def report_page(view: ReportView) -> str:
     """The file's text."""
-    title = say("{model}: what every head looks at", model=view.model)
+    title = say("{model}: what every head attends to", model=view.model)
     rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in _about(view) if what]
     about = table(rows, "numbers about")  # not shown
     above = join((tag("h1", title), about, tag("p", held_words(view), class_="note")))
@@ -79,7 +79,7 @@ def _about(view: ReportView) -> list[tuple[str, str]]:
         (say("tokens"), together(filter(None, [f"{view.tokens:,}", view.cut]))),
         (say("masks"), view.masks),
         (say("masks, in full"), view.spec),
-        (say("made with"), view.versions),
+        (say("created with"), view.versions),
     ]
 
 
@@ -91,8 +91,8 @@ def held_words(view: ReportView) -> str:
     if held == every:
         return words
     some = say_count(
-        "{count} of {heads} heads is here in full, the others at a glance, for the file to stay below 8 MB.",
-        "{count} of {heads} heads are here in full, the others at a glance, for the file to stay below 8 MB.",
+        "{count} of {heads} heads is included in full, the others as thumbnails, to keep the file below 8 MB.",
+        "{count} of {heads} heads are included in full, the others as thumbnails, to keep the file below 8 MB.",
         held,
         heads=every,
     )

@@ -199,9 +199,9 @@ def _copy(score: float, chosen: bool) -> Markup:
 
 def _card(card: TwinCard) -> Markup:
     numbers = (
-        Markup(say("<b>{loss}</b> nats a token")).format(loss=nats(card.loss)),
-        Markup(say("<b>{share}</b> guessed right")).format(share=percent(card.accuracy)),
-        Markup(say("<b>{different}</b> different tokens of the {tokens} it writes")).format(
+        Markup(say("<b>{loss}</b> nats/token")).format(loss=nats(card.loss)),
+        Markup(say("<b>{share}</b> predicted correctly")).format(share=percent(card.accuracy)),
+        Markup(say("<b>{different}</b> distinct tokens among the {tokens} generated")).format(
             different=card.different, tokens=card.tokens
         ),
     )

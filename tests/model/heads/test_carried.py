@@ -199,8 +199,8 @@ class TestScoreSplit:
         unknown = Unknown("Unknown", network(tiny)[0].network, None)
         found = score_split(unknown, trace, 0, 1, 1, 2, 0)
         assert (found.sources, found.terms) == (None, None)
-        assert "Unknown: what its parts write" in found.why_not
+        assert "Unknown: what its parts add" in found.why_not
         assert found.score == pytest.approx(float(trace.stages(1, 1).scaled[2, 0]), abs=1e-5)
         assert carried(unknown, trace, 0, trace.spec, 1, 1, 2).added is None
-        with pytest.raises(NotSupported, match="not known"):
+        with pytest.raises(NotSupported, match="not available"):
             direct_effect(unknown, trace, 0, trace.spec, 1, 1, 2)

@@ -116,9 +116,9 @@ def test_a_network_that_does_something_else_after_its_layers_is_refused() -> Non
         states = stack.norm(last)
         found = residual.residuals(read, states).final(last)
     np.testing.assert_allclose(found.numpy(), states.numpy())
-    with torch.inference_mode(), pytest.raises(NotSupported, match="after its last layer"):
+    with torch.inference_mode(), pytest.raises(NotSupported, match="follows its last layer"):
         residual.residuals(read, states * 1.01)
-    with pytest.raises(NotSupported, match="no list"), ResidualHooks(stack, None).reading():
+    with pytest.raises(NotSupported, match="not a list"), ResidualHooks(stack, None).reading():
         pass
 
 

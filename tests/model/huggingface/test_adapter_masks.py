@@ -81,7 +81,7 @@ def test_an_encoders_layer_beyond_its_decoders_can_be_masked(loaded: dict[str, F
 def test_a_model_that_counts_by_itself_takes_no_other_positions(
     loaded: dict[str, Family], name: str, positions: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"works out its positions by itself: expected counted ones, got {positions}"):
+    with pytest.raises(ValueError, match=f"computes its own positions: expected counted ones, got {positions}"):
         loaded[name].run(spec=MaskSpec(documents="mat", positions=positions))
 
 

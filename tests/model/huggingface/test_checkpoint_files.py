@@ -103,8 +103,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "config no object": (lambda folder: (folder / "config.json").write_text("[]") and None, "is not a JSON object"),
     "no type": (lambda folder: edit(folder / "config.json", model_type=None), "has no model_type"),
-    "unknown type": (lambda folder: edit(folder / "config.json", model_type="new"), "does not know its architecture"),
-    "own code": (own_code, "needs code of its own, which this program never runs"),
+    "unknown type": (
+        lambda folder: edit(folder / "config.json", model_type="new"),
+        "does not support its architecture",
+    ),
+    "own code": (own_code, "needs custom code, which Unmask never runs"),
     "quantised": (
         lambda folder: edit(folder / "config.json", quantization_config={"quant_method": "mxfp4"}),
         "stored quantised",
@@ -155,7 +158,7 @@ def test_a_term_that_our_core_does_not_know_is_found_by_the_proof(
     monkeypatch.setattr(
         attention_hook, "ScoreTerms", lambda *_: NO_TERMS
     )  # as if it had no soft-cap, sinks or position bias
-    with pytest.raises(NotSupported, match="its attention is computed in a way of its own"):
+    with pytest.raises(NotSupported, match="its attention is computed in a non-standard way"):
         load(families.save(name, tmp_path / name))
 
 
@@ -198,7 +201,7 @@ def test_folders_stay_inside_the_allowed_root(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "~nobody-of-this-name/x", "/" + "x" * 5000, "/\0"])
 def test_a_path_to_nothing(name: str) -> None:
-    with pytest.raises(CheckpointError, match="is no folder on this machine"):
+    with pytest.raises(CheckpointError, match="is not a folder on this machine"):
         catalog.load(name, settings=SETTINGS)
 
 

@@ -138,7 +138,7 @@ def test_the_list_of_modules_is_limited_too(fake: ListingHub) -> None:
 def test_what_a_config_shows_is_said_before_the_weights_are_fetched(fake: ListingHub, files: dict[str, bytes]) -> None:
     config = json.loads(files["config.json"])
     for change, sentence in (
-        ({"model_type": "mamba"}, "its layers are a state space, which looks at no tokens"),
+        ({"model_type": "mamba"}, "its layers are a state space, which does not attend to tokens"),
         ({"quantization_config": {"quant_method": "gptq"}}, r"stored quantised \(GPTQ\)"),
         ({"vocab_size": 7}, "ids up to 19 and its weights know 7 entries"),
     ):
@@ -176,20 +176,20 @@ def test_a_repository_without_a_tokenizer_or_a_config(fake: ListingHub, files: d
 
 
 def test_a_typing_error_and_a_private_model(fake: ListingHub) -> None:
-    with pytest.raises(NotAvailable, match=r"knows no public model someone/tiny-lama. Check the spelling"):
+    with pytest.raises(NotAvailable, match=r"has no public model someone/tiny-lama. Check the spelling"):
         catalog.load("someone/tiny-lama", settings=SETTINGS)
 
 
 def test_a_gated_model(fake: ListingHub) -> None:
     fake.gated.add(REPO)
-    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and this program asks the hub without anybody's token"):
+    with pytest.raises(NotAvailable, match=f"{REPO} is gated, and no Hugging Face access token is sent"):
         catalog.load(REPO, settings=SETTINGS)
 
 
 def test_a_download_that_breaks_off(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the client waits between its attempts
     fake.breaks_after = 20_000
-    with pytest.raises(NotAvailable, match=f"The download of {REPO} broke off"):
+    with pytest.raises(NotAvailable, match=f"The download of {REPO} was interrupted"):
         catalog.load(REPO, settings=SETTINGS)
 
 
@@ -251,7 +251,7 @@ def test_nothing_but_what_a_hosted_demo_offers(fake: ListingHub, tmp_path: Path)
     assert catalog.load(REPO, settings=demo).num_layers == 3
     folder = families.save("llama", tmp_path / "folder", LlamaConfig(**families.WIDE))
     for name in ("gpt2", "someone/else", str(folder)):
-        with pytest.raises(CheckpointError, match=f"{name} is not offered here. Choose one of story, {REPO}."):
+        with pytest.raises(CheckpointError, match=f"{name} is not available here. Choose one of story, {REPO}."):
             catalog.load(name, settings=demo)
 
 

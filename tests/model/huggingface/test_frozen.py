@@ -32,8 +32,8 @@ MORE = {  # code of its own with rotary positions or ALiBi, a gate, parallel lay
     "deepseek_v32": ("token", None),
 }
 NOT_EXACT = {
-    "bert": "do more to the residual stream than add to it",  # its norms stand behind the sums
-    "openai-gpt": "do more to the residual stream than add to it",
+    "bert": "do more than add to the residual stream",  # its norms stand behind the sums
+    "openai-gpt": "do more than add to the residual stream",
     "zamba": "does not leave the layer",
     "diffllama": "several attentions",
     "t5": "encoder-decoder",

@@ -44,14 +44,14 @@ def edit(path: Path, **fields: Any) -> None:
 @pytest.mark.parametrize("name", ["indices_of_pages", "block_table"])
 def test_an_argument_that_is_not_understood_is_refused_by_its_name(name: str) -> None:
     q = torch.ones(1, 2, 3, 4)
-    with pytest.raises(NotSupported, match=f"its attention depends on {name}, which this program does not know"):
+    with pytest.raises(NotSupported, match=f"its attention depends on {name}, which Unmask does not support"):
         attention_hook._attention(torch.nn.Identity(), q, q, q, None, **{name: torch.ones(1)})
 
 
 @pytest.mark.parametrize("name", ["model.layers.3.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight_scale"])
 def test_weights_without_a_place_are_refused_by_name(folder: Path, name: str) -> None:
     add_tensors(folder, **{name: torch.ones(3)})
-    with pytest.raises(CheckpointError, match=f"holds weights that the network .* no place for \\({name}"):
+    with pytest.raises(CheckpointError, match=f"holds weights that do not fit the network .* \\({name}"):
         load(folder)
 
 
@@ -96,7 +96,7 @@ def test_a_speech_model_never_loses_its_encoder(tmp_path: Path) -> None:
     )  # fmt: skip
     hf.WhisperForConditionalGeneration(config).save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
-    with pytest.raises(NotSupported, match="it is a speech model: what it reads is sound, no text"):
+    with pytest.raises(NotSupported, match="it is a speech model: it reads sound, not text"):
         load(tmp_path)
 
 
@@ -131,7 +131,7 @@ SMALL = families.PLAIN | {"num_hidden_layers": 2}
 BY_PROOF = {  # each is refused without the list too, once it is run
     "mamba": (hf.MambaConfig(vocab_size=61, hidden_size=16, state_size=4, num_hidden_layers=2), "a state space"),
     "fnet": (hf.FNetConfig(**SMALL), "it has no attention"),
-    "yoso": (hf.YosoConfig(**SMALL), "is no softmax over all tokens"),
+    "yoso": (hf.YosoConfig(**SMALL), "is not a softmax over all tokens"),
 }
 
 
@@ -150,7 +150,7 @@ def test_the_proof_refuses_them_without_the_list(
 
 @pytest.mark.parametrize(
     ("model_type", "why"),
-    [("vit", "an image model: what it reads is pictures"), ("wav2vec2", "a speech model: what it reads is sound")],
+    [("vit", "an image model: it reads images"), ("wav2vec2", "a speech model: it reads sound")],
 )
 def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: str) -> None:
     edit(folder / "config.json", model_type=model_type)
@@ -177,10 +177,10 @@ def test_mlx_weights_are_named(folder: Path) -> None:
 def test_an_adapter_is_named_with_its_base(folder: Path) -> None:
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
     (folder / WEIGHTS).rename(folder / "adapter_model.safetensors")
-    with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, no model by itself"):
+    with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, not a model by itself"):
         load(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, no model by itself"):
+    with pytest.raises(CheckpointError, match=r"is an adapter .* for someone/base, not a model by itself"):
         load(folder)
 
 

@@ -178,14 +178,17 @@ def vocabulary(**changes: object) -> Callable[[Path], None]:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (cut_at(0.5), r"source\.spm is no sentencepiece file, or damaged or truncated. Delete it and fetch"),
-    "a little truncated": (cut_at(0.999), r"source\.spm is no sentencepiece file"),
-    "truncated between two fields": (cut_between_two_fields, r"source\.spm is no sentencepiece file"),
-    "empty": (cut_at(0), r"source\.spm is no sentencepiece file"),
-    "a page": (lambda folder: (folder / "target.spm").write_text("<html>"), r"target\.spm is no sentencepiece file"),
+    "truncated": (
+        cut_at(0.5),
+        r"source\.spm is not a sentencepiece file, or is damaged or truncated. Delete it and fetch",
+    ),
+    "a little truncated": (cut_at(0.999), r"source\.spm is not a sentencepiece file"),
+    "truncated between two fields": (cut_between_two_fields, r"source\.spm is not a sentencepiece file"),
+    "empty": (cut_at(0), r"source\.spm is not a sentencepiece file"),
+    "a page": (lambda folder: (folder / "target.spm").write_text("<html>"), r"target\.spm is not a sentencepiece file"),
     "no target": (
         lambda folder: (folder / "target.spm").unlink(),
-        r"lacks target\.spm, and Marian's tokenizer is source\.spm, target\.spm, vocab\.json together\. Fetch",
+        r"lacks target\.spm, and Marian's tokenizer needs source\.spm, target\.spm, vocab\.json\. Fetch",
     ),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), r"lacks vocab\.json, and Marian's tokenizer"),
     "vocabulary damaged": (lambda folder: (folder / "vocab.json").write_text("{"), r"vocab\.json cannot be read"),
@@ -332,7 +335,9 @@ def test_a_llama_with_nothing_but_its_tokenizer_model(tmp_path: Path) -> None:
     assert "".join(batch.pieces[0]) == "<s>·the·cat⏎⟨E6⟩⟨BC⟩⟨A2⟩"
     assert model.run(batch).num_layers == 3
     lone.path.write_bytes(lone.path.read_bytes()[:500])
-    with pytest.raises(CheckpointError, match=r"tokenizer\.model is no sentencepiece file, or damaged or truncated"):
+    with pytest.raises(
+        CheckpointError, match=r"tokenizer\.model is not a sentencepiece file, or is damaged or truncated"
+    ):
         load(tmp_path)
 
 

@@ -175,7 +175,7 @@ class TestTargets:
     def test_targets_that_do_not_fit(self, models: dict[str, HuggingFaceModel]) -> None:
         with pytest.raises(ValueError, match="expected one target for each text, got 1 for 2: write as many"):
             models["t5"].encode(["the", "cat"], targets=["it"])
-        with pytest.raises(ValueError, match="is no encoder-decoder: it takes texts, no targets"):
+        with pytest.raises(ValueError, match="is not an encoder-decoder: it takes texts but no targets"):
             models["llama"].encode(["the"], targets=["it"])
         with pytest.raises(ValueError, match="expected a batch with a source"):
             models["t5"].run(models["llama"].encode(["the"]))

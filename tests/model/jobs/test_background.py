@@ -62,16 +62,16 @@ def test_kill_9_is_a_sentence_and_what_it_told_stays(start: Callable) -> None:
     until(job, lambda now: len(now.reports) > 3)
     os.kill(job._process.pid, signal.SIGKILL)
     found = until(job, lambda now: now.over)
-    assert (found.state, found.why) == ("failed", "It ended before it was done. Start it again.")
+    assert (found.state, found.why) == ("failed", "It ended before it was finished. Start it again.")
     assert found.reports[:3] == (0, 1, 2)
-    with pytest.raises(ValueError, match="ended before it was done"):
+    with pytest.raises(ValueError, match="ended before it was finished"):
         job.finish(lambda now: None)
 
 
 def test_it_stops_at_its_time(start: Callable) -> None:
     found = until(start(questions.count, 10_000, pause=0.01, most_seconds=0.5), lambda now: now.over)
     assert found.state == "stopped"
-    assert "the most that it may take" in found.why
+    assert "the time limit" in found.why
 
 
 def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
@@ -104,9 +104,7 @@ def test_more_than_may_run_wait_in_a_queue_with_their_position_and_start_in_turn
         assert said, now.why
         assert int(said[1]) == position
         assert least <= int(said[2]) <= most
-    with pytest.raises(
-        TooManyBackgroundJobs, match=r"^2 trainings and checks wait in the queue, the most that it holds"
-    ):
+    with pytest.raises(TooManyBackgroundJobs, match=r"^The queue is full: 2 trainings and checks are waiting"):
         start(questions.count, 5)
     queued[0].stop()
     assert queued[1].watched().why.startswith("In the queue: position 1")
@@ -122,4 +120,4 @@ def test_who_leaves_the_queue_makes_room_in_it(start: Callable, monkeypatch: pyt
     left, stays = start(questions.count, 5, left_seconds=0.5), start(questions.count, 5)
     now = until(stays, lambda now: "position 1" in now.why)
     assert now.state == "waiting"
-    assert "nobody was watching" in left.watched().why
+    assert "no one was watching" in left.watched().why

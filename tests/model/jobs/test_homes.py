@@ -118,7 +118,7 @@ class TestEveryHome:
         assert home.ask(Job(questions.wait, (0.0,))) == "done", "the next one is answered"
 
     def test_a_model_whose_files_have_changed_is_refused(self, home: Scheduler, tiny: Model) -> None:
-        with pytest.raises(ValueError, match="have changed since this page was drawn"):
+        with pytest.raises(ValueError, match="have changed since this page was loaded"):
             home.ask(Job(questions.name, (ModelRef(tiny.name, "other files"),)))
 
     def test_a_text_that_grows_is_a_step_on_from_the_one_before(self, home: Scheduler, tiny: Model) -> None:

@@ -104,7 +104,7 @@ class TestTurns:
         for _ in range(200):
             queue.done(Ticket(JOB, "Z"), 4.0)  # seconds a job
         enter(queue, "ABC")
-        with pytest.raises(QueueFull, match=r"^3 questions wait here already.* about 8 seconds: try again then$"):
+        with pytest.raises(QueueFull, match=r"^The queue is full: 3 requests are waiting.* in about 8 seconds$"):
             queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 workers
         assert order(queue, 1) == "A"
         enter(queue, "D")
@@ -112,7 +112,7 @@ class TestTurns:
     def test_one_reader_cannot_fill_it(self) -> None:
         queue = new_queue(most_a_reader=2)
         enter(queue, "AA")
-        with pytest.raises(QueueFull, match=r"^You have 2 questions waiting here, the most that one reader may have$"):
+        with pytest.raises(QueueFull, match=r"^Too many requests: 2 of yours are still waiting$"):
             queue.enter(JOB, "A")
         enter(queue, "B")
 

@@ -148,7 +148,7 @@ def test_what_is_no_lesson_is_refused_with_a_line(data: bytes) -> None:
 def test_what_is_nested_deep_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parser would take seconds for each of thirty blocks, and other readers' pages wait for it."""
     monkeypatch.setattr(yaml, "compose", None)
-    with pytest.raises(ValueError, match="line 4: expected at most 8 lists in each other, got 'more'"):
+    with pytest.raises(ValueError, match="line 4: expected lists nested at most 8 deep, got 'more'"):
         read("---\ntitle: a\nminutes: {a: [{b: [\n{c: [{d: [{\n---\n## A\n")
 
 

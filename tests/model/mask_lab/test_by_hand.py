@@ -54,7 +54,7 @@ def test_numbers_are_written_as_by_hand(value: float, said: str) -> None:
 @pytest.mark.parametrize("answers", [True, False])
 def test_the_worksheet_has_the_answers_of_the_core_only_where_it_is_to(answers: bool) -> None:
     found = by_hand(*GIVEN, masked=True)
-    pdf = worksheet(found, GIVEN, TOKENS, title="By hand", task="Fill in.", answers=answers)
+    pdf = worksheet(found, GIVEN, TOKENS, title="Compute by hand", task="Fill in.", answers=answers)
     (page,) = PdfReader(io.BytesIO(pdf)).pages
     text = page.extract_text()
     named = {name: cells for name, _, cells in stages(found, TOKENS)}

@@ -122,7 +122,7 @@ class TestRefused:
             (saved(MASK[:, :0]), r"expected a matrix, queries by keys, got the shape \(7, 0\)"),
             (saved(MASK[:5]), "expected a square mask, as many queries as keys, got 5 × 7"),
             (saved(MASK[:6, :6]), "expected a mask of 7 × 7 cells, for the tokens of this row, got 6 × 6"),
-            (saved(MASK)[:-3], "expected 49 bytes of cells after the header, got 46: the file is not whole"),
+            (saved(MASK)[:-3], "expected 49 bytes of cells after the header, got 46: the file is incomplete"),
             (saved(MASK) + b"\x01", "expected 49 bytes of cells after the header, got 50"),
             (saved(MASK)[:-1] + b"\x07", "expected cells that are 0 or 1, got a 7"),
             (saved(MASK)[:40], "expected the header of an NPY file, got one that cannot be read"),

@@ -100,7 +100,7 @@ def test_it_ends_when_nobody_watches(start: Callable, paused: bool) -> None:
     assert gone(training)
     progress = until(training, lambda progress: progress.over)
     assert progress.state == "stopped"
-    assert "nobody was watching" in progress.why
+    assert "no one was watching" in progress.why
 
 
 def test_only_so_many_train_at_once_and_the_next_waits_its_turn(start: Callable) -> None:
@@ -121,7 +121,7 @@ def test_a_text_too_short_is_a_sentence(text: str) -> None:
 
 @pytest.mark.parametrize("steps", [0, -1, training_job.MOST_STEPS + 1])
 def test_steps_are_bounded(steps: int) -> None:
-    with pytest.raises(ValueError, match=f"From 1 to {training_job.MOST_STEPS} steps"):
+    with pytest.raises(ValueError, match=f"Training takes 1 to {training_job.MOST_STEPS} steps"):
         Training(TEXT, causal=True, steps=steps)
 
 

@@ -16,7 +16,7 @@ from viz.export import fonts
 from viz.mask_lab import worksheet
 
 ROOT = Path(__file__).parents[3]
-HELD = {"en": "The causal mask holds", "zh": "有因果掩码"}
+HELD = {"en": "The causal mask is on", "zh": "有因果掩码"}
 SAID = ["练习纸是英文的：这台服务器上没有安装中文字体。"]
 
 
@@ -40,7 +40,7 @@ def test_it_says_what_is_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: dict[str, Callable[[], bytes]] = {}
     monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: taken.update({label: data}))
     opened()
-    (page,) = PdfReader(io.BytesIO(taken["Worksheet with its answers"]())).pages
+    (page,) = PdfReader(io.BytesIO(taken["Worksheet with answers"]())).pages
     assert "Attention by hand" in page.extract_text()
     assert HELD["en"] in page.extract_text()
 

@@ -165,7 +165,7 @@ def _rest(said: Said, facts: Facts) -> bool:
 def _gets_out(said: Said, facts: Facts) -> bool:
     """Every look of the way is allowed in its layer, and the last one is of the token that predicts this one."""
     token = int(said["token"].rpartition("(")[2][:-1])
-    looks = re.findall(r"in (?:layer )?L(\d) .+? \((\d+)\)(?:, which predicts it,)? may look at (?:it|.+? \((\d+)\))",
+    looks = re.findall(r"in (?:layer )?L(\d) .+? \((\d+)\)(?:, which predicts it,)? may attend to (?:it|.+? \((\d+)\))",
                        said["way"])  # fmt: skip
     allowed = [facts.runs[0].allowed(int(layer), facts.now.row, facts.now.masks, head=head)[int(query), int(key or token)]
                for layer, query, key in looks for head in range(6)]  # fmt: skip
@@ -173,7 +173,7 @@ def _gets_out(said: Said, facts: Facts) -> bool:
     return bool(every) and int(looks[-1][1]) == token - 1 and token in facts.knows(False)
 
 
-NO_CLAIM = {"{clauses}.", "Beside it the same head with the standard masks, and the difference.", plain(NATS)}
+NO_CLAIM = {"{clauses}.", "Beside it: the same head under the standard masks, and the difference.", plain(NATS)}
 CLAIMS: dict[str, Claim] = {
     # viz/sentence.py
     "Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it.": lambda said, facts: (
@@ -193,7 +193,7 @@ CLAIMS: dict[str, Claim] = {
     "{share} of {head}'s attention stays on the token itself.": lambda said, facts: same(
         said["share"], float(np.mean([facts.w[query, query] for query in facts.looking(1)]))
     ),
-    "{share} of {head}'s attention rests on the first token.": lambda said, facts: same(
+    "{share} of {head}'s attention goes to the first token.": lambda said, facts: same(
         said["share"], float(facts.w[facts.looking(1), facts.real[0]].mean())
     ),
     "{head} spreads each row's attention as widely as {spread:.1f} equal weights would.": lambda said, facts: near(
@@ -207,33 +207,35 @@ CLAIMS: dict[str, Claim] = {
     "Without the causal mask, {share} of this head's attention goes to tokens that come later.": lambda said, facts: (
         not facts.now.masks.causal and same(said["share"], facts.later)
     ),
-    "Without the causal mask, {share} of this head's attention goes to tokens that come later; other heads may look ahead "
-    "more.": lambda said, facts: (
+    "Without the causal mask, {share} of this head's attention goes to tokens that come later; other heads may attend "
+    "to later tokens more.": lambda said, facts: (
         not facts.now.masks.causal and same(said["share"], facts.later) and len(facts.real) > 1
     ),
-    "The padding mask is off, but this row has no padding: look at a shorter row, or add a second line of another "
+    "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of another "
     "length.": lambda said, facts: bool(facts.keep.all()),
-    "The padding mask is off, and real tokens do not notice: with padding on the right, the causal mask already hides it "
-    "from them. Only the padding's own rows change.": lambda said, facts: (
+    "The padding mask is off, but real tokens are not affected: with padding on the right, the causal mask already "
+    "hides it from them. Only the padding's own rows change.": lambda said, facts: (
         not facts.keep.all() and np.abs(facts.w - facts.w0)[facts.real].max() < 1e-5
     ),
-    "Without the padding mask, {share} of this head's attention goes to padding: to tokens nobody wrote.": (
+    "Without the padding mask, {share} of this head's attention goes to padding, which is not part of the text.": (
         lambda said, facts: same(said["share"], facts.padding)
     ),
-    "Without the padding mask, {share} of this head's attention goes to padding; other heads may look there more.": (
+    "Without the padding mask, {share} of this head's attention goes to padding; other heads may give it more.": (
         lambda said, facts: same(said["share"], facts.padding)
     ),
-    "Only {layer}'s weights are redone, from the standard run's queries and keys; the other layers and the predictions "
-    "stay.": lambda said, facts: int(said["layer"][1:]) == facts.layer and np.array_equal(facts.logs, facts.logs0),
+    "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers and the "
+    "predictions do not change.": lambda said, facts: (
+        int(said["layer"][1:]) == facts.layer and np.array_equal(facts.logs, facts.logs0)
+    ),
     # viz/sentence.py
-    "No token's loss changes by {least} nats or more: the mean is {mean} nats a token.": lambda said, facts: (
+    "No token's loss changes by {least} nats or more: the mean is {mean} nats/token.": lambda said, facts: (
         np.nanmax(np.abs(facts.change)) < 0.01 + 1e-4 and near(said["mean"], np.nanmean(facts.loss))
     ),
-    "The mean loss stays at {mean} nats a token: {tokens}.": lambda said, facts: (
+    "The mean loss stays at {mean} nats/token: {tokens}.": lambda said, facts: (
         near(said["mean"], np.nanmean(facts.loss)) and near(said["mean"], np.nanmean(facts.loss0))
     ),
-    "The mean loss rises from {before} to {after} nats a token: {tokens}.": lambda said, facts: _mean(said, facts, 1),
-    "The mean loss falls from {before} to {after} nats a token: {tokens}.": lambda said, facts: _mean(said, facts, -1),
+    "The mean loss rises from {before} to {after} nats/token: {tokens}.": lambda said, facts: _mean(said, facts, 1),
+    "The mean loss falls from {before} to {after} nats/token: {tokens}.": lambda said, facts: _mean(said, facts, -1),
     "no token's by more than {nats} nats": lambda said, facts: (
         np.nanmax(np.abs(facts.change)) < float(said["nats"]) + 1e-4
     ),
@@ -243,14 +245,14 @@ CLAIMS: dict[str, Claim] = {
         said, facts, -1, "token"
     ),
     "{count} tokens are predicted worse, most of all {token}": lambda said, facts: _last_loss(said, facts, 1, "token"),
-    "After {token} the likeliest next token stays {now}: {after}, before {before}.": lambda said, facts: _predicted(
+    "After {token} the most likely next token stays {now}: {after}, before {before}.": lambda said, facts: _predicted(
         said, facts, stays=True
     ),
-    "After {token} the likeliest next token was {standard} ({before}) and is {now} ({after}).": lambda said, facts: (
+    "After {token} the most likely next token was {standard} ({before}) and is {now} ({after}).": lambda said, facts: (
         _predicted(said, facts, stays=False)
     ),
     # viz/mask_lab/effect.py
-    "No token's loss changes by {least} nats or more, and after {token} the model predicts what it did.": (
+    "No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.": (
         lambda said, facts: (
             np.nanmax(np.abs(np.append(facts.change, 0))) < 0.01 + 1e-4
             and facts.logs[facts.at].argmax() == facts.logs0[facts.at].argmax()
@@ -263,10 +265,10 @@ CLAIMS: dict[str, Claim] = {
     "The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.": lambda said, facts: (
         abs(abs(float(said["before"]) - float(said["after"])) - np.nanmax(np.abs(facts.change))) < 0.0102
     ),
-    "One token can now be known before it is predicted ({positions}).": _known,
-    "{count} tokens can now be known before they are predicted ({positions}).": _known,
+    "One token has leaked to the position that must predict it ({positions}).": _known,
+    "{count} tokens have leaked to the positions that must predict them ({positions}).": _known,
     "{token} gains most: {way}.": _gets_out,
-    "{token} gets out this way: {way}.": _gets_out,
+    "{token} leaks like this: {way}.": _gets_out,
     "Its loss falls from {before} to {after} {nats}.": lambda said, facts: _falls(said, facts, 0),
     "Its loss falls from {before} to {after} {nats}; that of the other rises.": lambda said, facts: _falls(
         said, facts, 1
@@ -281,10 +283,11 @@ CLAIMS: dict[str, Claim] = {
         facts.change[list(facts.knows(False) - facts.knows(True))].min() > -0.011
     ),
     "What follows {token}.": lambda said, facts: facts.at == facts.real[-1] or not facts.keep[facts.at],
-    "What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}.": lambda said, facts: near(
+    "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}.": lambda said, facts: near(
         said["loss"], facts.loss[facts.at + 1]
     ),
-    "What follows {token}. Really it is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard masks.": (
+    "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
+    "masks.": (
         lambda said, facts: (
             near(said["loss"], facts.loss[facts.at + 1]) and near(said["before"], facts.loss0[facts.at + 1])
         )
@@ -297,54 +300,51 @@ CLAIMS: dict[str, Claim] = {
     ),
     "No cell is blocked.": lambda said, facts: bool(facts.open.all()),
     "No cell of this part is blocked.": lambda said, facts: bool(facts.shown.all()) and not facts.open.all(),
-    "Hatched cells are blocked by {masks}: no weight can be there.": lambda said, facts: not facts.shown.all(),
-    "A row with nothing to attend to gets weight 0 everywhere and adds nothing.": lambda said, facts: (
+    "Hatched cells are blocked by {masks}: their weight is exactly 0.": lambda said, facts: not facts.shown.all(),
+    "A row whose keys are all blocked has weights of 0 and an output of 0.": lambda said, facts: (
         not (facts.open[slice(*facts.part[0])].any(1).all())
     ),
     # viz/heads
-    "{query}: half of its weight lies on {half} of the {keys:,} keys that it may look at, nine tenths on {most}.": _half,
-    "{query} has all its weight on the one key that it may look at.": lambda said, facts: (
-        facts.open[facts.at].sum() == 1
-    ),
-    "{query} looks at nothing: every key is blocked.": lambda said, facts: not facts.open[facts.at].any(),
-    "{query} looks at nothing now: every key is blocked.": lambda said, facts: (
+    "{query}: half of its weight is on {half} of its {keys:,} allowed keys, 90% on {most}.": _half,
+    "{query} has all its weight on its only allowed key.": lambda said, facts: facts.open[facts.at].sum() == 1,
+    "{query} attends to nothing: every key is blocked.": lambda said, facts: not facts.open[facts.at].any(),
+    "{query} attends to nothing now: every key is blocked.": lambda said, facts: (
         not facts.open[facts.at].any() and facts.open0[facts.at].any()
     ),
-    "{query} looks at nothing now and under the standard masks: every key is blocked.": lambda said, facts: (
+    "{query} attends to nothing now and under the standard masks: every key is blocked.": lambda said, facts: (
         not facts.open[facts.at].any() and not facts.open0[facts.at].any()
     ),
-    "{query} looks at nothing under the standard masks: every key is blocked.": lambda said, facts: (
+    "{query} attends to nothing under the standard masks: every key is blocked.": lambda said, facts: (
         facts.open[facts.at].any() and not facts.open0[facts.at].any()
     ),
-    "{query} looks where it did: the changed masks move less than 0.01% of its weight.": lambda said, facts: (
+    "{query} attends as before: the changed masks move less than 0.01% of its weight.": lambda said, facts: (
         np.abs(facts.w[facts.at] - facts.w0[facts.at]).sum() / 2 < 2e-4
     ),
-    "{query}: {moved} of its weight lies elsewhere than under the standard masks.": lambda said, facts: _moved(
+    "{query}: {moved} of its weight has moved compared with the standard masks.": lambda said, facts: _moved(
         said, facts, opened=False
     ),
-    "{query}: {moved} of its weight lies elsewhere than under the standard masks; {opened} of it is on keys that those "
-    "block.": lambda said, facts: _moved(said, facts, opened=True),
+    "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on keys "
+    "that those block.": lambda said, facts: _moved(said, facts, opened=True),
     "The most goes to {gain}, from {loss}.": lambda said, facts: _gains(said, facts, "gain", "loss"),
     "The other {count:,} keys together: {share} of the weight.": _rest,
-    "The largest weight shown, {weight}, is lit as strongly as a weight of 1 would be.": lambda said, facts: (
+    "Colours are scaled: the largest weight shown, {weight}, looks like a weight of 1.": lambda said, facts: (
         abs(float(said["weight"]) - facts.w.max()) < 5e-4
     ),
-    "Shown are tokens {first}–{last} of {count:,}; {share} of the query's weight lies outside.": _outside,
+    "Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.": _outside,
     # viz/numbers.py
-    "Of its attention {later} on later tokens and {padding} on padding.": lambda said, facts: (
+    "{later} of its attention is on later tokens and {padding} on padding.": lambda said, facts: (
         same(said["later"], facts.later) and same(said["padding"], facts.padding)
     ),
     # viz/layers/token.py
-    "“{token}” looks at nothing in any layer.": lambda said, facts: not _layers(facts).any(),
-    "The most of the heads' mean attention that “{token}” gives one token is in {layer}: {share} to {other}.": _most_of_mean,
+    "“{token}” attends to nothing in any layer.": lambda said, facts: not _layers(facts).any(),
+    "The largest mean weight over heads that “{token}” "
+    "gives one token is in {layer}: {share} to {other}.": _most_of_mean,
     # viz/ablation.py
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less than {least} nats.": (
         lambda said, facts: _cost(said, facts, 0)
     ),
-    "Turning {heads} off ({way}) costs {nats:.2f} nats on “{target}” after “{query}” ({position}): {before} → {after}.": (
-        lambda said, facts: _cost(said, facts, 1)
-    ),
-    "Turning {heads} off ({way}) saves {nats:.2f} nats on “{target}” after “{query}” ({position}): {before} → {after}.": (
-        lambda said, facts: _cost(said, facts, -1)
-    ),
+    "Turning {heads} off ({way}) raises the loss of “{target}” after “{query}” ({position}) by {nats:.2f} nats: "
+    "{before} → {after}.": (lambda said, facts: _cost(said, facts, 1)),
+    "Turning {heads} off ({way}) lowers the loss of “{target}” after “{query}” ({position}) by {nats:.2f} nats: "
+    "{before} → {after}.": (lambda said, facts: _cost(said, facts, -1)),
 }

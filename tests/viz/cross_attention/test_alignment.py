@@ -83,7 +83,7 @@ class TestLines:
         assert list(figure.layout.xaxis.ticktext) == ["a", "&lt;b&gt;", "c", "▢"]
         assert list(figure.layout.xaxis2.ticktext) == ["x", "<b>&lt;i&gt;</b>"]
         points = figure.data[1].customdata
-        assert points[1].startswith("step 2 writes <b>&lt;i&gt;</b>, 25.0%<br>looks most at 2: c, 0.9950")
+        assert points[1].startswith("step 2 writes <b>&lt;i&gt;</b>, 25.0%<br>attends most to 2: c, 0.9950")
 
     def test_of_very_many_tokens_every_so_many_has_a_label(self) -> None:
         found = alignment(
@@ -130,7 +130,7 @@ class TestWords:
 
     def test_right(self) -> None:
         assert self.answer() == (
-            "The model writes 2021-03-03, which is right: the text means 3 March 2021. "
+            "The model writes 2021-03-03, which is correct: the text means 3 March 2021. "
             "Its least certain character is 3 (character 10), with 97.5%."
         )
 
@@ -144,7 +144,7 @@ class TestWords:
 
     @pytest.mark.parametrize(
         ("wrote", "judged"),
-        [("none", "right"), ("2021-03-03", "wrong"), ("2021-02-31", "wrong, and no day of the calendar")],
+        [("none", "correct"), ("2021-03-03", "wrong"), ("2021-02-31", "wrong, and not a calendar date")],
     )
     def test_no_date(self, wrote: str, judged: str) -> None:
         said = self.answer(meant=(), chances=(), wrote=wrote, day=read_iso(wrote))
@@ -176,8 +176,8 @@ class TestWords:
 
     def test_lifted_masks(self) -> None:
         lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
-        assert lifted.endswith("Without the padding mask, writing by itself, it writes &lt;2020, "
-                               "which is wrong, and no day of the calendar.")  # fmt: skip
+        assert lifted.endswith("Without the padding mask, when it writes by itself, it writes &lt;2020, "
+                               "which is wrong, and not a calendar date.")  # fmt: skip
         assert self.answer(lifted="without both masks", now="2021-03-03").endswith("it writes the same.")
 
     def test_beside_lifted_masks_it_says_which_masks_its_probabilities_are_under(self) -> None:
@@ -193,7 +193,7 @@ class TestWords:
     def test_a_step(self) -> None:
         said = re.sub("<.*?>", "", step_words(alignment()))
         assert said == (
-            "Step 1 writes x with &gt; 99.9% and looks most at a (position 0), with a weight of 0.70. "
+            "Step 1 writes x with &gt; 99.9% and attends most to a (position 0), with a weight of 0.70. "
             "0% of the row is on padding."
         )
         nothing = alignment(weights=np.zeros((2, 4), np.float32))

@@ -80,7 +80,7 @@ def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[
         ),
         "every": (every_picture, (small, np.stack([causal(7)] * 3), (1, 4, 7)), ["L1", "L4", "L7", "H0", "H1"]),
         "arcs": (lines_picture, ([view, standard], ["L3 H1", "L3 H0"]), [*view.queries, *view.keys, "L3 H1", "L3 H0"]),
-        "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the token that looks"]),
+        "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the query token"]),
         "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
         "carried": (carried_picture, (cropped(view, (4, 5), (0, 7)), CARRIED), [*view.keys, "weight × |v|", "adds"]),
         "why": (
@@ -289,9 +289,12 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
     atlas = made()
-    assert any("looks evenly" in said for said in of_atlas(atlas, "induction", "entropy"))
+    assert any("uniform attention" in said for said in of_atlas(atlas, "induction", "entropy"))
     uneven = replace(atlas, even=atlas.even * np.array([1, 2]))
-    assert of_atlas(uneven, "entropy", "peak") == ["A point is a head: entropy across, sharpness up.", ""]
+    assert of_atlas(uneven, "entropy", "peak") == [
+        "Each point is a head: entropy on the x axis, sharpness on the y axis.",
+        "",
+    ]
     assert not atlas_picture(PAPER, uneven, "entropy", "peak", (0, 0)).figure.axes[0].lines
 
 

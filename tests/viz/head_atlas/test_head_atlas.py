@@ -74,25 +74,25 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
         said = tables.summary(unnamed, random=False)
-        assert "has a name on these texts" in said
+        assert "matches a pattern on these texts" in said
         assert "half" not in said
-        assert "L3 H0</b> has no name here" in tables.head_sentence(unnamed, 0, 0)
+        assert "L3 H0</b> matches no pattern here" in tables.head_sentence(unnamed, 0, 0)
     assert "50% of its attention" in tables.naming()
-    assert "20 at the least" in tables.naming()
+    assert "at least 20 queries" in tables.naming()
 
 
 def test_the_sentence_names_heads_by_what_they_are_called() -> None:
     atlas = made(induction=INDUCTION, same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
     said = re.sub("<[^>]*>", "", tables.summary(atlas, random=False))
-    assert said == "Of 6 heads, these have a name: itself L3 H2; induction L3 H0, L7 H1."
+    assert said == "Of 6 heads, these match a pattern: itself L3 H2; induction L3 H0, L7 H1."
     assert re.sub("<[^>]*>", "", tables.head_sentence(atlas, 0, 0)) == (
-        "L3 H0 is called induction: induction 90.0%, an even head 20.0%."
+        "L3 H0 matches induction: induction 90.0%, uniform attention 20.0%."
     )
-    assert "has no name here" in tables.head_sentence(atlas, 0, 1)
-    assert "None of these 6 heads has a name on these texts." in tables.summary(made(), random=False)
+    assert "matches no pattern here" in tables.head_sentence(atlas, 0, 1)
+    assert "None of these 6 heads matches a pattern on these texts." in tables.summary(made(), random=False)
     without = made(same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
-    assert "None is called induction" in tables.summary(without, random=False)
-    assert "None is called induction" not in tables.summary(without, random=True)
+    assert "None matches induction" in tables.summary(without, random=False)
+    assert "None matches induction" not in tables.summary(without, random=True)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_tokens_are_shown_and_never_are_html() -> None:
     assert "Strongest tenth: 25.0% to 50.0%, 12 of the sampled queries" in html
     assert html.count('class="query"') == 1
     assert 'title="weight 0.5000"' in html
-    table = tokens_table([TokenShare("<b>", 0.125, 1234)], "looked at most")
+    table = tokens_table([TokenShare("<b>", 0.125, 1234)], "most attended to")
     assert "&lt;b&gt;" in table
     assert "12.5%" in table
     assert "1,234" in table
-    assert tables.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest from", tables.no_token())
-    none = tokens_table([], "sharpest from", tables.no_token())
+    assert tables.no_token() not in tokens_table([TokenShare("a", 0.5, 3)], "sharpest queries", tables.no_token())
+    none = tokens_table([], "sharpest queries", tables.no_token())
     assert f'style="white-space:normal">{tables.no_token()}' in none  # beside another table it takes three lines
     assert "L3 H0" in ranked_table([("L3 H0", 0.25, "induction")], "weight there")
 

@@ -73,12 +73,12 @@ class TestBars:
     @pytest.mark.parametrize(
         ("weights", "words"),
         [
-            ((0.5, 0.3, 0.2, 0), "half of its weight lies on 1 of the 4 keys that it may look at, nine tenths on 3."),
+            ((0.5, 0.3, 0.2, 0), "half of its weight is on 1 of its 4 allowed keys, 90% on 3."),
             (
                 (0.25, 0.25, 0.25, 0.25),
-                "half of its weight lies on 2 of the 4 keys that it may look at, nine tenths on 4.",
+                "half of its weight is on 2 of its 4 allowed keys, 90% on 4.",
             ),
-            ((0.2, 0.05, 0, 0), "half of its weight lies on 1 of the 4 keys that it may look at, nine tenths on 2."),
+            ((0.2, 0.05, 0, 0), "half of its weight is on 1 of its 4 allowed keys, 90% on 2."),
         ],
     )
     def test_it_counts_the_keys_that_hold_half_and_nine_tenths(self, weights: tuple[float, ...], words: str) -> None:
@@ -86,22 +86,22 @@ class TestBars:
 
     def test_a_row_of_one_key_and_one_of_none(self) -> None:
         one = row_of(view_with(1, 0, 0, blocked=(1, 2)), None, 2)
-        assert plain(where_it_lies(one)) == "2: t2 has all its weight on the one key that it may look at."
+        assert plain(where_it_lies(one)) == "2: t2 has all its weight on its only allowed key."
         none = row_of(view_with(0, 0, 0, blocked=(0, 1, 2)), None, 2)
-        assert plain(where_it_lies(none)) == "2: t2 looks at nothing: every key is blocked."
+        assert plain(where_it_lies(none)) == "2: t2 attends to nothing: every key is blocked."
 
     def test_what_changed_masks_moved(self) -> None:
         now, standard = view_with(0.1, 0.3, 0.6), view_with(0.5, 0.5, 0, blocked=(2,))
         assert plain(where_it_lies(row_of(now, standard, 2))) == (
-            "2: t2: 60.0% of its weight lies elsewhere than under the standard masks; 60.0% of it is on keys that "
-            "those block. The most goes to 2: t2 (0.0000 → 0.6000), from 0: t0 (0.5000 → 0.1000)."
+            "2: t2: 60.0% of its weight has moved compared with the standard masks; 60.0% of its weight is on keys "
+            "that those block. The most goes to 2: t2 (0.0000 → 0.6000), from 0: t0 (0.5000 → 0.1000)."
         )
         assert "less than 0.01%" in plain(where_it_lies(row_of(now, replace(now), 2)))
 
     def test_where_one_side_looks_at_nothing(self) -> None:
         some, none = view_with(0.5, 0.5), view_with(0, 0, blocked=(0, 1))
-        assert "looks at nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
-        assert "looks at nothing now" in plain(where_it_lies(row_of(none, some, 1)))
+        assert "attends to nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
+        assert "attends to nothing now" in plain(where_it_lies(row_of(none, some, 1)))
         assert "nothing now and under the standard masks:" in plain(where_it_lies(row_of(none, replace(none), 1)))
 
     def test_a_token_s_label_is_text(self) -> None:
@@ -139,7 +139,7 @@ class TestColours:
         assert STANDARD_COLOURS.words(0.7, sides=True) == (
             "Colours run from 0 to 0.70, the same on both sides; brightness is the square root of the weight."
         )
-        assert "above it, 1% of the weights, all look the same" in Colours(range="percentile").words(0.123)
+        assert "the 1% of weights above it all look the same" in Colours(range="percentile").words(0.123)
 
 
 def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
@@ -207,18 +207,18 @@ class TestCarried:
     def test_the_sentence_names_the_key_whose_share_differs_most(self) -> None:
         found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
         assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
-            "2: c gives 0: a 80.0% of its weight and carries 33.3% of what it carries from there: its value is "
-            "short, 1 long, the others', taken by their weights, 8 in the mean."
+            "2: c gives 0: a 80.0% of its weight, and 33.3% of its weighted values come from there: its value vector "
+            "is short (norm 1; weighted mean of the others: 8)."
         )
         long = moving([0.4, 0.3, 0.3], [8, 1, 1])
-        assert "its value is long, 8" in plain(why_they_differ(long, "2: c", ["a", "b", "c"]))
+        assert "its value vector is long (norm 8" in plain(why_they_differ(long, "2: c", ["a", "b", "c"]))
 
     def test_where_values_are_alike_it_says_that_they_are(self) -> None:
         words = plain(why_they_differ(moving([0.7, 0.3, 0], [4, 4.1, 90]), "2: c", ["a", "b", "c"]))
-        assert "no key's share differs by 5 points. The values are between 4 and 4.1 long." in words
+        assert "no key's share differs by 5 percentage points. The norms of the values are between 4 and 4.1." in words
 
     def test_a_row_that_looks_at_nothing_carries_nothing(self) -> None:
-        assert "carries nothing" in why_they_differ(moving([0, 0], [1, 2]), "1: b", ["a", "b"])
+        assert "its output is 0" in why_they_differ(moving([0, 0], [1, 2]), "1: b", ["a", "b"])
         assert plain(carried_table(moving([0, 0], [1, 2]), ["a", "b"])) == "key|v|weightweight × |v|"
 
     def test_the_rest_of_many_keys_is_added_up(self) -> None:
@@ -279,5 +279,5 @@ class TestScoreSplit:
         words = plain(sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]))
         assert "within ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
         assert "for the positions" in pairs_table(found)
-        assert words.endswith("Causal and padding block it: nothing comes of it.")
+        assert words.endswith("Causal and padding block it, so the score has no effect.")
         assert plain_sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]) == words

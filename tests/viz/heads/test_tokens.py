@@ -106,7 +106,7 @@ class TestLongTexts:
         view = view_of((29, 29), causal=causal(29))
         part = shown(view, (3, 11), 25)
         assert (part.first, part.weights.shape) == (3, (8, 8))
-        assert left_out(view, part, 25) == "Shown are tokens 3–10 of 29; the query, 25, is not among them."
+        assert left_out(view, part, 25) == "Tokens 3–10 of 29 are shown; the query, 25, is not among them."
 
     def test_a_rectangle_keeps_its_first_keys(self) -> None:
         view = view_of((MOST_TOKENS + 5, MOST_TOKENS + 9))
@@ -123,7 +123,7 @@ class TestFaintWeights:
         faint = replace(view, weights=view.weights * np.float32(0.0032) / view.weights.max())
         header, weights, _ = read(packet_of(faint))
         assert header["brightest"] == weights.max() == np.float32(0.0032)
-        assert light_words(faint) == "The largest weight shown, 0.0032, is lit as strongly as a weight of 1 would be."
+        assert light_words(faint) == "Colours are scaled: the largest weight shown, 0.0032, looks like a weight of 1."
 
     @pytest.mark.parametrize("largest", [0.0, FAINT, 0.4, 1.0])
     def test_else_1_is_the_brightest_and_nothing_is_said(self, largest: float) -> None:

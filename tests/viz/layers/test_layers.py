@@ -34,7 +34,7 @@ class TestLens:
         table = lens_table(LENS, PIECES, 4)
         cells = re.findall(r'<td class="(s\d+[^"]*)" title="([^"]*)" translate="no">([^<]*)</td>', table)
         assert [content for *_, content in cells] == ["cat", "&lt;b&gt;", "dog", "dog", "cat", "cat"]
-        assert cells[1][1] == "L0: &lt;b&gt; 25.0%, cat 20.0%. “dog”, which follows: 20.0%, 3rd"
+        assert cells[1][1] == "L0: &lt;b&gt; 25.0%, cat 20.0%. “dog”, the actual next token: 20.0%, 3rd"
         assert cells[0][1].endswith("1.0%, 22nd")
         assert cells[5][1] == "L1: cat 60.0%, &lt;b&gt; 20.0%"
 
@@ -60,9 +60,9 @@ class TestLens:
 
     def test_the_candidates_of_one_token(self) -> None:
         first, second = plain(candidates_table(LENS, 0)), plain(candidates_table(LENS, 1))
-        assert "“dog”, which follows" in first
+        assert "“dog”, the actual next token" in first
         assert "1.0%, 22nd" in first
-        assert "which follows" not in second
+        assert "the actual next token" not in second
 
     @pytest.mark.parametrize(
         ("rank", "said"),
@@ -73,11 +73,11 @@ class TestLens:
 
     def test_sentences_say_since_when(self) -> None:
         assert plain(token.lens_sentence(LENS, 1, "<i>")) == (
-            "After “&lt;i&gt;” the model predicts “cat” (60.0%), on top from L0 on; after embedding it was “dog”."
+            "After “&lt;i&gt;” the model predicts “cat” (60.0%), ranked first from L0 on; after embedding it was “dog”."
         )
-        assert "only its last layer puts it on top; after L0 it was “&lt;b&gt;”." in token.lens_sentence(LENS, 0, "the")
+        assert "only its last layer ranks it first; after L0 it was “&lt;b&gt;”." in token.lens_sentence(LENS, 0, "the")
         always = replace(LENS, ids=np.full_like(IDS, 3))
-        assert "on top from the embedding on." in token.lens_sentence(always, 0, "the")
+        assert "ranked first from the embedding on." in token.lens_sentence(always, 0, "the")
         assert "Under the standard masks it predicts the same (60.0%)." in token.lens_sentence(LENS, 1, "x", always)
         assert "standard masks it predicts “dog” (75.0%)." in token.lens_sentence(always, 0, "x", LENS)
 
@@ -124,8 +124,8 @@ class TestToken:
     @pytest.mark.parametrize(
         ("how", "query", "said"),
         [
-            ("mean", 2, "The most of the heads' mean attention that “q” gives one token is in L0: 70.0% to itself."),
-            ("maximum", 1, "The most of one head's attention that “q” gives one token is in L0: 70.0% to “z” (2)."),
+            ("mean", 2, "The largest mean weight over heads that “q” gives one token is in L0: 70.0% to itself."),
+            ("maximum", 1, "The largest weight that “q” gives one token in a single head is in L0: 70.0% to “z” (2)."),
             ("rollout", 2, "By the end of L3, 20.0% of “q”'s rollout is from itself; the most from another token is "
              "50.0%, from “x” (0)."),
             ("flow", 0, "By the end of L3, the most that can flow to “q” from another token is 0.30, from "
@@ -137,11 +137,11 @@ class TestToken:
 
     def test_what_is_not_there_is_not_said(self) -> None:
         nothing = replace(VIEW, values=np.zeros((2, 3), np.float32))
-        assert token.token_sentence(nothing, "mean", 1, "q") == "“q” looks at nothing in any layer."
+        assert token.token_sentence(nothing, "mean", 1, "q") == "“q” attends to nothing in any layer."
         alone = replace(VIEW, values=np.array([[0, 1, 0]] * 2, np.float32))
         assert (
             token.token_sentence(alone, "rollout", 1, "q")
-            == "By the end of L3 nothing has come to “q” but its own state."
+            == "By the end of L3, “q” has received nothing but its own state."
         )
 
     def test_the_change_from_the_standard_masks(self) -> None:

@@ -92,7 +92,7 @@ class TestWords:
         said = words(formula(view()))
         assert said.startswith("allowed = ((causal ∧ padding) ∨ sinks) ∧ ¬drawn")
         assert "unless sinks opens it again" in said
-        assert said.endswith("drawn has the last word.")
+        assert said.endswith("drawn overrides everything.")
         assert words(formula(view(blockers={}, openers={}, strokes=[]))).startswith("allowed = everything")
 
     def test_every_cell_is_counted_once_and_the_wholes_are_said(self) -> None:

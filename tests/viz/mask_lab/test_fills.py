@@ -81,7 +81,7 @@ class TestSentences:
         words = fills_sentence(found)
         (leak,) = [one.damage.blocked_total for one in found.fills if one.name == "−10" and one.dtype == "float32"
                    if one.damage]  # fmt: skip
-        assert "becomes NaN with −∞, and attention spread evenly over all 13 keys with finfo.min, −1e20" in words
+        assert "becomes NaN with −∞, and uniform attention over all 13 keys with finfo.min, −1e20" in words
         assert f"−10 leaves at most {percent(leak)} of a row's attention" in words
         assert "−1e20 and −1e9 do not fit float16" in words
 

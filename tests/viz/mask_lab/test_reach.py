@@ -161,11 +161,11 @@ class TestTable:
 class TestSentence:
     def test_it_says_what_one_layer_and_what_all_give(self) -> None:
         found = reach_sentence(windowed(23, 4, query=20))
-        assert "In layer L2, <b>t20</b> (position 20) may look at 4 tokens" in found
-        assert "after all 5 layers it can know of 16 tokens." in found
+        assert "In layer L2, <b>t20</b> (position 20) may attend to 4 tokens" in found
+        assert "after all 5 layers it can depend on 16 tokens." in found
 
     def test_it_says_when_fewer_layers_are_enough(self) -> None:
-        assert "it can know of 11 tokens; the first 4 layers are enough." in reach_sentence(windowed(23, 4, query=10))
+        assert "it can depend on 11 tokens; the first 4 layers are enough." in reach_sentence(windowed(23, 4, query=10))
 
     def test_where_stacking_adds_nothing_it_says_so(self) -> None:
         assert "no path goes farther" in reach_sentence(windowed(23, 1, query=20))
@@ -183,11 +183,13 @@ class TestSentence:
         view = windowed(17, 30, query=15)  # every layer looks at the whole text before
         view.window[2] = np.minimum(view.window[2], 4)  # but for one, which is shown
         said = reach_sentence(view)
-        assert "may look at 4 tokens; after all 5 layers it can know of 16 tokens; the first layer is enough." in said
+        assert (
+            "may attend to 4 tokens; after all 5 layers it can depend on 16 tokens; the first layer is enough." in said
+        )
         assert "no path" not in said
 
     def test_a_token_that_may_look_at_nothing_knows_of_itself(self) -> None:
         view = windowed(7, 1, query=3)
         view.window[:] = 0
         said = reach_sentence(view)
-        assert "may look at no token; after all 5 layers it can know of itself alone" in said
+        assert "may attend to no token; after all 5 layers it can depend on itself alone" in said

@@ -292,4 +292,4 @@ class TestSentence:
         assert "would lead" not in steps_sentence(row)
 
     def test_without_a_blocked_cell(self) -> None:
-        assert "The mask wrote nothing here." in steps_sentence(row_of())
+        assert "The mask blocks nothing here." in steps_sentence(row_of())

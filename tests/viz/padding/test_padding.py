@@ -134,7 +134,7 @@ class TestWords:
         shown = one(ways, "left", "keys", "cells")
         said = words.sentence(TEXTS, shown, "logits") + words.advice(ways, shown, 3)
         assert "Left padding, padding mask on keys, position ids 0…2: wrong" in said
-        assert "Sentence 2's logits are up to 3.1 away" in said
+        assert "Sentence 2's logits differ by up to 3.1" in said
         assert "instead of <b>“·x”</b> (25.0%)" in said
         assert f"With position ids from the mask the largest difference is {amount(2e-6)}" in said
         assert "<script>" not in said
@@ -152,13 +152,13 @@ class TestWords:
             "With position ids 0…2 the largest difference would be 8.0."
         )
         right = words.advice(ways, one(ways, "right", "keys", "counted"), 3)
-        assert right == "It is as correct without the padding mask or with position ids 0…2."
+        assert right == "It is equally correct without the padding mask or with position ids 0…2."
         nothing = words.advice(ways, one(ways, "right", "off", "cells"), 3)
         assert nothing == "It needs neither a padding mask nor position ids."
 
     def test_no_way_at_all(self) -> None:
         ways = [replace(way, correct=False) for way in all_ways()]
-        assert "No way to pad is correct" in words.advice(ways, ways[0], 3)
+        assert "No padding setting is correct" in words.advice(ways, ways[0], 3)
 
     def test_rounding_that_tips_a_tie_is_not_called_the_same_token(self) -> None:
         way = replace(one(all_ways(), "right", "keys", "cells"), others=1)
@@ -188,7 +188,7 @@ class TestWords:
 
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
-        assert "for sentence 2 it names “·y”" in words.reading([LONG, text], "right")
-        assert "1 of 2 sentences still gets another token" in words.reading(TEXTS, "left")
+        assert "for sentence 2 it predicts “·y”" in words.reading([LONG, text], "right")
+        assert "1 of 2 sentences still gets a different token" in words.reading(TEXTS, "left")
         alike = replace(SHORT, padded=SHORT.alone)
         assert words.reading([LONG, alike], "left").endswith("padded on the left for generation.")

@@ -63,8 +63,8 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
     assert packet["blocked"] == [False] * 20 + [True] * 45
     assert packet["hatch"]["colour"] == MASK_COLOURS["causal"]
     assert (packet["mode"], packet["chosen"], packet["query"]) == ("pick", 18, 19)
-    assert packet["names"][10] == "r2 c2 looks at r1 c2 (level 0): weight 0.5000"
-    assert packet["names"][19] == "r2 c2 looks at r2 c3 (level 0): blocked by causal"
+    assert packet["names"][10] == "r2 c2 attends to r1 c2 (level 0): weight 0.5000"
+    assert packet["names"][19] == "r2 c2 attends to r2 c3 (level 0): blocked by causal"
     assert "45 cells are blocked by causal" in packet["alt"]
     assert "class 3 50.0%, r1 c2 50.0%" in packet["alt"]
     assert "Class token: 50.0%" in packet["hint"]
@@ -72,10 +72,10 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
 
 def test_the_step_that_writes_a_pixel_is_said_to_look_and_to_write() -> None:
     said = read(head_packet(view(query=18), 1, 1, 1))["hint"]
-    assert said.startswith("r2 c1 (dashed) looks, and writes r2 c2 (framed)")
-    assert read(head_packet(view(), 1, 1, 1))["hint"].startswith("r2 c2 (framed) looks.")
+    assert said.startswith("r2 c1 (dashed) is the query and writes r2 c2 (framed)")
+    assert read(head_packet(view(), 1, 1, 1))["hint"].startswith("r2 c2 (framed) is the query.")
     said = read(head_packet(view(pixel=0, query=0), 1, 1, 1))["hint"]
-    assert said.startswith("class 3 (dashed) looks, and writes r0 c0")
+    assert said.startswith("class 3 (dashed) is the query and writes r0 c0")
 
 
 def test_every_head_has_its_own_small_picture() -> None:
@@ -86,7 +86,7 @@ def test_every_head_has_its_own_small_picture() -> None:
         picture["colours"].index(SEQUENTIAL[-1]) for picture in packet["pictures"] if picture != packet["pictures"][4]
     ]
     assert brightest == [1] * 5
-    assert packet["names"][4] == "Layer 1, head 1: most at class 3 50.0%, r1 c2 50.0%"
+    assert packet["names"][4] == "Layer 1, head 1: most to class 3 50.0%, r1 c2 50.0%"
 
 
 def test_without_the_mask_nothing_is_hatched() -> None:
@@ -136,7 +136,7 @@ def test_a_table_of_shares_has_the_standard_beside_only_what_changed() -> None:
 
 def test_the_class_that_is_told_is_marked() -> None:
     table = class_table(np.full(10, 0.1), 6)
-    assert re.findall(r"<b>(\d) ← told</b>", table) == ["6"]
+    assert re.findall(r"<b>(\d) ← given</b>", table) == ["6"]
     assert table.count(">10.0%") == 10
 
 
@@ -190,8 +190,8 @@ def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
 @pytest.mark.parametrize(
     ("loss", "verdict"),
     [
-        ((1.0, 0.6), "rises from 0.600 to 1.000 nats a pixel: it was trained never to see later pixels"),
-        ((0.1, 0.6), "falls from 0.600 to 0.100 nats a pixel: <b>later pixels help it</b>"),
+        ((1.0, 0.6), "rises from 0.600 to 1.000 nats/pixel: in training it never saw later pixels"),
+        ((0.1, 0.6), "falls from 0.600 to 0.100 nats/pixel: <b>later pixels help it</b>"),
         ((0.602, 0.6), "hardly changes"),
     ],
 )
@@ -204,7 +204,7 @@ def test_whether_the_answer_is_read_follows_from_the_loss(loss: tuple[float, flo
 
 def test_on_a_layer_alone_no_prediction_is_spoken_of() -> None:
     words = sentence(seen(causal=False, layer_only=True))
-    assert "predictions stay" in words
+    assert "predictions do not change" in words
     assert "answer" not in words
 
 
