@@ -24,7 +24,7 @@ def trouble(engine: Engine, home: Scheduler, settings: Settings, seconds: float)
 
     def in_time(words: str = "") -> None:
         if monotonic() > end:
-            raise TimeoutError(f"no answer within {seconds:g} seconds")
+            raise TimeoutError(f"no answer within {seconds:g} seconds")  # not shown
 
     try:
         model = engine.models.load(catalog.offered(settings)[0], settings, in_time)

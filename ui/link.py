@@ -77,8 +77,7 @@ class Link(BaseModel):
         """Put the choices into the URL."""
         wanted = self.parameters()
         choices.note_link(wanted)
-        if st.query_params.to_dict() != wanted:
-            st.query_params.from_dict(wanted)
+        st.query_params.from_dict(wanted)  # always: a link to the same page leaves the URL as it was
 
     def address(self) -> str:
         """A whole link."""

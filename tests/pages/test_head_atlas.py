@@ -291,7 +291,7 @@ def test_measuring_stops_and_goes_on_to_the_same_numbers(tiny: Any, monkeypatch:
     whole = Measuring(tiny, units, 24, asking(tiny, 24))
     whole.wait(60)
     slow = Slow()
-    monkeypatch.setattr(runs.atlas_progress, "measured", slow)
+    monkeypatch.setattr(atlas_progress, "measured", slow)
     part = Measuring(tiny, units, 24, asking(tiny, 24))
     part.stop()
     slow.left = 99
@@ -317,15 +317,43 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
 
     unit = units_of_sample()
     with monkeypatch.context() as patched:
+<<<<<<< HEAD
         patched.setattr(runs, "_running", [object()] * runs.MOST_AT_ONCE)
         with pytest.raises(TooManyAtlases, match="already measuring"):
+=======
+        patched.setattr(runs, "_queue", [object()] * (runs.MOST_AT_ONCE + runs.MOST_WAITING))
+        with pytest.raises(TooManyAtlases, match="the most that it holds"):
+>>>>>>> fix
             Measuring(tiny, unit, 24, asking(tiny, 24))
-    monkeypatch.setattr(runs.atlas_progress, "measured", fails)
+    monkeypatch.setattr(atlas_progress, "measured", fails)
     failed = Measuring(tiny, unit, 24, asking(tiny, 24))
     failed.wait(10)
     assert failed.watch().state == "failed"
     assert failed.watch().why == "expected something else, got this."
-    assert failed not in runs._running
+    assert failed not in runs._queue
+
+
+def test_the_next_one_waits_in_the_queue_and_is_measured_in_its_turn(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = [object()] * (runs.MOST_AT_ONCE + 1)
+    monkeypatch.setattr(runs, "_queue", queue)
+    units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
+    later = Measuring(tiny, units, 24, asking(tiny, 24))
+    assert (later.watch().state, later.watch().why) == ("waiting", "In the queue: position 2.")
+    queue.pop(0)
+    assert later.watch().why == "In the queue: position 1."
+    queue.pop(0)
+    while later.watch().state in ("waiting", "running"):
+        time.sleep(0.01)
+    assert later.watch().state == "done"
+    assert len(queue) == runs.MOST_AT_ONCE - 1
+    queue.append(object())
+    stopped = Measuring(tiny, units, 24, asking(tiny, 24))
+    stopped.stop()
+    while stopped.watch().state == "waiting":
+        time.sleep(0.01)
+    assert (stopped.watch().why, stopped in queue) == ("Stopped.", False)
 
 
 def test_why_it_stopped_is_said_in_the_language_of_who_began_it(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:

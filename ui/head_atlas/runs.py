@@ -32,17 +32,18 @@ from ui.markdown import escaped
 from ui.widgets.uploads import uploader
 from viz.numbers import whole_percent
 
-MOST_AT_ONCE = 4  # in this process
+MOST_AT_ONCE = 4  # in this process; further ones wait in a queue
+MOST_WAITING = 20  # their texts are in memory
 LEFT_SECONDS = 60.0  # longer than a page waits for its first look
 MOST_SECONDS = 600.0  # of one measuring
 SHOW_EVERY = 1.0  # seconds between two pictures of what there is so far
 
-State = Literal["running", "done", "stopped", "failed"]
+State = Literal["waiting", "running", "done", "stopped", "failed"]
 Ask = Callable[[Unit, int, Callable[[], object]], Tally]  # as atlas_progress.Measure, and what Home.ask calls meanwhile
 
 
 class TooManyAtlases(ValueError):
-    """As many atlases are being made as may be at once."""
+    """The queue of measurements is full."""
 
 
 class NotWanted(Exception):
@@ -51,7 +52,8 @@ class NotWanted(Exception):
 
 @dataclass(frozen=True)
 class AtlasStatus:
-    """How far it is: units done, of all; what there is so far, None before the first unit; why it ended early."""
+    """How far it is: units done, of all; what there is so far, None before the first unit; why it waits or ended
+    early."""
 
     state: State
     done: int
@@ -61,7 +63,7 @@ class AtlasStatus:
 
 
 class Measuring:
-    """One of them. Raises Busy when there is no room. What it says is in the language of who began it."""
+    """One of them. Raises TooManyAtlases when the queue is full. What it says is in the language of who began it."""
 
     def __init__(self, model: Model, units: list[Unit], length: int, ask: Ask) -> None:
         """ask: for a unit wherever units are measured; waits for it as long as the function that it is given raises
@@ -76,12 +78,13 @@ class Measuring:
         self.go_on()
 
     def go_on(self) -> None:
-        """Begin, or begin again where it stopped. Raises Busy."""
+        """Begin, or begin again where it stopped, in its turn. Raises TooManyAtlases."""
         with _counting:
-            if self in _running:
+            if self in _queue:
                 return
-            if len(_running) >= MOST_AT_ONCE:
+            if len(_queue) >= MOST_AT_ONCE + MOST_WAITING:
                 raise TooManyAtlases(
+<<<<<<< HEAD
                     say(
                         "This server is already measuring {most} atlases, its maximum. Try again in a minute",
                         most=MOST_AT_ONCE,
@@ -89,6 +92,14 @@ class Measuring:
                 )
             _running.append(self)
         self._state, self._why, self._seen = "running", "", time.monotonic()
+=======
+                    say("{count} atlases wait in the queue, the most that it holds. Try again in a minute",
+                        count=MOST_WAITING)
+                )  # fmt: skip
+            _queue.append(self)
+        self._state = "waiting" if self._position() else "running"
+        self._why, self._seen = "", time.monotonic()
+>>>>>>> fix
         self._over.clear()
         self._language = language()
         Thread(target=self._run, daemon=True).start()
@@ -101,13 +112,20 @@ class Measuring:
     def watch(self) -> AtlasStatus:
         """How far it is; also tells it that somebody is there."""
         self._seen = time.monotonic()
-        return AtlasStatus(self._state, self._done, len(self._units), self._atlas, self._why)
+        state, position = self._state, self._position()
+        why = say("In the queue: position {position}.", position=position) if state == "waiting" else self._why
+        return AtlasStatus(state, self._done, len(self._units), self._atlas, why)
 
     def wait(self, seconds: float) -> None:
         """Until it is over, so many seconds at most."""
         end = time.monotonic() + seconds
         while self._state == "running" and time.monotonic() < end:
             time.sleep(0.02)
+
+    def _position(self) -> int:
+        """Its place among those that wait, from 1; 0 where it may run."""
+        with _counting:
+            return max(_queue.index(self) + 1 - MOST_AT_ONCE, 0) if self in _queue else 0
 
     def _run(self) -> None:
         with spoken(self._language):  # and so are the jobs that it asks for
@@ -117,7 +135,7 @@ class Measuring:
         began = shown = time.monotonic()
 
         def still_wanted() -> None:
-            """Between two units, and while the next one waits in the queue, which may be long."""
+            """While it waits for its turn, between two units, and while the next one waits for a worker."""
             now = time.monotonic()
             if now - self._seen > LEFT_SECONDS:
                 self.stop(say("Stopped because no one was watching."))
@@ -130,6 +148,11 @@ class Measuring:
             return self._ask(unit, bar, still_wanted)
 
         try:
+            while self._position():
+                still_wanted()
+                time.sleep(LOOK)
+                began = shown = time.monotonic()
+            self._state = "running"
             for _ in progress.measured(self._units, self._progress, measure):
                 self._done += 1
                 if self._done == len(self._units) or time.monotonic() - shown > SHOW_EVERY:
@@ -148,16 +171,17 @@ class Measuring:
                 raise
         finally:
             with _counting:
-                _running.remove(self)
+                _queue.remove(self)
 
 
-_running: list[Measuring] = []  # counted, never shown: whose they are is no business of other readers
+_queue: list[Measuring] = []  # the first MOST_AT_ONCE run; counted, never shown to other readers
 _counting = Lock()
 
 
 AT_ONCE = 1.5  # seconds that a page waits before it shows what there is so far
 ONE_UNIT = 30.0  # the same where there is nothing to show before it is over
-LOOK_EVERY = 1.0  # seconds between two looks
+LOOK_EVERY = 1.0  # seconds between two looks of a page
+LOOK = 0.2  # and of one that waits for its turn
 
 
 def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[Unit]]]:
@@ -203,7 +227,7 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
     look = measuring.watch()
     if look.state == "done" and look.atlas is not None:
         return _keep(key, look.atlas)
-    st.fragment(_progress, run_every=LOOK_EVERY if look.state == "running" else None)(measuring, look)
+    st.fragment(_progress, run_every=LOOK_EVERY if look.state in ("waiting", "running") else None)(measuring, look)
     if look.atlas is None:
         st.stop()
     return look.atlas
@@ -221,7 +245,7 @@ def _asking(model: Model, masks: MaskSpec, length: int) -> Ask:
 
 
 def _measuring(key: Hashable, begin: Callable[[], Measuring]) -> Measuring | None:
-    """This session's, of this key; another one is stopped for it. None where there is no room now."""
+    """This session's, of this key; another one is stopped for it. None where the queue is full."""
     state = st.session_state
     old = state.get("atlas_measuring")
     if old is not None and old[0] == key:
@@ -257,8 +281,8 @@ def _progress(measuring: Measuring, drawn: AtlasStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if now.state == "failed":
             st.error(escaped(now.why), icon=":material/error:")
-        elif now.state == "running":
-            st.progress(share, _so_far(share, now.atlas))
+        elif now.state in ("waiting", "running"):
+            st.progress(share, escaped(now.why) if now.state == "waiting" else _so_far(share, now.atlas))
             st.button(say("Stop"), icon=":material/stop:", key="atlas_stop", on_click=measuring.stop)
         else:
             st.progress(share, _shown(escaped(now.why), share, now.atlas))
