@@ -38,18 +38,14 @@ Part = dict[str, Any]
 
 
 class CachedFigure(go.Figure):
-    """A figure of plain parts, which to_dict gives as they are, however often: no copy. What is added to it later is
-    not seen.
-
-    Raises ValueError for one that was not made by `figure`.
-    """
+    """A figure that `figure` makes of plain parts, which to_dict gives without a copy. What is added to it later is
+    not seen."""
 
     parts: Part | None = None
 
     def to_dict(self) -> Part:
         """The same plain data each time; read-only."""
-        if self.parts is None:
-            raise ValueError("expected a figure that `figure` made")
+        assert self.parts is not None  # `figure` makes them
         return self.parts
 
     def nbytes(self) -> int:

@@ -28,7 +28,12 @@ PICTURES = f"""() => {{
   const canvas = [...document.querySelectorAll('*')].map(one => one.shadowRoot?.querySelector('canvas')).find(Boolean);
   return heatmap && canvas ? [heatmap, canvas.toDataURL()] : null;
 }}"""
-CHANGED = f"before => {{ const now = ({PICTURES})(); return now && now[0] !== before[0] && now[1] !== before[1]; }}"
+# Asked in every frame while the page works: a canvas takes milliseconds to read, so it is read once the heatmap is new
+CHANGED = f"""before => {{
+  if ([before[0], ''].includes(({HEATMAP})('.js-plotly-plot'))) return false;
+  const now = ({PICTURES})();
+  return now && now[0] !== before[0] && now[1] !== before[1];
+}}"""
 TIMED = f"""before => {{
   window.flipped = null;
   document.addEventListener('click', (event) => {{

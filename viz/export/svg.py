@@ -83,8 +83,7 @@ class SvgSheet(Sheet):
         self.text(beside, top + bar / 2, measure, 10, va="center", rotation=90)
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
-        if others:
-            raise ValueError("expected masks alone: other handles are matplotlib's to draw")
+        assert not others  # a heatmap has none: they are matplotlib's to draw
         left, top = EDGE, 0.33 - HEAD
         for name in dict.fromkeys(masks):
             label = mask_label(name)
