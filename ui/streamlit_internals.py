@@ -120,9 +120,9 @@ def check_widget_values() -> None:
     """
     take, read = WStates.set_widget_from_proto, WStates.__getitem__
 
-    def take_checked(states: WStates, sent: WidgetState) -> None:
-        if _is_of_its_type(states, sent):
-            take(states, sent)
+    def take_checked(self: WStates, widget_state: WidgetState) -> None:
+        if _is_of_its_type(self, widget_state):
+            take(self, widget_state)
 
     def read_checked(states: WStates, key: str) -> Any:
         state, widget = states.states.get(key), states.widget_metadata.get(key)
