@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # builds and installs a wheel
+
 ROOT = Path(__file__).parents[1]
 SHADOWS = ("model.py", "viz.py", "ui.py", "pages.py", "app.py")
 Run = Callable[..., subprocess.CompletedProcess[str]]
