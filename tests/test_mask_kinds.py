@@ -56,6 +56,7 @@ def test_a_kind_is_named_in_the_two_tables_alone(name: str) -> None:
     assert not {path for path in found - TABLES if not others.fullmatch(path)}
 
 
+@pytest.mark.slow
 def test_a_kind_that_is_not_in_the_source_is_two_entries() -> None:
     """It is found in all the places that tests/new_kind.py lists."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.new_kind"]

@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from mask_check.formats import VERDICTS
+
+pytestmark = pytest.mark.slow  # builds and installs a wheel
+
 ROOT = Path(__file__).parents[1]
 SHADOWS = ("model.py", "viz.py", "ui.py", "pages.py", "app.py")
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -145,7 +149,7 @@ main(["train", "--help"])
 """
     found = run("-c", code)
     assert found.returncode == 0, found.stderr
-    checked, _, rest = found.stdout.partition("It obeys its mask on the 11 tokens checked.")
+    checked, _, rest = found.stdout.partition(VERDICTS[0].format(count=11))
     assert checked
     assert "one.html: story, 5 tokens, causal mask" in rest
     assert "usage: " in rest.partition("one.html")[2]

@@ -50,6 +50,7 @@ def running(script: str, log: Path, port: int = 0, **environment: str) -> Iterat
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
 
 
 def free_port() -> int:

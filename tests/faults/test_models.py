@@ -31,6 +31,8 @@ from tests.model.huggingface import families
 from tests.model.jobs import questions
 from ui.sidebar import models, speech
 
+pytestmark = pytest.mark.slow  # loads broken models by the dozen
+
 DEEP = 500_000
 SETTINGS = Settings()
 

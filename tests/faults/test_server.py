@@ -23,6 +23,8 @@ from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import free_port, running
 from tests.coroutines import finished
 
+pytestmark = pytest.mark.slow  # starts servers
+
 MEMORY, PATIENCE = 1_500_000_000, 60
 CLICK = 0.2  # seconds from a flip to the next
 GONE = 200  # clients

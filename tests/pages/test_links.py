@@ -17,6 +17,8 @@ from tests.viz.packet import unpacked
 from ui import mask_check
 from ui.page import PAGES
 
+pytestmark = pytest.mark.slow  # opens every page many times
+
 ROOT = Path(__file__).parents[2]
 LINE = "The cat saw a dog and the cat ran"
 ROWS = f"Once upon a time\n{LINE}"

@@ -12,6 +12,8 @@ from serving import background, training_job
 from tests.pages.explore import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
 
+pytestmark = pytest.mark.slow  # trains
+
 
 @pytest.fixture
 def page() -> Iterator[WhyCausal]:

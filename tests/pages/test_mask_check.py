@@ -19,6 +19,7 @@ from streamlit.testing.v1 import AppTest
 
 from mask_check.check import check
 from mask_check.findings import CheckReport
+from mask_check.formats import VERDICTS
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.here import Here
@@ -26,6 +27,8 @@ from tests.pages.test_chinese import english, texts
 from ui import mask_check, results
 from ui.heads import head
 from ui.mask_check import ALL
+
+OBEYS = VERDICTS[0].partition("{")[0]
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,8 +101,13 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def test_the_first_view_is_a_model_that_obeys() -> None:
+<<<<<<< HEAD:tests/pages/test_mask_check.py
     page = MaskCheckPage()
     assert "It obeys its mask on the " in page.words()
+=======
+    page = Obey()
+    assert OBEYS in page.words()
+>>>>>>> quality:tests/pages/test_obey.py
     assert "story (GPT2LMHeadModel) · decoder · float32 · sdpa" in page.words()
     np.testing.assert_array_equal(page.cells("measured"), np.tri(len(page.cells("measured")), dtype=bool))
     np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))
@@ -136,14 +144,14 @@ def test_another_model_in_bfloat16(tmp_path: Path) -> None:
     page.run()
     assert "mistral (MistralForCausalLM) · decoder · bfloat16" in page.words()
     assert "window 3 (a reach of 6 over 3 layers)" in page.words()
-    assert "It obeys its mask on the " in page.words()
+    assert OBEYS in page.words()
 
 
 @pytest.mark.usefixtures("here")
 def test_an_encoder_decoder(tmp_path: Path) -> None:
     page = MaskCheckPage(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
     assert "encoder-decoder" in page.words()
-    assert "It obeys its mask on the " in page.words()
+    assert OBEYS in page.words()
 
 
 def layers_of(figure: go.Figure) -> dict[str, list]:

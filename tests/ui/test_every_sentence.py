@@ -38,6 +38,8 @@ from viz.mask_lab.effect import after_query, effect
 from viz.numbers import leak_notes
 from viz.sentence import sentence
 
+pytestmark = pytest.mark.slow  # hundreds of combinations
+
 COMBINATIONS = 300
 TEXTS = (
     "a", "Hello", "the the the the", "no no", "They walked and walked.", "cat", ".", "He lost his hat. He saw a dog.",

@@ -17,6 +17,8 @@ from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import running
 from tests.coroutines import finished
 
+pytestmark = pytest.mark.slow  # starts servers
+
 PAGE = Path(__file__).parent / "asking_page.py"
 PATIENCE = 60
 

@@ -21,6 +21,8 @@ from tests.benchmarks.reader import Switch, visiting
 from tests.browser.running import ROOT, free_port, running
 from tests.coroutines import finished
 
+pytestmark = pytest.mark.slow  # starts servers
+
 FOLDERS = ("model", "mask_check", "serving", "viz", "ui", "pages", "lessons", ".streamlit")
 TEXT, TOKEN = "zanzibarian words", "hf_zanzibarian"
 COURSES = "'self' https://courses.example.org"

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers as hf
 
+from mask_check.formats import VERDICTS
 from model.errors import NotAvailable
 from model.huggingface import own_network
 from tests.model.huggingface.families import save
@@ -25,7 +26,7 @@ def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
     assert main(["check", "story"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("story (GPT2LMHeadModel): decoder, float32, kernel sdpa, 3.51 M parameters")
-    assert "It obeys its mask on the 24 tokens checked." in said
+    assert VERDICTS[0].format(count=24) in said
 
 
 def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ class TestWhereNoLaterTokenIsRead:
 
 
 class TestPuzzles:
+    @pytest.mark.slow
     def test_show_the_bug_and_tell_it_from_every_candidate(self, story: Model, trace: Trace) -> None:
         seen = Counter[str]()
         for number in range(150):

@@ -44,6 +44,7 @@ def model() -> DatesModel:
 
 
 class TestExactMatch:
+    @pytest.mark.slow
     def test_at_least_98_percent_of_a_fresh_sample_of_held_out_dates(self, model: DatesModel) -> None:
         some = examples(held_out_days(), 2_000, random.Random("a fresh sample"))
         found = exact_match(model, some)

@@ -245,6 +245,7 @@ def test_on_texts_its_previous_token_head_is_that_of_its_card(story: Model) -> N
     assert [place for place in np.ndindex(6, 6) if "previous" in found.named(*place)] == [(0, 3)]
 
 
+@pytest.mark.slow
 def test_no_untrained_model_has_a_head_with_a_name(story: Model) -> None:
     """A hundred of them, with weights as large as a trained one's may be; on random tokens and on texts."""
     assert isinstance(story, DecoderModel)

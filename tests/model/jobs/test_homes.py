@@ -31,6 +31,8 @@ from serving.settings import Settings
 from serving.worker_process import WorkerProcess
 from tests.model.jobs import questions
 
+pytestmark = pytest.mark.slow  # starts Ray and workers
+
 SECONDS = 60.0
 HOMES = ("process", "workers", "ray")
 LINES = ["the cat sat on the mat", "the cat"]

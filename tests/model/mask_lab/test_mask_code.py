@@ -156,6 +156,7 @@ def left_behind(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 class TestCode:
+    @pytest.mark.slow
     def test_gives_the_same_mask_in_a_fresh_interpreter(self, cases: list[Case], left_behind: list[dict]) -> None:
         assert len(cases) == len(left_behind) > 250
         for one, found in zip(cases, left_behind, strict=True):
@@ -176,6 +177,7 @@ class TestCode:
             assert ("gives NaN" in one.source) == (any(empty) and one.kind == MULTIHEAD), one.source
         assert len(seen) == 6
 
+    @pytest.mark.slow
     def test_can_be_pasted_at_a_prompt_line_by_line(self, traces: dict[str, Trace]) -> None:
         spec = dataclasses.replace(SPECS["all of them"], drawn=CHECKERBOARD)
         # what a program leaves behind must not help the next

@@ -14,6 +14,8 @@ from serving import training_job
 from serving.background import most_at_once
 from serving.training_job import Training, TrainingProgress
 
+pytestmark = pytest.mark.slow  # trains
+
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 20
 PATIENCE = 60  # seconds; importing torch takes a few of them on a busy machine
 
