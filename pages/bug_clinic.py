@@ -7,7 +7,7 @@ from ui import page
 page.set_up("Bug clinic")  # not shown
 
 from i18n import say
-from model.bug_clinic.comparison import attention_for, masks_for
+from model.bug_clinic.comparison import attention_for, masks_for, prepared
 from ui import controls, explain, run_view
 from ui.bug_clinic import beside, choose, drawing, spot, words
 from ui.guard import guarded
@@ -20,8 +20,11 @@ name_place, mode_place = st.columns([1.6, 1], vertical_alignment="center")
 with mode_place:
     mode = choose.choose_mode()
 with guarded(say("Running {model} …", model=explain.title_of(model))):
-    lines, reading = choose.read(model, text)
     with st.sidebar:
+        row_place = st.container()
+        controls.choose_pad_side("\n".join(prepared(model, text).lines))
+    lines, reading = choose.read(model, text)
+    with row_place:
         row = controls.choose_row(reading.rows)
     now, _ = run_view.run_pair(model, reading.batch, masks_for(model), row, attention_for(model))
     asked = spot.ask(now) if mode == "spot" else None

@@ -65,10 +65,18 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     ask_for_text(text)
     with st.sidebar:
+<<<<<<< HEAD
         targets = choose_target(model)
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, st.session_state.pad, targets)
     with st.sidebar:
+=======
+        targets, row_place = choose_target(model), st.container()
+        pad_side = choose_pad_side(text)
+    with guarded(say("Reading with {model} …", model=explain.title_of(model))):
+        reading = run_view.tokenize(model, text, pad_side, targets)
+    with row_place:
+>>>>>>> headview
         row = choose_row(reading.rows)
     choices.show(explain.limits(model, reading))
     return reading, row
@@ -134,13 +142,19 @@ def read(text: str) -> str:
 
 
 def choose_row(rows: list[str]) -> int:
-    """Which row to look at, from 0, and on which side short rows are padded."""
+    """Which row to look at, from 0."""
     st.session_state.row = min(max(st.session_state.row, 1), len(rows))
     if len(rows) > 1:
         numbers = range(1, len(rows) + 1)
         st.selectbox(say("Row"), numbers, format_func=lambda number: f"{number}: {rows[number - 1][:40]}", key="row")
-        st.radio(say("Pad side"), list(SIDES), format_func=lambda side: say(SIDES[side]), key="pad", horizontal=True)
     return st.session_state.row - 1
+
+
+def choose_pad_side(text: str) -> str:
+    """On which side short rows are padded: a choice where the text has several."""
+    if len(rows_of(text, 2)[0]) > 1:
+        st.radio(say("Pad side"), list(SIDES), format_func=lambda side: say(SIDES[side]), key="pad", horizontal=True)
+    return st.session_state.pad
 
 
 def choose_target(model: Model) -> list[str] | None:

@@ -3,7 +3,12 @@
 python -m pytest tests/ui/test_choices.py
 """
 
+from types import SimpleNamespace
+
+import pytest
 from streamlit.testing.v1 import AppTest
+
+from ui import controls
 
 
 def page() -> None:
@@ -87,3 +92,15 @@ def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:
     app.query_params.clear()  # the browser had not yet heard of depth=11 when the reader chose again
     app.radio(key="side").set_value("right")
     assert chosen(app.run()) == (11, "right")
+
+
+def test_a_text_is_tokenized_after_its_side_of_padding_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    read = SimpleNamespace(rows=["a", "b"])
+    monkeypatch.setattr(controls, "choose_pad_side", lambda text: done.append("pad side") or "left")
+    monkeypatch.setattr(controls.run_view, "tokenize", lambda *_: done.append("tokenize") or read)
+    monkeypatch.setattr(controls, "choose_row", lambda rows: 0)
+    monkeypatch.setattr(controls.explain, "limits", lambda *_: [])
+    monkeypatch.setattr(controls.explain, "title_of", lambda _: "story")
+    controls.open_text(SimpleNamespace(kind="decoder"), "a\nb")  # type: ignore[arg-type]
+    assert done == ["pad side", "tokenize"]
