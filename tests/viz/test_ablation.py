@@ -20,10 +20,13 @@ VIEW = EffectsView(EFFECTS, ["L0", "L3"], frozenset({(1, 2)}))
 @pytest.mark.parametrize(
     ("names", "before", "after", "said"),
     [
-        (["L4 H0"], math.log(0.8), math.log(0.4), "L4 H0 off (zero) raises the loss of {} by 0.69 nats: 80.0% → 40.0%."),
-        (["L4 H0"], math.log(0.4), math.log(0.8), "L4 H0 off (zero) lowers the loss of {} by 0.69 nats: 40.0% → 80.0%."),
+        (["L4 H0"], math.log(0.8), math.log(0.4),
+     "L4 H0 off (zero) raises the loss of {} by 0.69 nats: 80.0% → 40.0%."),
+        (["L4 H0"], math.log(0.4), math.log(0.8),
+     "L4 H0 off (zero) lowers the loss of {} by 0.69 nats: 40.0% → 80.0%."),
         (["L4 H0"], -1.0, -1.004, "L4 H0 off (zero) changes the loss of {} by less than 0.005 nats."),
-        (["L0 H1", "L2 H3"], -1.0, -2.0, "L0 H1 and L2 H3 off (zero) raises the loss of {} by 1.00 nats: 36.8% → 13.5%."),
+        (["L0 H1", "L2 H3"], -1.0, -2.0,
+     "L0 H1 and L2 H3 off (zero) raises the loss of {} by 1.00 nats: 36.8% → 13.5%."),
         (["L0 H1", "L1 H1", "L2 H3"], -1.0, -1.0, "L0 H1, L1 H1 and L2 H3 off (zero) changes the loss of {} by less "
          "than 0.005 nats."),
     ],
