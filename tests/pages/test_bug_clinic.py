@@ -214,7 +214,7 @@ class TestAllBugs:
         assert "Boolean value of Tensor with more than one value is ambiguous" in page.app.error[0].value
         assert page.weights().size > 0
         wrong, right = page.laws()[LAWS["runs"].words]
-        assert (wrong, right) == ("crashes", "held: 0")
+        assert (wrong, right) == ("crashes", "holds: 0")
         assert {one for law, (one, _) in page.laws().items() if law != LAWS["runs"].words} == {"–"}
 
     def test_masked_in_place_shows_no_later_token(self) -> None:

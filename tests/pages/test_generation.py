@@ -40,7 +40,7 @@ class TestTheFirstView:
         after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "out" for token in top]
         expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
         assert page.candidates() == expected
-        assert f"seed 1 draws “{story.label(choice.token)}”" in page.sentences()[0]
+        assert f"seed 1 samples “{story.label(choice.token)}”" in page.sentences()[0]
         assert not page.said("error") + page.said("warning")
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)

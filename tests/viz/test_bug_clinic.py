@@ -37,10 +37,10 @@ def test_numbers(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("finding", "text"),
     [
-        (LawFinding(0.31, True, "weight"), "broken: 0.31"),
-        (LawFinding(2e-7, False, "weight"), "held: 2\u202f×\u202f10⁻⁷"),
+        (LawFinding(0.31, True, "weight"), "violated: 0.31"),
+        (LawFinding(2e-7, False, "weight"), "holds: 2\u202f×\u202f10⁻⁷"),
         (LawFinding(math.nan, False, "weight"), "–"),
-        (LawFinding(math.inf, True, "output"), "broken: NaN"),
+        (LawFinding(math.inf, True, "output"), "violated: NaN"),
         (LawFinding(math.inf, True, "errors", "sizes do not fit"), "crashes: sizes do not fit"),
         (LawFinding(math.nan, False, "output", "sizes do not fit"), "–"),
     ],
@@ -58,7 +58,7 @@ def test_a_table_has_a_row_for_each_law_in_order() -> None:
     ]
     table = law_table(rows)
     assert re.findall(r'white-space:normal">([^<]*?) <span', table) == ["held &lt;b&gt;", "broken", "silent"]
-    assert table.count("<b>broken: 1</b>") == 1
+    assert table.count("<b>violated: 1</b>") == 1
     assert table.count('title="needs a &#34;quote&#34;"') == 2
 
 

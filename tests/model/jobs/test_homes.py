@@ -206,7 +206,7 @@ class TestWorkers:
     ) -> None:
         worker = workers[0]
         at_rest(their_home)
-        with pytest.raises(TooSlow, match=r"longer than 2 seconds.*Try a shorter text"):
+        with pytest.raises(TooSlow, match=r"limit of 2 seconds.*Try a shorter text"):
             worker.do(Job(questions.wait, (50.0, str(tmp_path / "begun"))), 2.0)
         assert (tmp_path / "begun").exists()
         worker.wait_until_ready()

@@ -22,7 +22,7 @@ from tests.model.jobs import questions
 
 NOTHING = {"en": "expected a text, got none", "zh": "需要一段文本，现在没有"}
 TWICE = {"en": "The worker process ended twice", "zh": "两次中途退出"}
-SLOW = {"en": "This took longer than 0.1 seconds", "zh": "运行超过了 0.1 秒"}
+SLOW = {"en": "This took longer than the limit of 0.1 seconds", "zh": "运行超过了 0.1 秒"}
 STOPPED = {"en": "This server is being stopped", "zh": "本服务器正在关闭"}
 WAIT = 60  # seconds
 

@@ -52,14 +52,14 @@ class TestTheSentence:
         assert words == (
             "The newest row of L4 H0, “·silver” at position 7, puts 51.2% of its attention on “·whist” (position 3). "
             "The next token depends on the rows of all 36 heads and everything computed between them, not on "
-            "this row alone: seed 5 draws “·cat”, 25.0% by the model, 50.0% with temperature 0.8, top-k 40 and "
+            "this row alone: seed 5 samples “·cat”, 25.0% by the model, 50.0% with temperature 0.8, top-k 40 and "
             "top-p 0.95; 3 of 4,096 tokens are left."
         )
 
     def test_is_silent_about_a_sampling_that_changes_nothing(self) -> None:
         assert settings(1.0, 0, 1.0) == ()
         words = sentence(scene(settings=(), left=4096, chosen=Chance(9, "·cat", 0.25, 0.25)))
-        assert re.sub("<.*?>", "", words).endswith("draws “·cat”, 25.0% by the model.")
+        assert re.sub("<.*?>", "", words).endswith("samples “·cat”, 25.0% by the model.")
 
     def test_names_what_changes_the_probabilities_and_calls_no_temperature_a_filter(self) -> None:
         assert settings(0.7, 0, 1.0) == ("temperature 0.7",)

@@ -277,7 +277,7 @@ class TestScoreSplit:
         assert words.endswith("× 0.5. Its weight is 0.5000.")
         found = replace(found, added=1.25, softcap=30.0)
         words = plain(sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]))
-        assert "within ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
+        assert "caps it at ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
         assert "for the positions" in pairs_table(found)
         assert words.endswith("Causal and padding block it, so the score has no effect.")
         assert plain_sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]) == words

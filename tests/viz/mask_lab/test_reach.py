@@ -192,4 +192,4 @@ class TestSentence:
         view = windowed(7, 1, query=3)
         view.window[:] = 0
         said = reach_sentence(view)
-        assert "may attend to no token; after all 5 layers it can depend on itself alone" in said
+        assert "may attend to no token; after all 5 layers it can depend only on itself" in said
