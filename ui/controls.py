@@ -65,18 +65,11 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     ask_for_text(text)
     with st.sidebar:
-<<<<<<< HEAD
-        targets = choose_target(model)
-    with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
-        reading = run_view.tokenize(model, text, st.session_state.pad, targets)
-    with st.sidebar:
-=======
         targets, row_place = choose_target(model), st.container()
         pad_side = choose_pad_side(text)
-    with guarded(say("Reading with {model} …", model=explain.title_of(model))):
+    with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, pad_side, targets)
     with row_place:
->>>>>>> headview
         row = choose_row(reading.rows)
     choices.show(explain.limits(model, reading))
     return reading, row

@@ -61,13 +61,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--text", required=True, help="the input text")
     report.add_argument("--target", help="target text of an encoder-decoder; generated if not given")
     report.add_argument("--masks", help="masks to apply: names with commas, none, or JSON")
-<<<<<<< HEAD
-    report.add_argument(
-        "--head", action="append", default=[], metavar="L,H", help="head to show first; repeat for more"
-    )
-=======
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
->>>>>>> wording
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
     report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     commands.add_parser("samples", help="list the sample modules, correct and broken")

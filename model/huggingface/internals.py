@@ -11,7 +11,7 @@ from torch import nn
 
 # Relies on: the `desc` of the progress bar over a checkpoint's tensors (core_model_loading.py); the hook that sees it,
 # transformers.utils.logging.set_tqdm_hook, is public.
-WEIGHTS_BAR = "Loading weights"
+WEIGHTS_BAR = "Loading weights"  # not shown
 
 # Relies on: the keyword arguments that networks pass to an attention function beside the documented ones.
 APPLIED_KEYWORDS = frozenset({

@@ -100,13 +100,8 @@ def test_what_is_presented_has_text_that_is_read_from_afar(visit: Visit, width: 
         query = f"lesson=causal_mask&step={step}&present=true&answers={step}-0"
         page = visit(query, width=width, height=height, kind=Lessons).page
         page.wait_for_function(
-<<<<<<< HEAD
-            f"() => {{ const sizes = ({SIZES})(); "
-            f"return sizes.length && Math.min(...sizes) >= {max(14, 0.012 * width)} }}"
-=======
             f"least => {{ const sizes = ({SIZES})(); return sizes.length && Math.min(...sizes) >= least }}",
             arg=max(14, 0.012 * width),
->>>>>>> fix
         )
         box = page.locator(".js-plotly-plot .main-svg").first.bounding_box()
         assert box

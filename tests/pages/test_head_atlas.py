@@ -317,13 +317,8 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
 
     unit = units_of_sample()
     with monkeypatch.context() as patched:
-<<<<<<< HEAD
-        patched.setattr(runs, "_running", [object()] * runs.MOST_AT_ONCE)
-        with pytest.raises(TooManyAtlases, match="already measuring"):
-=======
         patched.setattr(runs, "_queue", [object()] * (runs.MOST_AT_ONCE + runs.MOST_WAITING))
         with pytest.raises(TooManyAtlases, match="the most that it holds"):
->>>>>>> fix
             Measuring(tiny, unit, 24, asking(tiny, 24))
     monkeypatch.setattr(atlas_progress, "measured", fails)
     failed = Measuring(tiny, unit, 24, asking(tiny, 24))

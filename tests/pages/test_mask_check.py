@@ -101,13 +101,8 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def test_the_first_view_is_a_model_that_obeys() -> None:
-<<<<<<< HEAD:tests/pages/test_mask_check.py
     page = MaskCheckPage()
-    assert "It obeys its mask on the " in page.words()
-=======
-    page = Obey()
     assert OBEYS in page.words()
->>>>>>> quality:tests/pages/test_obey.py
     assert "story (GPT2LMHeadModel) · decoder · float32 · sdpa" in page.words()
     np.testing.assert_array_equal(page.cells("measured"), np.tri(len(page.cells("measured")), dtype=bool))
     np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))

@@ -51,15 +51,9 @@ def test_the_ranking_names_the_largest_either_way() -> None:
         == "Of the first 3 heads, each turned off alone, L0 H0 matters most: turning it off raises the loss by "
         "0.50 nats."
     )
-<<<<<<< HEAD
     small = EffectsView(np.full((1, 3), 0.004, np.float32), [0], frozenset())
-    assert ranking_sentence(small) == "None of all 3 heads, off alone, changes it by 0.005 nats or more."
-    assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), [0], frozenset())) == ""
-=======
-    small = EffectsView(np.full((1, 3), 0.004, np.float32), ["L0"], frozenset())
     assert ranking_sentence(small) == "None of all 3 heads, turned off alone, changes it by 0.005 nats or more."
-    assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), ["L0"], frozenset())) == ""
->>>>>>> wording
+    assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), [0], frozenset())) == ""
 
 
 def test_the_table_has_the_largest_rise_first() -> None:

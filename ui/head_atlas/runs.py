@@ -84,22 +84,12 @@ class Measuring:
                 return
             if len(_queue) >= MOST_AT_ONCE + MOST_WAITING:
                 raise TooManyAtlases(
-<<<<<<< HEAD
-                    say(
-                        "This server is already measuring {most} atlases, its maximum. Try again in a minute",
-                        most=MOST_AT_ONCE,
-                    )
-                )
-            _running.append(self)
-        self._state, self._why, self._seen = "running", "", time.monotonic()
-=======
                     say("{count} atlases wait in the queue, the most that it holds. Try again in a minute",
                         count=MOST_WAITING)
                 )  # fmt: skip
             _queue.append(self)
         self._state = "waiting" if self._position() else "running"
         self._why, self._seen = "", time.monotonic()
->>>>>>> fix
         self._over.clear()
         self._language = language()
         Thread(target=self._run, daemon=True).start()
