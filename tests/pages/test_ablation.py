@@ -143,7 +143,7 @@ def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int,
 
 class TestOtherModels:
     def test_an_encoder_predicts_nothing(self, folders: dict[str, str]) -> None:
-        assert "An encoder predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
+        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
 
     def test_a_decoder_with_a_window(self, folders: dict[str, str]) -> None:
         page = Ablation(model=folders["mistral"], text=TEXT, ranking="true")
@@ -164,7 +164,7 @@ class TestOtherModels:
 
 @pytest.mark.parametrize(
     ("causal", "attention", "said"),
-    [(True, "self", "last four"), (False, "self", "three places"), (True, "encoder", "three places")],
+    [(True, "self", "last four"), (False, "self", "three positions"), (True, "encoder", "three positions")],
 )
 def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, said: str) -> None:
     assert said in choosing.mask_words("near", MaskSpec(causal=causal), attention)

@@ -158,13 +158,13 @@ class TestAllBugs:
         held = len(folded) - unknown
         (fold,) = [one for one in page.app.expander if one.label.startswith(tuple("123456789"))]
         assert fold.label == " · ".join(
-            [f"{held} law{'s' * (held != 1)} hold{'s' * (held == 1)}"] * bool(held)
+            [f"{held} propert{'y holds' if held == 1 else 'ies hold'}"] * bool(held)
             + [f"{unknown} not measured here"] * bool(unknown)
         )
         assert "<b>The violated property</b>" in page.told()
         wrong, right = laws[LAWS[bug.law].words]
-        assert wrong.startswith("crashes" if bug.law == "runs" else "broken")
-        assert right.startswith("held")
+        assert wrong.startswith("crashes" if bug.law == "runs" else "violated")
+        assert right.startswith("holds")
         assert {line[2:] for line in page.app.code[0].value.splitlines() if line[0] != "+"} == set(
             bug.wrong.splitlines()
         )

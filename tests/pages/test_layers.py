@@ -168,7 +168,7 @@ def test_a_text_too_long_for_flow_is_a_sentence() -> None:
 class TestOtherModels:
     def test_an_encoder_predicts_nothing_and_has_attention(self, folders: dict[str, str]) -> None:
         page = Layers(model=folders["bert"], text=TEXT)
-        assert "An encoder predicts no next token" in " ".join(page.said("info"))
+        assert "predicts no next token" in " ".join(page.said("info"))
         page.section("token")
         assert page.chart("token_layers")[0].shape == (3, 14)
 

@@ -239,7 +239,7 @@ class TestOtherModels:
         page = Padding(model=folders["bert"], text="the cat\nthe cat sat on a mat\na")
         assert page.app.toggle(key="causal").value is False
         assert page.verdicts() == ["wrong", "correct", "correct"] * 2 + ["wrong"] * 4 + ["correct"] * 2
-        assert "An encoder predicts no next token" in page.said("caption")
+        assert "predicts no next token" in page.said("caption")
         assert all(len(row) == 3 for row in page.texts())
         page.causal(True)
         assert page.verdicts()[:6] == ["correct"] * 6
