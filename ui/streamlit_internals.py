@@ -136,7 +136,7 @@ def check_widget_values() -> None:
         states.states[key] = Value(widget.deserializer(None))
         return read(states, key)
 
-    WStates.set_widget_from_proto = take_checked  # type: ignore[assignment, method-assign]  # Streamlit has no hook for either
+    WStates.set_widget_from_proto = take_checked  # type: ignore[method-assign]  # Streamlit has no hook for either
     WStates.__getitem__ = read_checked  # type: ignore[method-assign]
 
 
