@@ -82,4 +82,4 @@ class Pixels(Live):
     def __repr__(self) -> str:
         most = int(self.numpy().argmax())
         where = self.view.class_name if most == 0 else digits.name_of(most - 1)
-        return f"{self.name}: looks most at {where}, {weight_text(self.numpy()[most])}"
+        return f"{self.name}: attends most to {where}, {weight_text(self.numpy()[most])}"

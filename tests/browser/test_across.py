@@ -45,7 +45,7 @@ def test_a_and_b_share_their_colours_and_their_query(visit: Visit) -> None:
     assert page.largest("head_a") == page.largest("head_b")
     page.choose("Head", "3")
     assert page.sentence().startswith("L4 H3")
-    page.pick("another text")
+    page.pick("text")
     assert page.page.get_by_role("textbox", name="B's text").is_visible()
     assert "b_text" not in page.page.url
 

@@ -57,9 +57,9 @@ def atlas(visit: Callable[..., Any]) -> Callable[..., HeadAtlas]:
 
 def test_a_click_on_a_point_shows_its_head_and_the_link_brings_it_back(atlas: Callable[..., HeadAtlas]) -> None:
     page = atlas("y=previous&x=entropy")
-    assert "L4 H0 is called first token" in page.sentences()
+    assert "L4 H0 matches first token" in page.sentences()
     page.click_head(0, 3)
-    assert "L0 H3 is called previous token" in page.sentences()
+    assert "L0 H3 matches previous token" in page.sentences()
     assert "layer=0&head=3" in page.page.url
     page.pick("Random")
     assert "induction L5 H2, " in page.sentences()
@@ -88,8 +88,8 @@ def test_it_is_taken_away_as_a_picture_of_what_is_shown(atlas: Callable[..., Hea
 
 def test_a_mark_finds_a_head_and_its_button_shows_it(atlas: Callable[..., HeadAtlas]) -> None:
     page = atlas("section=find&back=1")
-    page.after(lambda: page.page.get_by_role("button", name="Look at L0 H3").click())
-    assert "L0 H3 is called previous token" in page.sentences()
+    page.after(lambda: page.page.get_by_role("button", name="Show L0 H3").click())
+    assert "L0 H3 matches previous token" in page.sentences()
 
 
 @pytest.mark.parametrize("query", ["", "section=find", "section=all"])

@@ -132,7 +132,7 @@ class TestKeyboard:
     @pytest.mark.parametrize("view", ["tokens", "arcs", "carried"])
     def test_of_a_key_that_is_held_the_page_hears_once(self, heads: Visit, view: str) -> None:
         page = heads(query=2, view=view)
-        _, place, key = VIEWS[view.capitalize()]
+        _, place, key = next(one for one in VIEWS.values() if one[0] == view)
         page.page.locator(place).first.focus()
         page.page.evaluate("window.sent = 0")
         for _ in range(4):

@@ -228,7 +228,7 @@ class TestAllBugs:
         page.type(text)
         for bug in BUGS:
             page.choose(bug)
-            leaks = page.laws()[LAWS["causal"].words][0].startswith("broken")
+            leaks = page.laws()[LAWS["causal"].words][0].startswith("violated")
             assert not ("reads the token that it must predict" in page.words() and not leaks), bug.key
             assert not ("no later token is read" in page.words() and leaks), bug.key
         page.type(FIRST)
@@ -333,10 +333,10 @@ class TestSpotTheBug:
         page.press("hint")
         assert BY_KEY[first].hint in page.words()
         self.press(page, first, right=True)
-        assert page.app.success[0].value.startswith("Right")
+        assert page.app.success[0].value.startswith("Correct")
         assert BY_KEY[first].signs in page.words()
         assert BY_KEY[first].wrong.splitlines()[0] in page.app.code[0].value
-        assert "1 of 1 right" in page.words()
+        assert "1 of 1 correct" in page.words()
         assert "Why not" not in page.words()
         assert re.search(r"The clue: .*\d.* in the correct version, and .*\d.* here\.", page.words())
         assert all(page.app.button(key=f"candidate_{place}").disabled for place in range(4))
@@ -358,7 +358,7 @@ class TestSpotTheBug:
         page.press("see")
         assert page.url.get("bug", BUGS[0].key) == third
         page.play()
-        assert "2 of 3 right" in page.words()
+        assert "2 of 3 correct" in page.words()
 
     def test_another_text_asks_anew(self) -> None:
         page = Clinic().play()

@@ -235,7 +235,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     monkeypatch.setattr(fonts, "_covering", lambda character: None)
     page = Page(lang="zh", picture="tokens", query="4")
     assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)
-    assert "正在看的词元是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
+    assert "查询是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
     assert "The query is 4" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
     monkeypatch.setattr(fonts, "_covering", lambda character: "Some Han font")
     page = Page(lang="zh", picture="tokens", query="4")
@@ -243,7 +243,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     written: list[str] = []
     monkeypatch.setattr(printed, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
     taken["PDF"]()
-    assert "正在看的词元是 4" in written[0]
+    assert "查询是 4" in written[0]
 
 
 @pytest.mark.usefixtures("in_chinese")

@@ -138,7 +138,7 @@ class TestWriting:
         page = Page()
         page.app.number_input(key="seed").set_value(3)
         page.run()
-        assert "seed 3 draws" in page.sentences()[0]
+        assert "seed 3 samples" in page.sentences()[0]
         page.app.slider(key="temperature").set_value(0.0)
         page.run()
         assert "temperature 0 takes the most likely" in page.sentences()[0]

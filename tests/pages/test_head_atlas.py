@@ -87,7 +87,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
     points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
     assert len(points["x"]) == 36
     assert page.app.session_state.get("atlas_measuring", None) is None
-    assert "L4 H0 is called first token" in page.words()
+    assert "L4 H0 matches first token" in page.words()
     assert "None matches induction on these texts" in page.words()
     assert page.words().count("of the sampled queries") == 10
 

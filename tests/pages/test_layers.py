@@ -152,9 +152,10 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
     tokens = len(page.app.selectbox(key="query_0").options)
     step = -(-tokens // 128)
     assert (shown.shape[1], step) == (-(-tokens // step), 2)
-    words = f"{tokens:,} tokens are too many for a screen: each"
+    words = f"{tokens:,} tokens do not fit on the screen: each"
     assert f"{words} column shows the largest of 2." in " ".join(one.value for one in page.app.caption)
     page.section("all")
+    words = f"{tokens:,} tokens are too many for a screen: each"
     assert f"{words} cell is the largest of 2\u00a0×\u00a02." in " ".join(one.value for one in page.app.caption)
 
 

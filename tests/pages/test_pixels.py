@@ -160,7 +160,7 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
     read = recogniser().read(write(model, classes, Draw()))
     right = int((read == np.array(classes)).sum())
     assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognised")
-    assert f"{percent(recogniser().accuracy)} right" in page.words()
+    assert f"never saw is {percent(recogniser().accuracy)}" in page.words()
     assert page.html("gallery").count("<figure") == 20
     assert page.html("gallery").count('class="yes"') == right
     page.choose(wanted=7, count=10)

@@ -57,7 +57,7 @@ class WhyCausal(Explore):
         """(how trained, how run, loss, accuracy) of each card."""
         (grid,) = [one for one in self.html() if 'class="four"' in one]
         words = re.findall(r"trained <b>(\w+)</b> the mask, run <b>(\w+)</b>", grid)
-        numbers = re.findall(r"<b>([^<]*)</b> nats/token.*?<b>([^<]*)</b> guessed right", grid)
+        numbers = re.findall(r"<b>([^<]*)</b> nats/token.*?<b>([^<]*)</b> predicted correctly", grid)
         return [(*how, *map(html.unescape, what)) for how, what in zip(words, numbers, strict=True)]
 
     def copies(self) -> list[list[str]]:

@@ -77,7 +77,7 @@ def wrong(tmp_path: Path, kind: str) -> str:
         ("own code", "needs custom code, which is never run here"),
         ("pickle", "pickle files, which can run any code"),
         ("truncated", "damaged or truncated"),
-        ("image", "no language model"),
+        ("image", "not a language model"),
     ],
 )
 def test_what_cannot_be_run_is_a_sentence_and_status_2(

@@ -55,7 +55,7 @@ def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatc
         sheet = lit_picture(Paper("故事 · L3 H1", "第 3 层。", "pdf"), row(), True)
     sheet.file()
     families = {words.get_text(): words.get_fontfamily() for words in sheet.figure.findobj(Text) if words.get_text()}
-    for said in ("故事 · L3 H1", "第 3 层。", "正在看的词元", "被屏蔽"):
+    for said in ("故事 · L3 H1", "第 3 层。", "查询词元", "被屏蔽"):
         assert families[said] == [fonts.FONT, HAN]
     assert families[LABELS[2] + "k"] == [fonts.FONT]
 
@@ -75,7 +75,7 @@ def test_without_a_font_a_pdf_is_english_without_a_warning_and_an_svg_is_chinese
     assert "the query token" in pdf
     assert "⟨U+" not in pdf
     with spoken("zh"):
-        assert "正在看的词元" in texts(file_of("svg", drawn))
+        assert "查询词元" in texts(file_of("svg", drawn))
     assert language() == "en"
 
 

@@ -27,7 +27,7 @@ class TestPacket:
         packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
         header, palette, _ = read(packet)
         assert header.pop("hatch")["lines"] == ink("causal")["lines"]
-        assert (header.pop("measures"), header.pop("clear"), header.pop("by")) == ([], 0.5, None)
+        assert (header.pop("measures"), header.pop("clear")) == ([], 0.5)
         assert header.pop("words") == words("overview")
         assert header.pop("by") is None
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2, "numbers": [0, 1]}

@@ -256,10 +256,11 @@ def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | No
 def _say(figure: go.Figure, unit: str) -> None:
     """These are no one head's weights, and have no scores: what a head's picture says of them is taken out."""
     cell = say("<b>%{y}</b> on <b>%{x}</b>")
-    for trace in figure.data:
-        if trace.name == "weights":
-            trace.customdata = None
-            trace.hovertemplate = cell + f"<br>{unit} %{{z:.4f}}<extra></extra>"
-            trace.colorbar.title.text = unit
-        elif trace.name == "blocked":
-            trace.hovertemplate = cell + "<br>" + say("blocked by the masks") + "<extra></extra>"
+    for trace in figure.to_dict()["data"]:  # this figure's own plain data: it was made just now, and is shown as it is
+        if trace.get("name") == "weights":
+            trace.pop("customdata", None)
+            trace["hovertemplate"] = cell + f"<br>{unit} %{{z:.4f}}<extra></extra>"
+            if "colorbar" in trace:
+                trace["colorbar"]["title"]["text"] = unit
+        elif trace.get("name") == "blocked":
+            trace["hovertemplate"] = cell + "<br>" + say("blocked by the masks") + "<extra></extra>"

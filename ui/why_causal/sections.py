@@ -18,7 +18,7 @@ from ui.why_causal import choices, runs, words
 from viz.head import head_figure, head_range
 from viz.why_causal.charts import change_bars, copies, four, loss_curves, token_losses
 
-ABOVE = 350  # pixels over and under the head's picture that are others'
+ABOVE = 358  # pixels over and under the head's picture that are others'
 Outcomes = dict[Combination, TwinOutcome]
 
 

@@ -70,7 +70,7 @@ def test_bars_of_a_change_that_moves_nothing_have_a_scale_all_the_same() -> None
 def test_a_card_shows_its_numbers_and_no_markup_of_a_text() -> None:
     html = four([TwinCard(True, False, 4.6789, 0.136, "<b>Once", " a\n<i>time", 7, 48)])
     assert "trained <b>with</b> the mask, run <b>without</b>" in html
-    assert re.findall(r"<b>([^<]+)</b> (?:nats|guessed|different)", html) == ["4.68", "13.6%", "7"]
+    assert re.findall(r"<b>([^<]+)</b> (?:nats|predicted|distinct)", html) == ["4.68", "13.6%", "7"]
     assert "&lt;b&gt;Once" in html
     assert "⏎&lt;i&gt;time" in html
 
