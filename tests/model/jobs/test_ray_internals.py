@@ -7,11 +7,13 @@ import inspect
 
 import pytest
 
-from serving import machine, ray_cluster
+from serving import machine
 
 machine.keep_ray_on_loopback()  # before the import: this process may start a cluster in another file
 import ray  # noqa: E402
 from ray.serve._private import replica  # noqa: E402
+
+from serving import ray_cluster  # noqa: E402
 
 PART = (
     f"ray {ray.__version__} has changed a part that serving/ray_cluster.py relies on: replica.add_port_to_grpc_server"
