@@ -9,13 +9,12 @@ import streamlit as st
 
 from i18n import N_, say
 from model.heads.view import head_name
-from model.pixels import digits
-from model.pixels.digits import DigitsModel, Draw
+from model.pixels.digits import DigitsModel, Draw, digits
 from model.pixels.view import PixelView
 from ui import page, run_view
 from ui.controls import SCOPES, only
-from ui.drawn import cached_figure
 from ui.pixels import choices, pictures
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import one_of
 from viz.numbers import chance, percent
