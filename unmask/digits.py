@@ -11,7 +11,8 @@ import numpy as np
 from torch import nn
 
 from model.errors import index
-from model.pixels.digits import PIXELS, DigitsModel, digits, load
+from model.pixels import digits
+from model.pixels.digits import PIXELS, DigitsModel, load
 from model.pixels.view import PixelView
 from unmask.checking import network_of
 from unmask.runs import Run, spec_of

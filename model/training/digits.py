@@ -22,7 +22,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
-from model.pixels.digits import CLASSES, TITLES, Digits, DigitsModel, Draw, digits, real_digits, recogniser, write
+from model.pixels import digits
+from model.pixels.digits import CLASSES, TITLES, Digits, DigitsModel, Draw, real_digits, recogniser, write
 from model.transformer import Transformer, TransformerConfig
 from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 

@@ -9,7 +9,8 @@ import streamlit as st
 
 from i18n import N_, say
 from model.heads.view import head_name
-from model.pixels.digits import DigitsModel, Draw, digits
+from model.pixels import digits
+from model.pixels.digits import DigitsModel, Draw
 from model.pixels.view import PixelView
 from ui import page, run_view
 from ui.controls import SCOPES, only

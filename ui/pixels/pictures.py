@@ -7,7 +7,8 @@ import numpy as np
 import streamlit as st
 
 from i18n import say
-from model.pixels.digits import DigitsModel, Draw, RealDigits, Recogniser, digits, real_digits, recogniser, write
+from model.pixels import digits
+from model.pixels.digits import DigitsModel, Draw, RealDigits, Recogniser, real_digits, recogniser, write
 from serving.job import ModelRef
 from ui import results
 from ui.heads.head import canvas
