@@ -10,14 +10,14 @@ page.set_up("Explore")  # first, so that the browser has something to fetch whil
 
 from i18n import say
 from model.heads.view import cropped
-from ui import ask_first, controls, explain, glossary, link, run_view
-from ui.drawn import cached_figure
+from ui import ask_first, controls, explain, link, run_view
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import overview, query
 from ui.heads import views as head_views
-from ui.lessons import start
+from ui.lessons import shelves
 from ui.markdown import escaped
+from ui.results import cached_figure
 from viz.head import comparison_figure, head_figure
 from viz.html import signs, tag
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -25,40 +25,40 @@ from viz.palette import WIDE
 from viz.sentence import loss_words, misled, prediction_words, sentence
 
 model, text = controls.open_page()
-start.show(model.name)
+shelves.show(model.name)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
 
 title, switches = st.columns([1, 1.8], vertical_alignment="center")
 with switches:
     spec, scope = controls.choose_masks(model)
-asked_place, sentence_place = st.container(), st.empty()
+asked_slot, sentence_slot = st.container(), st.empty()
 left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
-    overview_place = st.container()
+    overview_slot = st.container()
 name = run_view.name_of(model, attention, layer, head)
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
 
 chosen = spec
 if scope == "model":
-    with asked_place, guarded(say("Running both …")):
+    with asked_slot, guarded(say("Running both …")):
         spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
 
 changed = spec != model.standard
-with sentence_place, guarded(say("Running {model} …", model=explain.title_of(model))):
+with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
     views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
 # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
-show_all = partial(overview.survey, overview_place, (now, standard), layer, head)
+show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
 surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
 scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
 seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
-sentence_place.html(f'<p class="sentence">{seen}</p>')
+sentence_slot.html(f'<p class="sentence">{seen}</p>')
 with right:
     part = controls.choose_positions(*views[0].weights.shape)
-    picture_place, below = st.container(), st.container()
+    picture_slot, below = st.container(), st.container()
     if attention != "cross":
         with below:
             keep = now.run.keys.keep[row].numpy()
@@ -74,14 +74,14 @@ with right:
         if changed
         else cached_figure(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
     )
-    with picture_place:
+    with picture_slot:
         alt = cached_figure(explain.head_alt, name, views[0], changed)
         moves = query.moves(now, part)
         head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True, moves=moves)
     sharing = explain.sharing(now, layer, head)
     with st.container(horizontal=True, wrap=False, gap="small"):
         st.html(cached_figure(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
-        glossary.show()
+        explain.show()
     with guarded():
         head_views.show(now, whole, layer, head, name, part)
     st.caption(escaped(signs(views[0].queries + views[0].keys)))
@@ -105,10 +105,11 @@ else:
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
         st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
-        place = batch.real(row).stop - 1 if asked is None else asked
+        position = batch.real(row).stop - 1 if asked is None else asked
         pieces = batch.pieces[row]
-        sentence_place.html(f'<p class="sentence">{seen} {loss_words(*curves, pieces)}</p>')
-        moved = prediction_words(pieces[place], place, standard_predictions.candidates[0], predictions.candidates[0])
+        sentence_slot.html(f'<p class="sentence">{seen} {loss_words(*curves, pieces)}</p>')
+        firsts = standard_predictions.candidates[0], predictions.candidates[0]
+        moved = prediction_words(pieces[position], position, *firsts)
         if moved:
             tokens.html(tag("p", moved, class_="key"))
         if misled(*curves):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, remembered, say
-from mask_check import cache, cross, gradients, kernels, packing, padding, reach, source, training_mode
+from mask_check import cache, kernels, packing, padding, reach, source
 from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport, Finding, MeasuredMask
 from mask_check.prepare import prepare
@@ -18,7 +18,7 @@ from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import unknown
 from model.errors import first_line
 from model.huggingface import own_network
-from serving import threads
+from serving import machine
 from serving.settings import Settings
 
 SECONDS = 120.0
@@ -56,8 +56,8 @@ def check(
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(say("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
     subject = CheckedModule(module, seconds=seconds)
-    small = subject.parameters < threads.FEW
-    with remembered(), evaluating(module), threads.one_thread() if small else nullcontext():
+    small = subject.parameters < machine.FEW
+    with remembered(), evaluating(module), machine.one_thread() if small else nullcontext():
         told = progress or (lambda _law, _share: None)
         subject.before_forward = partial(told, ROUNDING, 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
@@ -69,16 +69,16 @@ def check(
 
         laws: dict[tuple[str, str], Callable[[], Finding]] = {
             (reach.LAW, reach.NAME): what_reaches_what,
-            (gradients.LAW, gradients.NAME): partial(gradients.judge, trial),
+            (reach.GRADIENTS, reach.GRADIENTS_NAME): partial(reach.judge_gradients, trial),
             **{(law, padding.NAMES[law]): partial(padding.judge, trial, law) for law in padding.SIDES},
             (padding.CONTENT, padding.NAMES[padding.CONTENT]): partial(padding.judge_content, trial),
             (packing.LAW, packing.NAME): partial(packing.judge, trial),
             (cache.LAW, cache.NAME): partial(cache.judge, trial),
             (kernels.LAW, kernels.NAME): partial(kernels.judge, trial),
             (kernels.BATCH, kernels.BATCH_NAME): partial(kernels.judge_batch, trial),
-            (cross.LAW, cross.NAME): partial(cross.judge, trial),
+            (source.CROSS, source.CROSS_NAME): partial(source.judge_cross, trial),
             (source.LAW, source.NAME): partial(source.judge, trial),
-            (training_mode.LAW, training_mode.NAME): partial(training_mode.judge, trial),
+            (kernels.TRAINING, kernels.TRAINING_NAME): partial(kernels.judge_training_mode, trial),
         }
         findings: list[Finding] = []
         for (law, title), judge in laws.items():

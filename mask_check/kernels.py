@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from i18n import N_, listed, say, say_all, together
 from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.padding import padded, positions
-from mask_check.subject import CheckedModule
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, written
+from mask_check.subject import CheckedModule, evaluating
+from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
 from model.errors import first_line
 from model.huggingface.internals import attention_name
 
@@ -139,3 +139,54 @@ def _padded(trial: CheckTrial) -> list[Tensor]:
         return []
     ids, keep, real = padded(trial, "left")
     return [trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real]]
+
+
+TRAINING, TRAINING_NAME = "training", N_("Training mode")
+RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
+
+
+def judge_training_mode(trial: CheckTrial) -> Finding:
+    """The row in both modes. A module that is random in training mode all the same cannot be compared."""
+    expected = trial.alone
+    with training_without_dropout(trial.subject.module):
+        found = trial.subject.outputs(trial.ids[None])[0]
+        again = trial.subject.outputs(trial.ids[None])[0]
+    amount, each = difference_of(found, expected)
+    where = first_above(each, trial.tolerance)
+    finding = trial.finding(
+        TRAINING,
+        TRAINING_NAME,
+        amount=amount,
+        broken=say("output {where} differs by {amount} between training mode without dropout and eval mode.",
+                   where=where, amount=written(amount)),
+        kept=say("training mode without dropout gives the same outputs as eval mode."),
+    )  # fmt: skip
+    if difference_of(found, again)[0] > trial.tolerance:
+        why = say("in training mode it is random, though every dropout was set to 0.")
+        return unknown(TRAINING, TRAINING_NAME, why, finding)
+    return finding
+
+
+@contextmanager
+def training_without_dropout(module: nn.Module) -> Iterator[None]:
+    """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    kept: list[tuple[nn.Module, str, float]] = []
+    with evaluating(module):  # which puts every part's mode back
+        for part in module.modules():
+            names = ["p"] if isinstance(part, nn.modules.dropout._DropoutNd) else []
+            names += [name for name in vars(part) if any(word in name for word in RANDOM)]
+            for name in names:
+                value = getattr(part, name)
+                if isinstance(value, float):
+                    kept.append((part, name, value))
+                    setattr(part, name, 0.0)
+            part.training = True
+        try:
+            yield
+        finally:
+            for part, name, value in kept:
+                setattr(part, name, value)
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)

@@ -14,8 +14,8 @@ from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, S
 from mask_check.samples import ReusesBlockedScores
 from model.attention import AttentionStages, attention_stages
 from model.base import CHECKPOINTS
+from model.blocks import positions_of
 from model.gpt2 import load_transformer
-from model.positions import positions_of
 from model.transformer import Transformer
 
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, say, together
-from mask_check import gradients, padding, reach
+from mask_check import padding, reach
 from mask_check.declared import declare
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
 from mask_check.subject import CheckedModule
 from mask_check.tolerance import noise_of
-from mask_check.trial import CheckTrial, skipped
+from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
 
 LAW, NAME = "encoder", N_("The source's encoder")
 STATES = "encoder_last_hidden_state"
@@ -48,7 +48,7 @@ def judge(trial: CheckTrial) -> Finding:
         if not isinstance(encoder(source[None]), Tensor):
             return skipped(LAW, NAME, say("its outputs have no {states}.", states=STATES))
     own = of_encoder(trial, encoder, source)
-    findings = [reach.judge(own, reach.measure(own)), gradients.judge(own)]
+    findings = [reach.judge(own, reach.measure(own)), reach.judge_gradients(own)]
     if pair.takes_mask:
         findings += [padding.judge(own, padding.RIGHT), padding.judge_content(own)]
     for verdict in (BROKEN, CANNOT_TELL):
@@ -76,3 +76,46 @@ def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> Check
 def encoder_config(config: Any) -> Any:
     """The part of an encoder-decoder's configuration that is its encoder's."""
     return config.get_text_config(encoder=True) if hasattr(config, "get_text_config") else config
+
+
+CROSS, CROSS_NAME = "cross", N_("The source's padding")
+PADS = 3
+
+
+def judge_cross(trial: CheckTrial) -> Finding:
+    """A source padded on the right against the source alone; other ids under its pads; another source."""
+    subject, source = trial.subject, trial.subject.source
+    if subject.kind != "encoder-decoder" or source is None:
+        return skipped(CROSS, CROSS_NAME, say("it has no cross-attention."))
+    if not subject.takes_mask:
+        return skipped(CROSS, CROSS_NAME, say("its forward takes no attention_mask for the source."))
+    own, length = subject.ids_name, len(source)
+    pads = source.new_full((PADS,), trial.pad)
+    keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)
+    keep[0, length:] = 0
+    ids = trial.ids[None]
+    padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
+    amount, each = difference_of(padded, trial.alone)
+    where = first_above(each, trial.tolerance)
+    if amount > trial.tolerance:
+        words = say("with {pads} pads after its source, output {where} differs by {amount} from the source alone.",
+                    pads=PADS, where=where, amount=written(amount))  # fmt: skip
+        return Finding(CROSS, CROSS_NAME, BROKEN, words, amount, trial.tolerance, (where, length))
+    filled = trial.other(pads, trial.generator(6))
+    other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
+    moved, each = difference_of(other, padded)
+    where = first_above(each, trial.tolerance)
+    finding = trial.finding(
+        CROSS,
+        CROSS_NAME,
+        amount=max(amount, moved),
+        broken=say("changing the ids of the source's pads moves output {where} by {moved}.",
+                   where=where, moved=written(moved)),
+        kept=say("{pads} pads after its source move nothing, whatever they contain.", pads=PADS),
+        pair=(where, length),
+    )  # fmt: skip
+    changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
+    if finding.verdict != BROKEN and difference_of(changed, trial.alone)[0] <= trial.tolerance:
+        why = say("another source moves nothing either: perhaps it is not read at all.")
+        return unknown(CROSS, CROSS_NAME, why, finding)
+    return finding

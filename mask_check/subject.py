@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from i18n import say
 from mask_check.findings import CannotCheck
-from model.huggingface.positions import USUAL, counts_by_ids
+from model.huggingface.stacks import USUAL, counts_by_ids
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids that follow

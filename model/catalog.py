@@ -112,13 +112,13 @@ def inspect(name: str, settings: Settings) -> None:
     """Raises what load would raise of a model that is on this machine, as far as its configuration and its tokenizer
     show it. Those may be a stranger's: see serving.backends.inspector."""
     check_offered(name, settings)
-    from model.huggingface import checkpoint_files, fetching, tokenizer_check
+    from model.huggingface import checkpoint_files, fetching
 
     is_path = checkpoint_files.is_path(name)
     folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
     if is_path and folder is not None and _is_ours(folder):
         checkpoint_files.check_limits(name, folder, settings)
-        tokenizer_check.check_tokenizer(name, _tokenizer(folder))
+        fetching.check_tokenizer(name, _tokenizer(folder))
     elif folder is not None:
         fetching.inspect(name, folder, settings)
 

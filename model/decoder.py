@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from model.attribution.linearized_decoder import FrozenDecoder
+from model.attribution.linearized_run import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
 from model.masks import AllowedCache, MaskContext, MaskSpec

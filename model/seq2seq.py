@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from model import masks
 from model.attention import attention_stages
-from model.blocks import Block, CrossBlock, Heads, check_ids, embedding
-from model.positions import positions_of, sinusoids
+from model.blocks import Block, CrossBlock, Heads, check_ids, embedding, positions_of, sinusoids
 
 PAD = 0  # the padding id, unless another is given
 Positions = Literal["sinusoidal", "learned"]

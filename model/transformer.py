@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from model.blocks import Block, Edit, Heads, KeysValues, check_ids, embedding
-from model.positions import positions_of, positions_under
+from model.blocks import Block, Edit, Heads, KeysValues, check_ids, embedding, positions_of, positions_under
 from model.seq2seq import Decoder, Encoder, EncoderDecoder, EncoderDecoderConfig, padding_mask, sequence_mask
 
 __all__ = [

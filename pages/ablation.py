@@ -9,11 +9,11 @@ page.set_up(N_("Ablation"))  # first, so that the browser has something to fetch
 
 from model.heads.ablation import HeadsOff, answer, following, outcome
 from serving.job import ModelRef
+from ui import ablation as choosing
 from ui import controls, explain, results, run_view
-from ui.ablation import choosing
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads import query
+from ui.results import cached_figure
 from viz import ablation
 from viz.numbers import Candidate, loss_figure, next_token_table
 
@@ -38,23 +38,24 @@ predicting = "decoder" if "decoder" in model.attentions else attention
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, _ = run_view.run_pair(model, batch, spec, row, predicting)
 with query_place:
-    place = query.choose(now)
+    position = query.choose(now)
 choosing.share(model)
 
 with guarded(say("Running with these heads off …")):
-    follows = following(batch, row, place)
-    predicted, answered = now.predictions(place), results.ask(answer, ModelRef.of(model), now.run, row, place, follows)
+    follows = following(batch, row, position)
+    predicted = now.predictions(position)
+    answered = results.ask(answer, ModelRef.of(model), now.run, row, position, follows)
     assert predicted is not None
-    without = results.ask(outcome, ModelRef.of(model), batch, spec, row, place, off, answered.target)
+    without = results.ask(outcome, ModelRef.of(model), batch, spec, row, position, off, answered.target)
 pieces = batch.pieces[row]
-asked = ablation.AskedPrediction(answered.label, pieces[place], place, follows is not None)
+asked = ablation.AskedPrediction(answered.label, pieces[position], position, follows is not None)
 sentence = ablation.sentence(
     [run_view.name_of(model, attention, *one) for one in chosen], choosing.in_words(off, spec), asked,
     answered.log_probability, without.log_probability,
 )  # fmt: skip
 candidates = [Candidate(*one) for one in without.candidates]
 changed = run_view.RowPredictions(without.losses, candidates)
-moved = explain.what_moved(pieces, place, changed, predicted) if chosen else ""
+moved = explain.what_moved(pieces, position, changed, predicted) if chosen else ""
 sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
 
 both = (say("heads off"), say("all heads"))
@@ -73,4 +74,4 @@ st.caption(
         "its square root.", token=ablation.what_is_asked(asked))
 )  # fmt: skip
 with guarded():
-    choosing.show(now, batch, place, answered.target, off)
+    choosing.show(now, batch, position, answered.target, off)

@@ -9,7 +9,7 @@ page.set_up("Bug clinic")  # not shown
 from i18n import say
 from model.bug_clinic.comparison import attention_for, masks_for, prepared
 from ui import controls, explain, run_view
-from ui.bug_clinic import beside, choose, drawing, spot, words
+from ui.bug_clinic import choose, drawing, spot, words
 from ui.guard import guarded
 from ui.sidebar.models import FIRST
 
@@ -59,8 +59,8 @@ else:
         drawing.show(now, bug, pair, layer, head, on=on)
     with told, guarded():
         found = words.examined(now, bug, layer)  # by every law, which takes longer than the picture
-        beside.show(now, bug, pair, found, layer, head)
-    beside.show_laws(now, bug, found, layer)
+        drawing.show_beside(now, bug, pair, found, layer, head)
+    drawing.show_laws(now, bug, found, layer)
 
 choose.say_notes(model, lines)
 choose.share(model)

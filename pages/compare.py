@@ -8,13 +8,13 @@ from ui import page
 page.set_up(N_("Compare"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.heads.view import coarser_words, cropped
+from ui import compare as choosing
 from ui import controls, explain, run_view
-from ui.compare import choosing
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.markdown import escaped
+from ui.results import cached_figure
 from viz import compare
 from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
@@ -60,7 +60,7 @@ with guarded(say("Running A and B …")):
     b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
     views = [a.head(layer, head), b.head(b_layer, b_head)]
 with query_place:
-    place = query.choose(a)
+    position = query.choose(a)
 choosing.share(model)
 
 heads = a.name(layer, head), b.name(b_layer, b_head)
@@ -93,7 +93,7 @@ with left:
             figure, say("B minus A. {sentence}", sentence=sentences[0]), room="one", key="head_difference"
         )
 with right, guarded(say("Predicting …")):
-    places = None if attention == "encoder" else (place, choosing.query_of_b(a, b, place))
+    places = None if attention == "encoder" else (position, choosing.query_of_b(a, b, position))
     found = [side.predictions(at) for side, at in zip((a, b), places or (None, None), strict=True)]
     if found[0] is not None and found[1] is not None:
         st.markdown("#### " + say("The next token"))

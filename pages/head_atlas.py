@@ -12,9 +12,9 @@ from dataclasses import replace
 from model.atlas.progress import about
 from model.atlas.unit import row_length
 from ui import controls, explain
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.head_atlas import choices, finder, runs, sections
+from ui.results import cached_figure
 from viz.head_atlas import tables
 from viz.head_atlas.scatter import distances
 from viz.head_atlas.tables import tokens_table

@@ -28,7 +28,7 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
 tokens = reading.batch.source if attention == "encoder" and reading.batch.source else reading.batch
 changed = standard if spec != model.standard else None
 with query_place:
-    place = query.choose(now)
+    position = query.choose(now)
 names = run_view.layer_names(model, attention)
 if section != "lens":
     with over_place:
@@ -39,7 +39,7 @@ if section == "all":
     part = controls.choose_positions(tokens.ids.shape[1], tokens.ids.shape[1])
 sections.share(model)
 
-chosen = sections.ChosenRow(model, tokens, row, place)
+chosen = sections.ChosenRow(model, tokens, row, position)
 with guarded(say("Computing all layers …")):
     if section == "lens":
         sentence = sections.show_lens(chosen, now, changed)

@@ -9,14 +9,14 @@ page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch 
 
 from ui import link
 from ui.guard import guarded
-from ui.lessons import aside, browser_window, choices, screen, shelves
+from ui.lessons import aside, choices, screen, shelves
 from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
 from viz.lessons.screen import PRESENTED, STYLE
 
 choices.restore()
 state = st.session_state
-browser_window.listen()
+screen.listen()
 st.html(css(STYLE + (PRESENTED if state.lesson_present else "")))
 problem = state.pop("lesson_wrong", None)
 if problem:

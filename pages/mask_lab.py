@@ -9,11 +9,11 @@ page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch
 
 from model.heads.view import cropped, mask_view
 from ui import ask_first, controls, explain, run_view
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.mask_lab import canvas, compose, effect, sections
+from ui.results import cached_figure
 from ui.widgets import choices
 from viz.mask_lab.canvas import counts, formula
 

@@ -8,10 +8,10 @@ page.set_up("Padding")  # first, so that the browser has something to fetch whil
 
 from i18n import say, say_count
 from ui import controls, explain
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.padding import lines, runs
+from ui.results import cached_figure
 from ui.widgets import choices
 from viz.html import amount
 from viz.padding import words

@@ -8,44 +8,44 @@ from ui import page
 page.set_up(N_("Why causal"))  # first, so that the browser has something to fetch while torch is imported
 
 from ui.guard import guarded
-from ui.why_causal import choices, live_training, runs, sections, steps, words
+from ui.why_causal import choices, live_training, runs, sections, words
 
 choices.restore()
 with st.sidebar:
     text = choices.choose_text()
 title = st.empty()
 title.markdown("### " + say("Why causal"))
-step = steps.choose()
+step = choices.choose()
 notes = st.container()
 with guarded():
     training = runs.curves()
-beginning = sections.trained(training) if step == steps.LOSS else None  # what needs no text is there before the rest
-if step == steps.TRAINING:
+beginning = sections.trained(training) if step == choices.LOSS else None  # what needs no text is there before the rest
+if step == choices.TRAINING:
     live_training.show()
 else:
     live_training.go_on_elsewhere()
 
-place = beginning.beside if beginning else st.container()
+slot = beginning.beside if beginning else st.container()
 if not text.strip():
-    place.info(say("Type a text on the left: the twins read it with and without the causal mask."))
+    slot.info(say("Type a text on the left: the twins read it with and without the causal mask."))
     choices.share()
     st.stop()
-with place, guarded(say("Running both twins …")):
+with slot, guarded(say("Running both twins …")):
     pair = runs.pair()
     batch = pair.encode(text)
     looks = runs.run_all(pair, batch)
-    outcomes = runs.outcomes(looks) if step != steps.PROOF else {}
+    outcomes = runs.outcomes(looks) if step != choices.PROOF else {}
 title.markdown(f"### {say('Why causal')}\u2002:small[{words.size(pair, batch)}]")
 if note := words.cut_note(pair, batch):
     notes.warning(note)
 
 if beginning:
     sections.losses(beginning, training, pair, batch, outcomes)
-elif step == steps.HEADS:
+elif step == choices.HEADS:
     sections.heads(pair, batch, looks, outcomes)
-elif step == steps.WRITING:
+elif step == choices.WRITTEN:
     sections.writing(pair, batch, outcomes)
-elif step == steps.PROOF:
+elif step == choices.PROOF:
     sections.proof(pair, batch)
 else:
     sections.seen(pair, batch, outcomes)

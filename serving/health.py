@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
 from threading import Thread
+from time import monotonic
 from typing import get_args
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -22,7 +23,9 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from serving import readiness
+from model import catalog
+from model.base import Model
+from serving.job import Job, ModelRef
 from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Done, Scheduler, WorkerState
 from serving.settings import Settings
@@ -31,10 +34,10 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 3
 
 
 class Observed(Collector):
-    """Of one home. kept: what is remembered in this process, by name. registry: all of it, for prometheus_client."""
+    """Of one scheduler. kept: the caches of this process, by name. registry: all of it, for prometheus_client."""
 
-    def __init__(self, home: Scheduler, kept: dict[str, ResultCache]) -> None:
-        self._home, self._kept = home, kept
+    def __init__(self, scheduler: Scheduler, kept: dict[str, ResultCache]) -> None:
+        self._scheduler, self._kept = scheduler, kept
         self.registry = CollectorRegistry()
         self._jobs = Counter(
             "unmask_jobs", "Jobs that are over; one that was lost is tried again.", ["job", "outcome"],
@@ -46,7 +49,7 @@ class Observed(Collector):
         )  # fmt: skip
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
-        home.observers.append(self._count)
+        scheduler.observers.append(self._count)
 
     def _count(self, done: Done) -> None:
         self._jobs.labels(done.job, done.outcome).inc()
@@ -55,10 +58,10 @@ class Observed(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What holds at the moment."""
-        yield GaugeMetricFamily("unmask_jobs_waiting", "Jobs in the queue.", value=self._home.waiting())
+        yield GaugeMetricFamily("unmask_jobs_waiting", "Jobs in the queue.", value=self._scheduler.waiting())
         workers = GaugeMetricFamily("unmask_workers", "Workers, which do one job at a time each.", labels=["state"])
         for state in get_args(WorkerState):
-            workers.add_metric([state], self._home.workers(state))
+            workers.add_metric([state], self._scheduler.workers(state))
         yield workers
         taken = GaugeMetricFamily("unmask_kept_bytes", "What is remembered in the server's process.", labels=["what"])
         most = GaugeMetricFamily("unmask_kept_bytes_limit", "What may be remembered there.", labels=["what"])
@@ -107,7 +110,7 @@ def told(
     observed = Observed(scheduler, {"answers": answers, "traces": engine.traces})
     checks: dict[str, Check] = {
         "/live": lambda: _stuck(loop),
-        "/ready": lambda: readiness.trouble(engine, scheduler, settings, PATIENCE),
+        "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE),
     }
     app = answering(checks, make_wsgi_app(observed.registry))
     with make_server(settings.metrics_address, settings.metrics_port, app, _Server, _QuietHandler) as server:
@@ -156,3 +159,28 @@ class _QuietHandler(WSGIRequestHandler):
 
     def log_message(self, format: str, *arguments: object) -> None:
         """A line every few seconds says nothing."""
+
+
+READER = "health"  # takes turns with all others
+
+
+def one_token(model: Model) -> int:
+    """The smallest run: how many tokens it had."""
+    batch = model.encode(["a"], "right")
+    return model.run(batch, model.standard).batch.ids.numel()
+
+
+def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
+    """Why no reader should be sent here; "" when the first model that is offered ran within `seconds`."""
+    end = monotonic() + seconds
+
+    def in_time(words: str = "") -> None:
+        if monotonic() > end:
+            raise TimeoutError(f"no answer within {seconds:g} seconds")  # not shown
+
+    try:
+        model = engine.models.load(catalog.offered(settings)[0], settings, in_time)
+        scheduler.ask(Job(one_token, (ModelRef.of(model),)), READER, in_time)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is why
+        return str(error) or type(error).__name__
+    return ""

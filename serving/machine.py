@@ -2,11 +2,15 @@
 
 import ctypes
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 import psutil
+import torch
 
 try:
     import resource
@@ -88,3 +92,29 @@ def _read(name: str) -> str:
         return (CGROUP / name).read_text().strip()
     except OSError:
         return ""
+
+
+FEW = 10_000_000  # parameters: below it one thread is as fast as several, or faster
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What the calling thread computes in it is computed by it alone; other threads, old and new, keep theirs."""
+    if not torch.backends.openmp.is_available():  # other pools cannot be resized once they run
+        yield
+        return
+    own = torch.get_num_threads()
+    _set_own(1)
+    try:
+        yield
+    finally:
+        _set_own(own)
+
+
+def _set_own(count: int) -> None:
+    """The calling thread's number. A thread that first uses torch in between, microseconds, may begin with it too."""
+    with _LOCK, ThreadPoolExecutor(1) as another:
+        begins_with = another.submit(torch.get_num_threads).result()
+        torch.set_num_threads(count)
+        another.submit(torch.set_num_threads, begins_with).result()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
+from functools import cache, wraps
 from sys import getsizeof
 from threading import Lock
 from typing import Any, TypeVar
@@ -19,6 +20,21 @@ from model.errors import panics_caught
 from model.trace import Trace
 from serving.job import GrownRunRef, Job, ModelRef, RunRef
 from serving.loaded_models import LoadedModels
+
+Made = TypeVar("Made")
+
+
+def once(make: Callable[[], Made]) -> Callable[[], Made]:
+    """make(), called at most once, by one thread while others wait for it; called again if it raised."""
+    lock, cached = Lock(), cache(make)
+
+    @wraps(make)
+    def get() -> Made:
+        with lock:
+            return cached()
+
+    return get
+
 
 Result = TypeVar("Result")
 LOOK = 0.1  # seconds between two looks of who waits for another's making

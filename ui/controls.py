@@ -20,8 +20,7 @@ from ui import explain, link, run_view
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.sidebar import models
-from ui.sidebar.model_found import model_found
-from ui.sidebar.models import EXAMPLES, FIRST
+from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import choices
 from ui.widgets.choices import bound, one_of
 from viz.heatmap import MOST_TICKS

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import streamlit as st
 import torch
+from markupsafe import Markup
 
 from i18n import N_, say, say_count, together
+from lessons.glossary import glossary
 from model.base import Model, TokenizedText
 from model.heads import measures
 from model.heads.survey import Survey
@@ -18,7 +21,8 @@ from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RowPredictions, RunView
 from viz.heads.colours import STANDARD_COLOURS, Colours
-from viz.html import named
+from viz.html import join, named, tag
+from viz.lessons.glossary import card
 from viz.mask_styles import mask_names
 from viz.numbers import LeakShares, mean_share, percent
 from viz.sentence import HeadScene, loss_words, prediction_words
@@ -172,10 +176,10 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
     )
 
 
-def what_moved(pieces: Sequence[str], place: int, now: RowPredictions, standard: RowPredictions) -> str:
+def what_moved(pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions) -> str:
     """What a change did to the losses of a row, and to what is predicted after the token at `place`. HTML."""
     losses = loss_words(now.losses, standard.losses, list(pieces))
-    after = prediction_words(pieces[place], place, standard.candidates[0], now.candidates[0])
+    after = prediction_words(pieces[position], position, standard.candidates[0], now.candidates[0])
     return together(filter(None, [losses, after]))
 
 
@@ -270,3 +274,18 @@ def _none_blocked(views: list[HeadView]) -> str:
 
 def _mean(losses: np.ndarray) -> str:
     return "–" if np.isnan(losses).all() else f"{np.nanmean(losses):.2f}"
+
+
+STYLE = Markup("""<style>
+  .glossary { display: grid; gap: .9rem; max-width: 26rem; font-size: .875rem; line-height: 1.4; }
+  .glossary > div { display: grid; grid-template-columns: 104px 1fr; gap: .9rem; align-items: start; }
+  .glossary p { margin: .15em 0 0; font-size: inherit; }
+</style>""")
+
+
+def show() -> None:
+    """A quiet button; the words are drawn when it is opened."""
+    slot = st.popover(say("Glossary"), icon=":material/dictionary:", type="tertiary", key="glossary", on_change="rerun")
+    if slot.open:
+        cards = join(tag("div", card(word, term)) for word, term in glossary().items())
+        slot.html(STYLE + tag("div", cards, class_="glossary"))

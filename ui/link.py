@@ -165,11 +165,11 @@ def share(view: Link) -> None:
 
 
 def _offer(view: Link) -> None:
-    place = st.popover(say("Link to this view"), icon=":material/link:", width="stretch", key="link", on_change="rerun")
-    if not place.open:
+    slot = st.popover(say("Link to this view"), icon=":material/link:", width="stretch", key="link", on_change="rerun")
+    if not slot.open:
         return
     bare, whole = _with_and_without(view)
-    with place:
+    with slot:
         st.caption(
             say("All settings of this page, without the text.") if view.TEXT else say("All settings of this page.")
         )

@@ -17,7 +17,7 @@ from mask_check.registry import everyone
 from mask_check.reported_samples import SampleModule
 from model import catalog
 from model.base import Model, files_key
-from model.bug_clinic.bugs import BUGS
+from model.bug_clinic.examination import BUGS
 from model.text import first_line
 from serving.background import Background
 from serving.settings import Settings
@@ -174,11 +174,11 @@ def _with_progress(
     kept = results.result_cache().find(key)
     if kept is not None:
         return kept.again()
-    place, name = st.empty(), repr(key)
+    slot, name = st.empty(), repr(key)
     if st.session_state.get("obey_stopped") == name:
-        place.button(say("Stopped. Run the check again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
+        slot.button(say("Stopped. Run the check again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
         st.stop()
-    with place.container(horizontal=True, vertical_alignment="center"):
+    with slot.container(horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, say(LOADING))
         st.button(say("Stop"), on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
     below = st.empty()
@@ -199,7 +199,7 @@ def _with_progress(
     try:
         return results.result_cache().get(key, remembering, lambda: show(WAITING, 0.0)).again()
     finally:
-        place.empty()
+        slot.empty()
         below.empty()
 
 

@@ -2,16 +2,19 @@
 
 import gc
 import json
+import os
+import socket
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
+import psutil
 import streamlit as st
 
 from i18n import N_, language, say
 from model.mask_kinds import KINDS
 from serving import logs
-from ui import at_once, streamlit_internals
+from ui import streamlit_internals
 from ui.sidebar import speech
 from ui.widgets import choices
 from viz.palette import APART, MARGIN, MASK_COLOURS, TWO, WIDE
@@ -150,7 +153,7 @@ def set_up(title: str) -> None:
     """Call first on every page. title: its name in PAGES."""
     logs.redact()
     st.set_option("logger.enableRich", False)  # it would print what an exception says, past every logger
-    at_once.no_delay()
+    tcp_nodelay()
     streamlit_internals.check_widget_values()
     choices.begin_page(title)
     speech.restore()
@@ -226,3 +229,12 @@ def _tell_browser(spoken: str) -> str:
 def is_dark() -> bool:
     """Whether the reader sees the dark theme; light until the browser has told."""
     return st.context.theme.type == "dark"
+
+
+@cache
+def tcp_nodelay() -> None:
+    """Switch it off, once: where this process listens, so for all that it will accept, and for what it has accepted."""
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.fd >= 0 and connection.status in (psutil.CONN_LISTEN, psutil.CONN_ESTABLISHED):
+            with socket.socket(fileno=os.dup(connection.fd)) as ours:
+                ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -9,8 +9,8 @@ import streamlit as st
 from i18n import language, say, spoken
 from serving.job import Job
 from ui import results
-from ui.drawn import cached_figure
-from ui.widgets.choices import later
+from ui.results import cached_figure
+from ui.widgets.choices import deferred
 from viz.export.fonts import drawable, language_of, writes
 from viz.export.paper import DOTS, KINDS, Paper, Sheet, file_of
 
@@ -67,7 +67,7 @@ def say_what_has_no_font(picture: PrintedPicture) -> None:
 
 def _button(picture: PrintedPicture, name: str, label: str, help_text: str, scale: int = 1) -> None:
     kind, reader = name.rpartition(".")[2], results.reader()
-    made = later(lambda: picture.file(kind, scale, reader))
+    made = deferred(lambda: picture.file(kind, scale, reader))
     st.download_button(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", on_click="ignore",
                        icon=":material/download:", help=help_text)  # fmt: skip
 

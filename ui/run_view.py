@@ -15,7 +15,7 @@ from model.base import Model, TokenizedText
 from model.heads.survey import Survey, survey
 from model.heads.view import HeadView, head_name, head_view
 from model.masks import MaskSpec
-from model.predictions import NextTokens, next_tokens, predictions
+from model.sampling import NextTokens, next_tokens, predictions
 from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest
 from serving.settings import Settings

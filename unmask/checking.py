@@ -17,7 +17,7 @@ from mask_check.declared import Mask
 from mask_check.findings import CannotCheck
 from mask_check.findings import CheckReport as _Report
 from mask_check.registry import everyone
-from model.bug_clinic.bugs import BUGS
+from model.bug_clinic.examination import BUGS
 from serving.settings import Settings
 from viz.mask_check import report_html, view_of
 

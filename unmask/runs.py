@@ -15,7 +15,7 @@ from model.errors import index
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_view
 from model.masks import MaskSpec
-from model.predictions import next_tokens
+from model.sampling import next_tokens
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.checking import Checkable, network_of

@@ -17,7 +17,7 @@ from model.atlas.texts import Unit
 from model.atlas.unit import measure_unit
 from model.base import Model
 from model.masks import MaskSpec
-from serving import threads
+from serving import machine
 
 
 def measured(
@@ -28,7 +28,7 @@ def measured(
     def measure(unit: Unit, bar: int) -> Tally:
         return measure_unit(model, unit, masks, length, bar)
 
-    if model.describe().parameters < threads.FEW:
+    if model.describe().parameters < machine.FEW:
         return _side_by_side(units, progress, measure, torch.get_num_threads())
     return atlas_progress.measured(units, progress, measure)
 
@@ -37,7 +37,7 @@ def _side_by_side(
     units: Iterable[Unit], progress: AtlasProgress, measure: atlas_progress.Measure, many: int
 ) -> Iterator[Unit]:
     def alone(unit: Unit, bar: int) -> Tally:
-        with threads.one_thread():
+        with machine.one_thread():
             return measure(unit, bar)
 
     left = (unit for unit in units if not progress.has(unit))

@@ -9,12 +9,17 @@ Sizes: N parts, S sources, P positions, W width, H heads, Hkv key-value heads, D
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from i18n import N_
+from model.blocks import Block, positions_under
+from model.heads.view import head_name
 from model.trace import LayerRecord, Trace
+from model.transformer import Transformer
 
 TOKEN, POSITION, EMBEDDING, BIASES = N_("token"), N_("position"), N_("embedding"), N_("biases")  # said where shown
 
@@ -80,3 +85,77 @@ def head_outputs(record: LayerRecord, trace: Trace, row: int, positions: Sequenc
     """What every head gives at some positions, before the output projection, under the run's masks: [P,H,D]."""
     each = [record.stages(trace.spec, row, slice(None), slice(place, place + 1)).output[:, 0] for place in positions]
     return torch.stack(each).double()
+
+
+class FrozenDecoder(LinearizedRun):
+    """Of one row of a trace, under the trace's own masks."""
+
+    def __init__(self, network: Transformer, trace: Trace, row: int) -> None:
+        self._network, self._trace, self._row = network, trace, row
+        self._blocks = [cast(Block, block) for block in network.blocks]
+
+    @torch.inference_mode()
+    def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
+        network, trace, places = self._network, self._trace, list(positions)
+        numbers = positions_under(trace.spec, trace.batch)[self._row, places]
+        parts = [network.token_embedding(trace.batch.ids[self._row, places]), network.position_embedding(numbers)]
+        names = [TOKEN, POSITION]
+        total = sum(part.double() for part in parts)
+        biases = torch.zeros_like(total)
+        for number, (block, record) in enumerate(zip(self._blocks[:layer], trace.layers, strict=False)):
+            heads = _project(block, head_outputs(record, trace, self._row, places))  # [P,H,W]
+            bias = block.attention.output.bias.double()
+            biases += bias
+            total = total + heads.sum(1) + bias
+            mlp = _feed_forward(block, total)
+            total = total + mlp
+            parts += [*heads.unbind(1), mlp]
+            names += [*(head_name(number, head) for head in range(heads.shape[1])), f"{head_name(number)} MLP"]
+        return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]))
+
+    @torch.inference_mode()
+    def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
+        block = self._blocks[layer]
+        through = _frozen(block.attention_norm, parts, self.stream([position], layer).total[0])
+        q, q_bias = self._projected(block, block.attention.query, through)
+        k, k_bias = self._projected(block, block.attention.key, through)
+        return QKContributions(q, k, q_bias, k_bias)
+
+    @torch.inference_mode()
+    def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
+        return outputs.double().flatten(1) @ self._blocks[layer].attention.output.weight.double().T
+
+    @torch.inference_mode()
+    def logits(self, position: int, parts: Tensor) -> Tensor:
+        through = _frozen(self._network.norm, parts, self.stream([position], None).total[0])
+        return self._network.logits(through.float()).double()  # in the network's own precision: the vocabulary is large
+
+    def _projected(self, block: Block, projection: nn.Linear, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """[N,W] -> [N,H,D], and the bias [H,D], the norm's own through the projection included."""
+        heads = (block.attention.heads, -1)
+        bias = _linear(projection, block.attention_norm.bias.double())
+        return (parts @ projection.weight.double().T).unflatten(-1, heads), bias.unflatten(-1, heads)
+
+
+def _project(block: Block, outputs: Tensor) -> Tensor:
+    """Each head's output through its own columns of the output projection, without its bias: [N,H,D] -> [N,H,W]."""
+    weight = block.attention.output.weight.double().unflatten(1, (block.attention.heads, -1))  # [W,H,D]
+    return torch.einsum("nhd,whd->nhw", outputs, weight)
+
+
+def _feed_forward(block: Block, x: Tensor) -> Tensor:
+    """What a block's MLP adds to x [P,W], in double precision."""
+    norm = block.mlp_norm
+    x = F.layer_norm(x, x.shape[-1:], norm.weight.double(), norm.bias.double(), norm.eps)
+    return _linear(block.mlp_out, F.gelu(_linear(block.mlp_in, x), approximate="tanh"))
+
+
+def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """The layer in double precision."""
+    return F.linear(x, layer.weight.double(), None if layer.bias is None else layer.bias.double())
+
+
+def _frozen(norm: nn.LayerNorm, parts: Tensor, total: Tensor) -> Tensor:
+    """Parts [N,W] through a norm whose deviation is that of the whole stream [W], without the norm's bias."""
+    deviation = (total.var(-1, unbiased=False) + norm.eps).sqrt()
+    return (parts - parts.mean(-1, keepdim=True)) / deviation * norm.weight.double()

@@ -10,13 +10,19 @@ from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
-from model.bug_clinic.bugs import BY_KEY
 from model.bug_clinic.case import Attention, Bug, Crash, Options
 from model.bug_clinic.comparison import BugComparison, compare, trial_of
 from model.bug_clinic.laws import LAWS, Verdict, judge
+from model.bug_clinic.masks import MASKS
+from model.bug_clinic.modules import AROUND, TARGETS
 from model.bug_clinic.rerun import rerun
+from model.bug_clinic.scores import SCORES
 from model.kv_cache import network_of
 from model.trace import Trace
+
+BUGS = (*AROUND, *SCORES, *MASKS, TARGETS)
+BY_KEY = {bug.key: bug for bug in BUGS}
+TITLES = tuple(dict.fromkeys(bug.title for bug in BUGS))
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.case import Bug
+from model.bug_clinic.examination import BUGS, BY_KEY
 from model.bug_clinic.rerun import case_of
 from model.trace import Trace
 

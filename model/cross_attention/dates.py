@@ -22,13 +22,12 @@ from torch import Tensor
 
 from i18n import N_, say
 from model.base import CHECKPOINTS, Description, Model, once
-from model.blocks import Heads
+from model.blocks import Heads, positions_of, positions_under
 from model.cross_attention.days import held_out_days
 from model.cross_attention.written_dates import CHARACTERS, examples
 from model.errors import CheckpointError
 from model.files import write
 from model.masks import MASK_NAMES, AllowedCache, MaskContext, MaskSpec, TextSplit
-from model.positions import positions_of, positions_under
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import BatchTokenizer, TokenBatch, check_targets
 from model.trace import Attention, LayerRecord, Trace

@@ -19,10 +19,19 @@ from i18n import say
 from model.errors import NotSupported
 from model.huggingface.attention_hook import NoAttention, PositionedRun, give_positions, going_on
 from model.huggingface.own_attention import OwnAttention
-from model.huggingface.positions import counts_by_ids
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
 from model.transformer import positions_of
+
+USUAL = (0, 1, 2)  # the first token's number; 2 in the embeddings of RoBERTa's kind, where 1 is padding
+
+
+def counts_by_ids(module: nn.Module) -> bool:
+    """Whether a module, a part of a network's, numbers tokens by which ids are padding: RoBERTa's kind, M2M-100."""
+    table = getattr(module, "position_embeddings", None)
+    numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
+    return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
+
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: what T5 was trained with
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT's, Whisper's decoder's

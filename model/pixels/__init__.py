@@ -1,1 +1,0 @@
-"""The digits model, its writing, and who recognises what it wrote."""

@@ -23,8 +23,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digits import CLASSES, DigitsModel, Draw, write
-from model.pixels.real_digits import TITLES, Digits, real_digits, recogniser
+from model.pixels.digits import CLASSES, TITLES, Digits, DigitsModel, Draw, real_digits, recogniser, write
 from model.transformer import Transformer, TransformerConfig
 from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 

@@ -18,9 +18,9 @@ from typing import Any, Literal, get_args, get_origin
 from streamlit.testing.v1 import AppTest
 
 from tests.apptest import done_once
-from ui.ablation.choosing import AblationLink
+from ui.ablation import AblationLink
 from ui.bug_clinic.choose import ClinicLink
-from ui.compare.choosing import CompareLink
+from ui.compare import CompareLink
 from ui.cross_attention.lines import DatesLink
 from ui.export import sections as export
 from ui.generation.writing import GenerationLink

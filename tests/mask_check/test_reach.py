@@ -16,7 +16,7 @@ from mask_check.prepare import prepare
 from mask_check.registry import everyone
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.subject import CheckedModule
-from model.bug_clinic.bugs import BUGS
+from model.bug_clinic.examination import BUGS
 from tests.mask_check.modules import Mixer
 
 LENGTH = 13

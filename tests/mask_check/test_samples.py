@@ -12,7 +12,7 @@ from i18n import Said, spoken
 from mask_check.check import check
 from mask_check.findings import BROKEN, CheckReport
 from mask_check.registry import LAWS, SOUND, everyone
-from model.bug_clinic.bugs import BUGS
+from model.bug_clinic.examination import BUGS
 
 ALL = everyone(BUGS)
 SICK = [patient for patient in ALL.values() if patient.law]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.predictions import predictions
+from model.sampling import predictions
 
 CHANCES = torch.tensor([0.1, 0.3, 0.05, 0.25, 0.2, 0.02, 0.08])
 

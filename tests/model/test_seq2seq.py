@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model.attention import attention_stages
-from model.positions import sinusoids
+from model.blocks import sinusoids
 from model.transformer import (
     Decoder,
     Encoder,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mask_check.check import check
 from mask_check.sample_networks import SmallDecoder, SmallOutput
-from serving import threads
+from serving import machine
 
 MANY = 3
 
@@ -43,7 +43,7 @@ def elsewhere() -> Iterator[Callable]:
 def test_the_calling_thread_alone_and_only_for_a_while(elsewhere: Callable) -> None:
     def counts() -> list[int]:
         before = torch.get_num_threads()
-        with threads.one_thread():
+        with machine.one_thread():
             inside, beside = torch.get_num_threads(), elsewhere(torch.get_num_threads)
         return [before, inside, beside, torch.get_num_threads(), elsewhere(torch.get_num_threads)]
 
@@ -56,7 +56,7 @@ def test_many_at_once_leave_what_they_found(elsewhere: Callable) -> None:
     def use(_: int) -> int:
         torch.get_num_threads()
         together.wait()
-        with threads.one_thread():
+        with machine.one_thread():
             together.wait()
             return torch.get_num_threads()
 
@@ -72,7 +72,7 @@ def test_a_check_of_a_small_module(elsewhere: Callable) -> None:
 
 
 def test_a_large_one_has_all(elsewhere: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "FEW", 1)
+    monkeypatch.setattr(machine, "FEW", 1)
     module = Counts()
     elsewhere(lambda: check(module, length=5))
     assert module.counted == {MANY}

@@ -17,7 +17,7 @@ from model.masks import MaskSpec, Stroke
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui.ablation import choosing
+from ui import ablation
 from ui.sidebar.models import FIRST
 
 ROOT = Path(__file__).parents[2]
@@ -137,8 +137,8 @@ def test_a_link_s_heads_that_are_not_there_are_left_out(written: str) -> None:
     [("", []), ("4.0,0.3", [(4, 0), (0, 3)]), ("1.1,1.1", [(1, 1)]), ("1.2x3.4", [(1, 2), (3, 4)])],
 )
 def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int, int]]) -> None:
-    assert choosing.read(written) == heads
-    assert choosing.read(choosing.write(heads)) == heads
+    assert ablation.read(written) == heads
+    assert ablation.read(ablation.write(heads)) == heads
 
 
 class TestOtherModels:
@@ -167,6 +167,6 @@ class TestOtherModels:
     [(True, "self", "last four"), (False, "self", "three positions"), (True, "encoder", "three positions")],
 )
 def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, said: str) -> None:
-    assert said in choosing.mask_words("near", MaskSpec(causal=causal), attention)
-    window = choosing.own_mask("near", MaskSpec(causal=causal))
+    assert said in ablation.mask_words("near", MaskSpec(causal=causal), attention)
+    window = ablation.own_mask("near", MaskSpec(causal=causal))
     assert (window.sliding, window.causal) == (4, causal)

@@ -13,7 +13,7 @@ from model.spec import Stroke
 from tests.pages.explore import Explore, same
 from tests.viz.packet import unpacked
 from ui.ask_first import ASKING, TURNS
-from ui.lessons.start import THINGS
+from ui.lessons.shelves import THINGS
 
 
 def asking(**query: str) -> Explore:

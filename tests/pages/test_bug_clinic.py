@@ -18,10 +18,9 @@ from streamlit.testing.v1 import AppTest
 from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
-from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare
-from model.bug_clinic.examination import examine
+from model.bug_clinic.examination import BUGS, BY_KEY, examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.spot import NOT_TO_SEE

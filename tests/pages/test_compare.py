@@ -15,7 +15,7 @@ from model.base import Model
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui.compare.choosing import OTHER_TEXT, like
+from ui.compare import OTHER_TEXT, like
 from ui.sidebar.models import FIRST
 
 ROOT = Path(__file__).parents[2]

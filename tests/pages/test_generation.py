@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model import catalog
+from model import catalog, step_cost
 from model.base import Model
-from model.generation import step_cost
 from model.kv_cache import batch_of, network_of
 from model.sampling import Sampling, draw
 from tests.model.huggingface.families import save

@@ -5,7 +5,7 @@ python -m pytest tests/ui/test_at_once.py
 
 import socket
 
-from ui.at_once import no_delay
+from ui.page import tcp_nodelay
 
 
 def test_sockets_that_are_there_and_those_accepted_later_send_at_once() -> None:
@@ -15,8 +15,8 @@ def test_sockets_that_are_there_and_those_accepted_later_send_at_once() -> None:
         listening.accept()[0] as accepted_before,
     ):
         assert not sends_at_once(accepted_before)
-        no_delay.cache_clear()
-        no_delay()
+        tcp_nodelay.cache_clear()
+        tcp_nodelay()
         with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted_after:
             assert sends_at_once(accepted_before)
             assert sends_at_once(accepted_after)

@@ -13,7 +13,7 @@ import torch
 from model.heads.view import HeadView, cropped
 from serving.result_cache import ResultCache
 from ui import results
-from ui.drawn import cached_figure
+from ui.results import cached_figure
 from viz.head import head_figure
 from viz.heatmap import CachedFigure, figure
 

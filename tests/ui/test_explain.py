@@ -15,7 +15,7 @@ from model.heads.view import HeadView
 from serving.settings import Settings
 from tests.model.huggingface import families
 from ui import explain
-from ui.sidebar.model_found import model_found
+from ui.sidebar.models import model_found
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from model import catalog
 from model.huggingface import hub
 from serving import machine
 from serving.job import ModelRef, RunRef
-from serving.once import once
-from serving.result_cache import Engine
+from serving.result_cache import Engine, once
 from serving.settings import Settings
 from ui import results
 from ui.sidebar import models, speech

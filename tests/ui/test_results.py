@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from serving.once import once
+from serving.result_cache import once
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import running
 from tests.coroutines import finished

@@ -7,7 +7,6 @@ import streamlit as st
 from i18n import N_, say, say_count
 from model import catalog
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import (
     ADDED,
@@ -19,6 +18,7 @@ from model.bug_clinic.comparison import (
     prepared,
     targets_for,
 )
+from model.bug_clinic.examination import BUGS, BY_KEY, TITLES
 from model.bug_clinic.modules import stretch
 from model.bug_clinic.spot import PLAIN
 from ui import controls, link, run_view

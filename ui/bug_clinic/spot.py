@@ -8,8 +8,8 @@ import streamlit as st
 
 from i18n import say
 from model.attention import AttentionStages
-from model.bug_clinic.bugs import BY_KEY
 from model.bug_clinic.case import Bug
+from model.bug_clinic.examination import BY_KEY
 from model.bug_clinic.spot import HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import results

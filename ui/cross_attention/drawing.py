@@ -20,9 +20,9 @@ from ui.cross_attention import lines as ours
 from ui.cross_attention import runs
 from ui.cross_attention.lines import SourceTexts
 from ui.cross_attention.runs import AttentionPair
-from ui.drawn import cached_figure
 from ui.heads import head as head_picture
 from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView
 from viz.cross_attention import words as breaks
 from viz.cross_attention.alignment import LINES_A_STEP, PADDING_SIGN, alignment_alt, alignment_figure, written_strip

@@ -9,7 +9,7 @@ from model.base import Model
 from model.cross_attention.dates import DateAccuracy, DatesModel, Written, answer_chances, measure
 from model.heads.view import HeadView
 from model.masks import MaskSpec
-from model.predictions import logits_at, predictions
+from model.sampling import logits_at, predictions
 from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import results, run_view

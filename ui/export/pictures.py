@@ -11,8 +11,7 @@ from ui import results
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
 from ui.heads import query
-from ui.heads.arcs import choose_heads
-from ui.heads.views import colours
+from ui.heads.views import choose_heads, colours
 from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import key
 from viz.export import words

@@ -9,7 +9,7 @@ from model.heads.view import HeadView
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
 from ui.markdown import escaped
-from ui.widgets.choices import later
+from ui.widgets.choices import deferred
 from ui.widgets.uploads import uploaded, uploader
 from viz.export import data
 from viz.export.data import Export
@@ -87,7 +87,7 @@ def report(make: Callable[[], str]) -> None:
         say("One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, "
             "predictions, losses and **the text itself**. At most 8 MB; the file says so if heads are left out.")
     )  # fmt: skip
-    st.download_button(say("Report"), later(make), "unmask-report.html", "text/html", key="take_report",
+    st.download_button(say("Report"), deferred(make), "unmask-report.html", "text/html", key="take_report",
                        on_click="ignore", icon=":material/download:")  # fmt: skip
 
 

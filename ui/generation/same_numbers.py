@@ -4,9 +4,8 @@ import streamlit as st
 from markupsafe import Markup
 
 from i18n import N_, say, say_count, together
-from model import kv_cache
+from model import kv_cache, step_cost
 from model.base import Model
-from model.generation import step_cost
 from model.kv_cache import CacheComparison
 from serving.job import ModelRef, digest
 from ui import page, results

@@ -10,7 +10,7 @@ from ui import explain
 from ui.generation import writing as generation
 from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, look_at, take
 from ui.guard import guarded
-from ui.heads.canvas import canvas
+from ui.heads.head import canvas
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css

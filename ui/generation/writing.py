@@ -14,8 +14,7 @@ from i18n import N_, say, say_count
 from model import kv_cache
 from model import sampling as generation
 from model.base import Model
-from model.predictions import logits_at
-from model.sampling import MOST_WRITTEN, Continuation, Sampling
+from model.sampling import MOST_WRITTEN, Continuation, Sampling, logits_at
 from model.text import rows_of
 from serving.job import GrownRunRef, ModelRef, RunRef
 from ui import controls, explain, link, results

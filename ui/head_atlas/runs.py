@@ -225,11 +225,11 @@ def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSp
 
 def _asking(model: Model, masks: MaskSpec, length: int) -> Ask:
     """Ask for a unit as a job, in turn with all other readers' jobs; this reader's own do not wait for it."""
-    home, reader = results.scheduler(), f"atlas {results.reader()}"
+    scheduler, reader = results.scheduler(), f"atlas {results.reader()}"
 
     def ask(unit: Unit, bar: int, still_wanted: Callable[[], object]) -> Tally:
         job = Job(measure_unit, (ModelRef.of(model), unit, masks, length, bar))
-        return home.ask(job, reader, still_wanted, low_priority=True)
+        return scheduler.ask(job, reader, still_wanted, low_priority=True)
 
     return ask
 

@@ -11,9 +11,9 @@ from model.atlas.table import as_parquet, examples_table, heads_table, measures_
 from model.base import Model
 from model.masks import MaskSpec
 from ui import controls, explain
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.head_atlas import choices
+from ui.results import cached_figure
 from viz.export.words import version
 from viz.head_atlas.tables import called, deciles_html
 
@@ -25,8 +25,8 @@ TEXTS = {
 
 def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: str, chosen: tuple[int, int]) -> None:
     """What the scatter shows, in a popover: its files are made when they are asked for. texts: a key of TEXTS."""
-    place = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
-    if not place.open:
+    slot = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
+    if not slot.open:
         return
     from ui import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export import words
@@ -47,7 +47,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
 
     of = atlas, x, y, chosen
     found = printed.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
-    with place, guarded(say("Drawing …")):
+    with slot, guarded(say("Drawing …")):
         printed.say_what_has_no_font(found)
         printed.offer(found, "head_atlas")
 

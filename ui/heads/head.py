@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,7 +14,21 @@ from ui.heads import query
 from ui.link import ZOOM
 from ui.widgets.choices import bound
 from ui.widgets.key import component_value, wholes
-from viz.components import source
+from viz.components import VIEWS, source
+
+
+def canvas(view: str) -> Any:
+    """The component of a view out of VIEWS. Called with data, its packet, and key; what is picked is its triggers'.
+
+    Streamlit takes a trigger for none unless it has a callback: on_pick_change=….
+    """
+    return st.components.v2.component(
+        f"unmask_{view}",
+        html=f'<div class="view {view}"></div>',
+        css=source(f"{view}.css"),
+        js=source(*VIEWS[view], "streamlit.js"),
+    )
+
 
 _listener = st.components.v2.component(
     "unmask_pick", html="<span></span>", js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "pick.js")
@@ -71,10 +86,10 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
     """Hear the clicks on the chart of this key in the container of the name `place`: as show's, or on a bar, which has
     one position and None."""
 
-    ear = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
+    listener_key = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
 
     def take() -> None:
-        picked = component_value(ear)
+        picked = component_value(listener_key)
         sent = picked.get("pick")
         places = wholes(sent, 2) or wholes(sent, 1)
         if on_pick and places:
@@ -85,8 +100,8 @@ def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None 
         elif isinstance(zoom, str) and re.fullmatch(ZOOM, zoom):
             st.session_state.zoom = zoom
 
-    heed = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
-    _listener(data=heed, key=ear, on_pick_change=take, on_zoom_change=take)
+    props = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
+    _listener(data=props, key=listener_key, on_pick_change=take, on_zoom_change=take)
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -10,9 +10,9 @@ from i18n import say
 from model.heads.survey import Survey
 from model.heads.view import HeadView
 from ui import explain, run_view
-from ui.drawn import cached_figure
 from ui.guard import guarded
-from ui.heads.canvas import canvas
+from ui.heads.head import canvas
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.key import component_value, wholes
 from viz.overview import TITLES, overview_packet
@@ -27,9 +27,9 @@ def takes_a_moment(now: RunView, one: HeadView) -> bool:
     return math.prod(run_view.shape_of(now)) * one.weights.size <= MOMENT
 
 
-def survey(place: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
-    """Survey all heads of each view, and draw those of the first in its place, this one as the chosen one."""
-    with place, guarded(say("Checking every head …")):
+def survey(slot: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
+    """Survey all heads of each view, and draw those of the first in its slot, this one as the chosen one."""
+    with slot, guarded(say("Checking every head …")):
         found = [view.survey() for view in views]
         by = st.session_state.dim or "", st.session_state.dim_sorted
         show(views[0], found[0], layer, head, by)

@@ -39,9 +39,9 @@ def hear(
     what: the container's name for who cannot see it. role: "application" of a picture, "group" of what can be read.
     framed: whether it is a heatmap that frames the query's row.
     """
-    ear = f"listening_keys_{place}"  # by this name it is out of sight (ui/page.py)
+    listener_key = f"listening_keys_{place}"  # by this name it is out of sight (ui/page.py)
     first = max(moves.query - NAMED, 0)
-    heed = {
+    props = {
         "place": f"st-key-{place}",
         "role": role,
         "words": say(MOVES, what=what, query="{query}"),
@@ -51,7 +51,7 @@ def hear(
         "labels": moves.labels[first : moves.query + NAMED + 1],
         "mark": MARK if framed else None,
     }
-    _listener(data=heed, key=ear, on_query_change=lambda: take(ear))
+    _listener(data=props, key=listener_key, on_query_change=lambda: take(listener_key))
 
 
 def take(key: str) -> None:

@@ -1,18 +1,37 @@
 """The chosen head in one row of views, one at a time: the others are neither computed nor sent."""
 
-from importlib import import_module
-
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
+from model.attribution.score_split import carried, direct_effect, score_split
+from model.errors import NotSupported
 from model.heads.view import HeadView
+from ui import page, run_view
+from ui.heads import head as head_picture
 from ui.heads import query
-from ui.heads.chosen import ChosenHead
+from ui.heads.chosen import ChosenHead, hearing, pins
+from ui.heads.head import ABOVE, canvas
+from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.choices import one_of
-from viz.heads.colours import Colours
+from ui.streamlit_internals import css
+from ui.widgets.choices import bound, one_of
+from ui.widgets.key import choose
+from viz.heads.arcs import MOST_HEADS, arcs_packet
+from viz.heads.arcs import shown as arcs_part
+from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.carried import carried_table, effect_table, why_they_differ
+from viz.heads.cells import weight_text
+from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
+from viz.heads.colours import shown as numbers_part
+from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
+from viz.heads.tokens import left_out, light_words, tokens_packet
+from viz.heads.tokens import shown as tokens_part
+from viz.heatmap import margin
+from viz.html import signed
+from viz.palette import WIDE
 
-VIEWS = {  # each a module beside this one, imported when it is chosen, with show(chosen)
+VIEWS = {
     "tokens": N_("Tokens"),
     "arcs": N_("Arcs"),
     "bars": N_("Bars"),
@@ -27,10 +46,266 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
     shown = one_of(say("This head as"), VIEWS, "view", label_visibility="collapsed")
     chosen = ChosenHead(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
-    import_module(f".{shown}", __package__).show(chosen)
+    draw = {"tokens": show_tokens, "arcs": show_arcs, "bars": show_bars, "carried": show_carried, "why": show_why,
+            "numbers": show_numbers}  # fmt: skip
+    draw[shown](chosen)
 
 
 def colours() -> Colours:
     """What the heatmap's colours mean: chosen in the view Numbers."""
     state = st.session_state
     return Colours(state.palette, state.colours_to, state.brightness)
+
+
+_tokens = canvas("tokens")
+
+BESIDE = """<style>@media (min-width: 1600px) {
+  $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
+  $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
+  .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
+    --side: clamp(15rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
+    position: absolute; top: TOP; left: calc(var(--side) + ACROSS); right: 0; width: auto;
+    max-height: var(--side); overflow-y: auto; }
+}
+@media (max-width: 1599.9px) { .st-key-said_beside { display: none; } }</style>"""
+
+
+def show_tokens(chosen: ChosenHead) -> None:
+    """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
+    if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
+        draw_tokens(chosen)
+        return
+    room = margin(chosen.view.queries, chosen.view.keys)
+    sizes = {"ACROSS": room["l"] + room["r"], "DOWN": room["t"] + room["b"], "TOP": room["t"], "ABOVE": ABOVE}
+    style = BESIDE.replace("WIDE", str(WIDE))
+    for word, pixels in sizes.items():
+        style = style.replace(word, f"{pixels}px")
+    st.html(css(style))
+    with st.container(key="said_beside"):
+        st.caption(say("The tokens stand beside the heatmap."))
+    with st.container(key="tokens_beside"):
+        draw_tokens(chosen)
+
+
+def draw_tokens(chosen: ChosenHead, key: str = "head_tokens") -> None:
+    """Draw it; what is picked there are the choices "query", "pins", "towards" and "token_values"."""
+    part = tokens_part(chosen.view, chosen.part, chosen.query)
+    packet = cached_figure(
+        tokens_packet,
+        part,
+        name=chosen.name,
+        query=chosen.query,
+        among=chosen.moves.among,
+        pins=pins(),
+        towards=st.session_state.towards,
+        across=chosen.across,
+        choices={"values": st.session_state.token_values},
+    )
+    take = hearing(key)
+    _tokens(data=packet, key=key, on_query_change=take, on_pins_change=take, on_towards_change=take,
+               on_values_change=take)  # fmt: skip
+    words = together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part))))
+    if words:
+        st.caption(words)
+
+
+_arcs = canvas("arcs")
+
+
+def show_arcs(chosen: ChosenHead, key: str = "head_arcs") -> None:
+    """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
+    now = chosen.now
+    others = choose_heads(now, chosen.layer, chosen.head)
+    views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
+    parts = [arcs_part(view, chosen.part, chosen.query) for view in views]
+    packet = cached_figure(
+        arcs_packet,
+        parts,
+        [chosen.name, *(now.name(chosen.layer, head) for head in others)],
+        query=chosen.query,
+        among=chosen.moves.among,
+        first_token=chosen.first_key,
+        across=chosen.across,
+        choices={name: st.session_state[name] for name in ("least", "hide_first")},
+    )
+    take = hearing(key)
+    _arcs(data=packet, key=key, on_query_change=take, on_least_change=take, on_hide_first_change=take)
+    words = left_out(chosen.view, parts[0], chosen.query)
+    if words:
+        st.caption(words)
+
+
+def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
+    """The choice "heads", without the chosen head: others of the layer."""
+    offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
+    picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
+    beside = [head for head in picked if head in offered][: MOST_HEADS - 1]
+    others = say("Other heads of {layer}", layer=run_view.name_of(now.model, now.run.attention, layer))
+    return st.multiselect(others, offered, **bound("arcs_heads", beside, _take_heads), max_selections=MOST_HEADS - 1,
+                          format_func=lambda head: now.name(layer, head), placeholder=others,
+                          label_visibility="collapsed")  # fmt: skip
+
+
+def _take_heads(heads: list[int]) -> None:
+    st.session_state.heads = ",".join(map(str, heads)) or None
+
+
+def show_bars(chosen: ChosenHead) -> None:
+    """A click on a bar chooses its token as the query."""
+    row = row_of(chosen.view, chosen.standard if chosen.changed else None, chosen.query)
+    st.html(cached_figure(where_it_lies, row))
+    st.toggle(say("Largest first"), key="sorted")
+    about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
+    alt = together([about, _largest(row)])
+    figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
+    with st.container(key="bars_of_query"):
+        st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
+    head_picture.listen("head_bars", "bars_of_query")
+    query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
+    if st.session_state.sorted and rest_words(row, MOST_SORTED):
+        st.caption(rest_words(row, MOST_SORTED))
+
+
+def _largest(row: BarRow) -> str:
+    top = row.largest(1)
+    if not len(top):
+        return say("Every key is blocked.")
+    return say(
+        "The largest, {weight}, is that of {key} ({token}).",
+        weight=weight_text(row.now[top[0]]),
+        key=top[0],
+        token=row.view.keys[top[0]],
+    )
+
+
+ABOUT = N_(
+    "|v| is the norm of a key's value vector; weight × |v| is the norm of its weighted value (Kobayashi et al. 2020)."
+)
+ADDS = N_(
+    "*adds*: the norm of what the key adds to the residual stream, after the output projection. Contributions of "
+    "different keys may cancel."
+)
+EFFECT = N_(
+    "The head's direct effect on the logits of the token after the query, bypassing all later layers, with the scale "
+    "of the final norm frozen; relative to its mean effect on all tokens, {mean}."
+)
+CAPPED = N_("The model caps its logits; this is before the cap.")
+
+
+def show_carried(chosen: ChosenHead) -> None:
+    """A table of keys, and where the model allows it one of next tokens."""
+    keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
+    name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
+    found = chosen.ask(carried, *asked)
+    with st.container(key="carried_of_query"):
+        st.html(why_they_differ(found, name, keys))
+        left, right = st.columns([1.5, 1], gap="medium")
+    query.hear("carried_of_query", say("Value × weight"), chosen.moves)
+    left.html(carried_table(found, keys))
+    left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
+    with right:
+        try:
+            effect = chosen.ask(direct_effect, *asked)
+        except NotSupported as error:
+            st.caption(say("{clauses}.", clauses=escaped(str(error))))
+            return
+        st.html(effect_table(effect))
+        about = say(EFFECT, mean=signed(effect.mean))
+        st.caption(together([about, say(CAPPED)]) if effect.capped else about)
+
+
+SOURCES = N_(
+    "A norm divides by the scale of its input. With that scale frozen, the score is a sum over pairs: what one source "
+    "wrote into the query times what another wrote into the key. *biases*: those of projections and norms."
+)
+
+
+def show_why(chosen: ChosenHead) -> None:
+    """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
+    hint = say("Click a cell of the heatmap to choose its query and key.")
+    key = choose(chosen.view, chosen.query, hint)
+    with st.container(key="why_of_query"):
+        _show_cell(chosen, key)
+    query.hear("why_of_query", say("Why this cell"), chosen.moves)
+
+
+def _show_cell(chosen: ChosenHead, key: int) -> None:
+    view, at = chosen.view, chosen.query
+    found = chosen.ask(score_split, chosen.layer, chosen.head, at, key)
+    names = f"{at}: {view.queries[at]}", f"{key}: {view.keys[key]}"
+    blocked = [name for name, mask in view.blocked.items() if mask[at, key]]
+    score, weight = float(view.scaled[at, key]), weight_text(view.weights[at, key])
+    st.html(sum_words(found, *names, score=score, weight=weight, blocked=blocked))
+    largest = largest_dimensions(found)
+    alt = say("The {count} numbers of the query, of the key, and their products. {largest}", count=len(found.q),
+              largest=largest)  # fmt: skip
+    st.plotly_chart(strips_figure(found, dark=page.is_dark()), key="why_strips", config=page.CHART, alt=alt)
+    st.caption(say("Blue is below 0, red above. {largest}", largest=largest))
+    if found.sources is None:
+        st.caption(say("The score is not split by source. {reason}.", reason=escaped(found.why_not)))
+        return
+    pairs, writers, written = st.columns(3, gap="medium")
+    pairs.html(pairs_table(found))
+    writers.html(sources_table(found, "query"))
+    written.html(sources_table(found, "key"))
+    st.caption(say(SOURCES))
+
+
+RANGES = {"largest": N_("the largest weight"), "one": "1", "percentile": N_("the 99th percentile")}
+BRIGHTNESS = {"root": N_("the square root"), "linear": N_("the weight")}
+
+
+def show_numbers(chosen: ChosenHead) -> None:
+    """The controls act on the heatmap above."""
+    with st.container(horizontal=True, gap="medium"):
+        st.segmented_control(
+            say("The heatmap's colours"), list(PALETTES), key="palette", required=True, width="content"
+        )
+        st.segmented_control(
+            say("Brightest at"), list(RANGES), format_func=_said, key="colours_to", required=True, width="content"
+        )
+        st.segmented_control(say("Brightness shows"), list(BRIGHTNESS), format_func=_said, key="brightness",
+                             required=True, width="content")  # fmt: skip
+    part = numbers_part(chosen.view, chosen.part, chosen.query)
+    table = numbers_table(part)
+    _mark_cell(chosen, part)
+    alt = say("The weights of {head}, a row for each query.", head=chosen.name)
+    st.dataframe(table, key="head_numbers", height=380, alt=alt, selection_mode="single-cell",
+                 on_select=lambda: _take_cell(part))  # fmt: skip
+    words = left_out(chosen.view, part, chosen.query)
+    about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
+    choose = say("Click a cell, or use the arrow keys in the table, to choose its query and key.")
+    st.caption(together([about, choose, words]))
+
+
+def _mark_cell(chosen: ChosenHead, part: HeadView) -> None:
+    """Mark the cell of the query and the key, or of the heaviest key that is in the table."""
+    row, column, cells = chosen.query - part.first, chosen.key - part.first_key, []
+    if 0 <= row < len(part.queries):
+        shown = 0 <= column < len(part.keys)
+        cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
+    st.session_state.head_numbers_marked = cells
+    if _marked() != cells:
+        st.session_state.head_numbers = {"selection": {"cells": cells}}
+
+
+def _take_cell(part: HeadView) -> None:
+    """The cell that was chosen in the table, by a click or by keys, chooses its query and its key.
+
+    The browser sends back the cell that the page marked, too: that is nobody's choice.
+    """
+    if _marked() == st.session_state.head_numbers_marked:
+        return
+    for row, name in _marked():
+        st.session_state.query = part.first + row
+        st.session_state.key = part.first_key + key_names(part).index(name)
+
+
+def _marked() -> list[tuple[int, str]]:
+    """The cells that are marked in the table: one, or none."""
+    state = st.session_state.get("head_numbers")
+    return [(row, name) for row, name in state["selection"]["cells"]] if state else []
+
+
+def _said(name: str) -> str:
+    return say((RANGES | BRIGHTNESS)[name])

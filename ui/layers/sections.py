@@ -17,10 +17,10 @@ from model.heads.view import HeadView, coarser_words, cropped
 from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import controls, explain, link, page, results
-from ui.drawn import cached_figure
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets import choices
 from ui.widgets.choices import bound, one_of
@@ -218,17 +218,17 @@ def _maps(of: RunView, over: Over) -> LayerMaps:
 
 
 def _token(chosen: ChosenRow, over: Over, names: list[str], of: RunView) -> TokenView:
-    maps, place = _maps(of, over), chosen.query
-    values, masks = maps.maps[:, place], set().union(*maps.blocked)
+    maps, position = _maps(of, over), chosen.query
+    values, masks = maps.maps[:, position], set().union(*maps.blocked)
     if over == "flow":
-        values = of.ask(token_flow, place).flow
-    blocked = {name: np.stack([_row(layer.get(name), place, values) for layer in maps.blocked]) for name in masks}
+        values = of.ask(token_flow, position).flow
+    blocked = {name: np.stack([_row(layer.get(name), position, values) for layer in maps.blocked]) for name in masks}
     closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
     return TokenView(values, closed, names, chosen.pieces, say(UNITS[over]))
 
 
-def _row(mask: np.ndarray | None, place: int, values: np.ndarray) -> np.ndarray:
-    return np.zeros(values.shape[1], bool) if mask is None else mask[place]
+def _row(mask: np.ndarray | None, position: int, values: np.ndarray) -> np.ndarray:
+    return np.zeros(values.shape[1], bool) if mask is None else mask[position]
 
 
 def _map(chosen: ChosenRow, over: Over, layer: int, of: RunView) -> HeadView:

@@ -10,14 +10,17 @@ from i18n import N_, say, say_count
 from lessons.lesson import Lesson, Step
 from lessons.questions import MODELS, Answer, mean_losses
 from ui import explain, page, results
-from ui.drawn import cached_figure
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import browser_window, choices, runs
+from ui.lessons import choices, runs
 from ui.lessons.runs import verdict
 from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView
+from ui.streamlit_internals import SELECTORS
+from ui.widgets.key import component_value
+from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
 from viz.html import tag
@@ -146,7 +149,7 @@ def _about_a_query(step: Step) -> bool:
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "overview":
-        (layer, head), size = step.head, browser_window.text_size()
+        (layer, head), size = step.head, text_size()
         if size:
             st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
         with st.container(key="lesson_heads"):
@@ -182,7 +185,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     alt = cached_figure(explain.head_alt, name, view, other is not None)
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt)
-    elif browser_window.is_narrow():  # one below the other
+    elif is_narrow():  # one below the other
         figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
         for number, (title, figure) in enumerate(zip(titles, figures, strict=True)):
@@ -208,7 +211,7 @@ def _unnamed(step: Step, now: RunView) -> None:
 
 def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
     """A head's picture, with larger text while the lesson is presented."""
-    size, key = browser_window.text_size(), "lesson_figure" + (f"_{number}" if number else "")
+    size, key = text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
     above = round(ABOVE_PRESENTED + KEY * size) if size else ABOVE
@@ -238,7 +241,7 @@ def _draw_losses(
     one: np.ndarray, other: np.ndarray, pieces: Sequence[str], changed: bool, names: tuple[str, str]
 ) -> None:
     figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
-    size = browser_window.text_size()
+    size = text_size()
     if size:
         figure = enlarged(figure, size)
     with st.container(key="lesson_chart"):
@@ -249,3 +252,40 @@ def _draw_losses(
 def _called(run: RunView) -> str:
     name = run.model.name
     return say(MODELS[name]) if name in MODELS else name
+
+
+WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js
+LEAST_TEXT, TEXT_SHARE = 14, 0.012  # pixels of a presented picture's text, and of the window's width
+
+_listener = st.components.v2.component("unmask_lesson", html="<span></span>", js=source("lesson.js"))
+
+
+def listen() -> None:
+    """Call once on the page."""
+    listener_key = "listening_lesson"  # by this name it is out of sight (ui/page.py)
+
+    def take() -> None:
+        width = component_value(listener_key).get("width")
+        if isinstance(width, int):
+            st.session_state.lesson_width = min(max(width, 200), 8_000)
+
+    _listener(
+        data={"width": width(), "presented": st.session_state.lesson_present, "main": SELECTORS["main"]},
+        key=listener_key,
+        on_width_change=take,
+    )
+
+
+def width() -> int:
+    """Pixels."""
+    return st.session_state.get("lesson_width", WIDTH)
+
+
+def is_narrow() -> bool:
+    """Whether it is a phone's: one picture below the other."""
+    return width() <= NARROW
+
+
+def text_size() -> float | None:
+    """Pixels of the text in pictures while the lesson is presented; None for that of the other pages."""
+    return max(LEAST_TEXT, TEXT_SHARE * width()) if st.session_state.lesson_present else None

@@ -7,11 +7,11 @@ import streamlit as st
 from i18n import say
 from model.heads.view import MOST_CELLS, MaskView
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
-from ui.drawn import cached_figure
 from ui.heads import head as head_picture
 from ui.heads import query as query_keys
-from ui.heads.canvas import canvas
+from ui.heads.head import canvas
 from ui.mask_lab import compose
+from ui.results import cached_figure
 from ui.widgets.key import component_value, whole
 from viz.mask_lab.canvas import canvas_margin, canvas_packet
 

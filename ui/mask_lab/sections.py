@@ -9,9 +9,9 @@ from model.heads.view import HeadView
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
-from ui.drawn import cached_figure
 from ui.markdown import escaped
-from ui.mask_lab import compose, effect, reach
+from ui.mask_lab import compose, effect
+from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
 from ui.widgets.choices import one_of
 from viz.head import difference_figure, head_figure
@@ -97,7 +97,7 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen:
     if section == "effect":
         effect.show(now, standard, chosen)
     elif section == "reach":
-        reach.show(now, layer, head, chosen)
+        effect.show_reach(now, layer, head, chosen)
     elif section == "steps":
         from ui.mask_lab import steps
 
@@ -107,9 +107,9 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen:
 
         by_hand.show()
     elif section == "fill":
-        from ui.mask_lab import fills
+        from ui.mask_lab import by_hand
 
-        fills.show(now, layer, head)
+        by_hand.show_fills(now, layer, head)
     else:
         from ui.mask_lab import take_away
 

@@ -13,8 +13,8 @@ from model.base import Model
 from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison
 from serving.job import ModelRef, RunRef, digest
 from ui import results
-from ui.drawn import cached_figure
 from ui.padding.lines import PaddedTexts
+from ui.results import cached_figure
 from ui.streamlit_internals import css
 from viz.numbers import Candidate
 from viz.padding.grid import PaddedText

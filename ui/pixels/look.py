@@ -14,8 +14,8 @@ from model.pixels.digits import DigitsModel, Draw
 from model.pixels.view import PixelView
 from ui import page, run_view
 from ui.controls import SCOPES, only
-from ui.drawn import cached_figure
 from ui.pixels import choices, pictures
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import one_of
 from viz.numbers import chance, percent

@@ -8,11 +8,10 @@ import streamlit as st
 
 from i18n import say
 from model.pixels import digits
-from model.pixels.digits import DigitsModel, Draw, write
-from model.pixels.real_digits import RealDigits, Recogniser, real_digits, recogniser
+from model.pixels.digits import DigitsModel, Draw, RealDigits, Recogniser, real_digits, recogniser, write
 from serving.job import ModelRef
 from ui import results
-from ui.heads.canvas import canvas
+from ui.heads.head import canvas
 from ui.sidebar import models
 from ui.widgets.key import component_value, whole, wholes
 from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet

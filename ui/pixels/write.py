@@ -4,8 +4,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, say_count, together
-from model.pixels.digits import Draw
-from model.pixels.real_digits import Kind
+from model.pixels.digits import Draw, Kind
 from model.pixels.view import class_name
 from ui.guard import guarded
 from ui.pixels import choices, pictures
@@ -46,17 +45,17 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
 def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | None:
     """The digits; None where the reader has stopped the writing of just these."""
     name = repr((classes, draw))  # of these settings, to remember what was stopped
-    place = st.empty()
+    slot = st.empty()
     if st.session_state.get("pixels_stopped") == name:
-        place.button(say("Stopped. Write the digits again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
+        slot.button(say("Stopped. Write the digits again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
         return None
-    with place.container(horizontal=True, vertical_alignment="center"):
+    with slot.container(horizontal=True, vertical_alignment="center"):
         st.caption(say_count("Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …",
                              len(classes)))  # fmt: skip
         st.button(say("Stop"), on_click=_stop, args=(name,), icon=":material/stop:")
 
     levels = pictures.written(classes, draw)  # where Streamlit leaves this run if the reader has asked for another
-    place.empty()
+    slot.empty()
     return levels
 
 

@@ -12,19 +12,21 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, language, say
+from i18n import N_, language, say, together
 from model import catalog
-from model.base import Model
+from model.base import Description, Model
 from model.errors import CheckpointError, TooLarge
 from serving import backends
 from serving.job import Job
 from serving.loaded_models import LoadedModels
-from serving.once import once
+from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from ui import results
+from ui.explain import attention_name, title_of
 from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
+from viz.mask_styles import mask_name
 
 EXAMPLES = {
     N_("A repeated phrase"): (
@@ -117,20 +119,20 @@ def _load(name: str) -> Model:
     """With what is being done and a stop: any press ends this script's waiting."""
     if name not in catalog.ENTRIES:
         inspected(catalog.inspect, name)
-    place = st.empty()
+    slot = st.empty()
     line: DeltaGenerator | None = None
 
     def show(words: str) -> None:
         nonlocal line
         if line is None:
-            box = place.container()
+            box = slot.container()
             line = box.empty()
             box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=_stop,
                        args=(name,))  # fmt: skip
         line.caption(escaped(words or say("waiting for another model's load")))
 
     model = loaded().load(name, settings(), show)
-    place.empty()
+    slot.empty()
     return model
 
 
@@ -214,10 +216,10 @@ def _download(name: str) -> None:
     lock = _one_download()
     if not lock.acquire(blocking=False):
         raise TooLarge(say("Another download is in progress, and only one runs at a time. Try again when it is done"))
-    place = st.container()
+    slot = st.container()
     try:
-        bar = place.empty()
-        place.button(say("Stop the download"), key="stop_download", icon=":material/stop:",
+        bar = slot.empty()
+        slot.button(say("Stop the download"), key="stop_download", icon=":material/stop:",
                      on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
 
         began = monotonic()
@@ -233,7 +235,7 @@ def _download(name: str) -> None:
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)
-        place.empty()
+        slot.empty()
     finally:
         lock.release()
 
@@ -290,3 +292,58 @@ def _is_this_machine(address: str | None) -> bool:
         return address == "localhost" or ip_address(address or "").is_loopback
     except ValueError:  # a name, or no address: all of the machine's
         return False
+
+
+KINDS = {
+    "decoder": N_("a decoder of {size} M parameters ({architecture})"),
+    "encoder": N_("an encoder of {size} M parameters ({architecture})"),
+    "encoder-decoder": N_("an encoder-decoder of {size} M parameters ({architecture})"),
+}
+
+
+def model_found(model: Model) -> str:
+    """What was found in the model, in a few lines."""
+    found = model.describe()
+    millions = found.parameters / 1e6
+    size = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
+    layers = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
+    facts = [
+        say(KINDS[found.kind], size=size, architecture=found.architecture),
+        say("{counts} layers", counts=layers),
+        _heads(found),
+        say("context {positions:,}", positions=found.context),
+    ]
+    if model.context < found.context:
+        facts.append(say("{positions:,} used here", positions=model.context))
+    if found.precision:
+        facts.append(found.precision)
+    masks = say(", ").join(_mask(found, name) for name in found.masks)
+    listed = say(", ").join(facts)
+    said = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)
+    return together([said, found.other_layers()]).rstrip()
+
+
+def _mask(found: Description, name: str) -> str:
+    """Its name, with its size where it has one."""
+    if name not in found.sizes:
+        return mask_name(name)
+    count, layers = found.sizes[name]
+    return say("{masks} ({count} positions, in {layers} layers)", masks=mask_name(name), count=count, layers=layers)
+
+
+def _heads(found: Description) -> str:
+    """One number where all attentions have as many, else one for each."""
+    parts = found.heads_by_part or {"self": (found.heads, found.key_value_heads)}
+    queries = {name: heads for name, (heads, _) in parts.items()}
+    keys = {name: heads for name, (_, heads) in parts.items()}
+    if keys != queries:
+        return say("{counts} heads sharing {shared} key-value heads", counts=_total(queries), shared=_total(keys))
+    return say("{counts} heads", counts=_total(queries))
+
+
+def _total(counts: dict[str, int]) -> str:
+    return _counts(counts) if len(set(counts.values())) > 1 else f"{next(iter(counts.values()))}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return " + ".join(f"{count} {attention_name(name)}" for name, count in counts.items())

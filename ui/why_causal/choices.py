@@ -12,13 +12,44 @@ from model.heads.view import head_name
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, TwinOutcome, TwinPair
-from serving.once import once
+from serving.result_cache import once
 from ui import controls, link
 from ui.link import Link, Whole, at_most
-from ui.why_causal import live_training, runs, steps
+from ui.why_causal import live_training, runs
 from ui.widgets import choices
 from ui.widgets.choices import bound, one_of
 from viz.numbers import percent
+
+LOSS, HEADS, WRITTEN, PROOF, TRAINING = range(1, 6)
+NAMES = {
+    LOSS: N_("The loss"),
+    HEADS: N_("Copy heads"),
+    WRITTEN: N_("Generated text"),
+    PROOF: N_("A later token"),
+    TRAINING: N_("Train it yourself"),
+}
+
+
+def choose() -> int:
+    """The step on the screen, from 1, as its tab or Previous and Next chose it."""
+    step = st.session_state.why_step
+    with st.container(key="why_steps", horizontal=True, vertical_alignment="center", gap="small"):
+        st.segmented_control(say("The five steps"), list(NAMES), format_func=_name, **bound("why_step", step),
+                             required=True, label_visibility="collapsed", width="content")  # fmt: skip
+        st.button(say("Previous"), icon=":material/chevron_left:", key="why_previous", on_click=_go, args=(step - 1,),
+                  disabled=step == LOSS)  # fmt: skip
+        st.button(say("Next"), icon=":material/chevron_right:", key="why_next", on_click=_go, args=(step + 1,),
+                  disabled=step == TRAINING)  # fmt: skip
+    return step
+
+
+def _name(step: int) -> str:
+    return f"{step} {say(NAMES[step])}"
+
+
+def _go(step: int) -> None:
+    st.session_state.why_step = step
+
 
 FIRST_TEXT = (
     "Once upon a time there was a little girl who lived in a house by the sea. "  # not shown in other languages
@@ -42,7 +73,7 @@ class WhyCausalLink(Link):
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("why_"))
     TEXT: ClassVar[str] = "why_text"
     why_text: Annotated[str | None, at_most(100_000)] = None
-    why_step: Annotated[Literal[*steps.NAMES], BeforeValidator(int)] = steps.LOSS  # type: ignore[valid-type]
+    why_step: Annotated[Literal[*NAMES], BeforeValidator(int)] = LOSS  # type: ignore[valid-type]
     why_writing: Literal[*WRITING] = "drawn"  # type: ignore[valid-type]
     why_seed: Whole = 1
     why_trained: bool = False
@@ -91,7 +122,7 @@ def write(found: TwinPair, batch: TokenBatch) -> None:
 
 def _link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
     """What the page chooses itself is left out: the head that copies most, a token in the last third, another in its
-    place."""
+    position."""
     state = st.session_state
     own = {
         "why_head": state.get("why_best_head"),
@@ -136,7 +167,7 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
     """Which of its heads: at first the one that copies most."""
     shown = outcomes[one].copies
     free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
-    order = sorted(np.ndindex(free.shape), key=lambda place: -free[place])
+    order = sorted(np.ndindex(free.shape), key=lambda position: -free[position])
     best = st.session_state.why_best_head = twins.best_head(free)
     if st.session_state.why_head not in order:
         st.session_state.why_head = best
@@ -167,10 +198,10 @@ def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
 
 
 def changed(found: TwinPair, batch: TokenBatch) -> tuple[int, int]:
-    """The place and the id of choose_change where it is not drawn; another id where the chosen one changes nothing."""
-    place, token = _place(batch), st.session_state.why_token
-    before = int(batch.ids[0, place])
-    return place, token if token in found.words() and token != before else _another_token(found, before)
+    """The position and the id of choose_change where it is not drawn; another id if the chosen one changes nothing."""
+    position, token = _place(batch), st.session_state.why_token
+    before = int(batch.ids[0, position])
+    return position, token if token in found.words() and token != before else _another_token(found, before)
 
 
 def _another_token(found: TwinPair, token: int) -> int:

@@ -5,7 +5,7 @@ from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, TwinOutcome, TwinPair
 from serving.job import ModelRef
-from serving.once import once
+from serving.result_cache import once
 from ui import results, run_view
 from ui.run_view import RunView
 from viz.why_causal.charts import Curve, TwinCard, nats
@@ -99,10 +99,10 @@ def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome
     return {one: results.ask(twins.outcome, look.run) for one, look in looks.items()}
 
 
-def change(found: TwinPair, batch: TokenBatch, trained: bool, place: int, token: int) -> dict[bool, Change]:
-    """What another token at a place moves, with the mask (True) and without."""
+def change(found: TwinPair, batch: TokenBatch, trained: bool, position: int, token: int) -> dict[bool, Change]:
+    """What another token at a position moves, with the mask (True) and without."""
     ref = ModelRef.of(found.models[trained])
-    return {run: results.ask(twins.change, ref, batch, place, token, causal=run) for run in (True, False)}
+    return {run: results.ask(twins.change, ref, batch, position, token, causal=run) for run in (True, False)}
 
 
 def cards(

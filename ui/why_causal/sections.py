@@ -10,9 +10,9 @@ from i18n import say
 from model.text import TokenBatch
 from model.why_causal.twins import COMBINATIONS, Combination, Curves, TwinOutcome, TwinPair
 from ui import explain, page
-from ui.drawn import cached_figure
 from ui.guard import guarded
 from ui.heads import head as head_picture
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.why_causal import choices, runs, words
 from viz.head import head_figure, head_range
@@ -97,12 +97,12 @@ def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
 def proof(pair: TwinPair, batch: TokenBatch) -> None:
     """What moves when a later token changes, with the mask and without."""
     choices.keep()
-    trained, place, token = choices.choose_change(pair, batch)
+    trained, position, token = choices.choose_change(pair, batch)
     with guarded(say("Changing a token …")):
-        changes = runs.change(pair, batch, trained, place, token)
-    st.html(words.paragraph(words.proof_sentence(changes, token == int(batch.ids[0, place]))))
+        changes = runs.change(pair, batch, trained, position, token)
+    st.html(words.paragraph(words.proof_sentence(changes, token == int(batch.ids[0, position]))))
     moved = {say(words.MOVED[run]): change.logits for run, change in changes.items()}
-    figure = cached_figure(change_bars, moved, batch.pieces[0], place)
+    figure = cached_figure(change_bars, moved, batch.pieces[0], position)
     st.plotly_chart(figure, key="proof_figure", config=page.CHART, alt=words.proof_alt(changes))
     st.caption(say(words.PROOF))
     choices.write(pair, batch)

@@ -59,7 +59,7 @@ def plain(word: str) -> str:
 Made = TypeVar("Made")
 
 
-def later(make: Callable[[], Made]) -> Callable[[], Made]:
+def deferred(make: Callable[[], Made]) -> Callable[[], Made]:
     """make, to be called whenever: what it says is in the language of the reader whose page this is."""
     reader = language()
 

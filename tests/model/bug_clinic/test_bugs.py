@@ -16,8 +16,8 @@ from torch import Tensor
 
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attend, attention_stages
 from model.bug_clinic import masks, modules, scores
-from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
 from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
+from model.bug_clinic.examination import BUGS, BY_KEY, TITLES
 from model.bug_clinic.laws import LAWS, Tried, judge
 from tests.near import assert_near
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare, right_of
-from model.bug_clinic.examination import examine
+from model.bug_clinic.examination import BUGS, BY_KEY, examine
 from model.masks import MaskSpec
 from model.trace import Trace
 from tests.model.bug_clinic.texts import CRASHES, TEXT, UNSEEN, read

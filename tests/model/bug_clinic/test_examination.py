@@ -15,10 +15,9 @@ from model import catalog
 from model.attention import attention_stages
 from model.base import Model
 from model.bug_clinic import comparison
-from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare
-from model.bug_clinic.examination import examine, unshifted_losses
+from model.bug_clinic.examination import BUGS, BY_KEY, examine, unshifted_losses
 from model.bug_clinic.rerun import rerun, streams
 from model.bug_clinic.spot import (
     CANDIDATES,

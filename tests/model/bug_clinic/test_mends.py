@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from model.attention import MultiHeadAttention, attend
 from model.blocks import CrossBlock
-from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
+from model.bug_clinic.examination import BUGS, BY_KEY
 from model.bug_clinic.masks import repeated
 from tests.near import assert_near
 

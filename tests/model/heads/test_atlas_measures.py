@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model import masks
-from model.atlas.measures import BatchFacts
+from model.atlas.batch import BatchFacts
 from model.atlas.result import NAMES
 from model.heads import measures
 from model.text import TokenBatch

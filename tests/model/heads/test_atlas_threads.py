@@ -17,7 +17,7 @@ from model.atlas.progress import AtlasProgress
 from model.atlas.texts import Unit, units_of_text
 from model.atlas.unit import measure_unit
 from model.base import Model
-from serving import threads
+from serving import machine
 
 LENGTH, MANY = 24, 3
 LINES = [f"the cat {number} sat on the mat, and the mat sat still" for number in range(210)]  # seven units
@@ -39,7 +39,7 @@ def on_many_cores() -> Iterator[Callable]:
 
 def one_by_one(model: Model, units: list[Unit]) -> AtlasProgress:
     progress = atlas_progress.begun(model, LENGTH)
-    with threads.one_thread():
+    with machine.one_thread():
         list(
             atlas_progress.measured(
                 units, progress, lambda unit, bar: measure_unit(model, unit, model.standard, LENGTH, bar)
@@ -119,6 +119,6 @@ def test_a_large_model_is_given_all_threads(tiny: Model, units: list[Unit], monk
         return measure_unit(model, unit, *rest)
 
     monkeypatch.setattr(atlas_threads, "measure_unit", measure)
-    monkeypatch.setattr(threads, "FEW", 1)
+    monkeypatch.setattr(machine, "FEW", 1)
     list(side_by_side(tiny, units[:2], atlas_progress.begun(tiny, LENGTH)))
     assert where == [threading.current_thread()] * 2

@@ -17,11 +17,10 @@ from torch import Tensor
 from model.attribution.linearized_run import Stream
 from model.attribution.score_split import TOP, additions, carried, direct_effect, effect_on_logits, score_split
 from model.base import Model
-from model.blocks import Block
+from model.blocks import Block, positions_under
 from model.decoder import DecoderModel
 from model.errors import NotSupported
 from model.masks import MaskSpec
-from model.positions import positions_under
 from model.trace import Trace
 
 LINES = ["the cat sat on the mat and the cat sat", "a cat sat"]

@@ -16,7 +16,7 @@ from model.masks import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.near import largest_difference
-from ui.sidebar.model_found import model_found
+from ui.sidebar.models import model_found
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball"]
 ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits

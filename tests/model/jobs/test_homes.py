@@ -21,7 +21,7 @@ from model.base import Model
 from model.heads.survey import survey
 from model.heads.view import head_view
 from model.masks import MaskSpec
-from model.predictions import predictions
+from model.sampling import predictions
 from model.trace import Trace
 from serving import backends
 from serving.job import GrownRunRef, Job, ModelRef, RunRef

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from serving import backends, readiness
+from serving import backends, health
 from serving.health import Observed
 from serving.job import Job
 from serving.result_cache import Engine, ResultCache
@@ -78,15 +78,15 @@ def test_what_is_kept_is_told_with_how_often_it_was_there(home: Scheduler) -> No
 
 class TestReady:
     def test_a_server_that_runs_its_first_model_is(self, engine: Engine, home: Scheduler) -> None:
-        assert readiness.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
+        assert health.trouble(engine, home, Settings(models=("story",)), 30.0) == ""
 
     def test_one_without_its_model_is_not_and_says_why(self, engine: Engine, home: Scheduler) -> None:
-        assert "no-such" in readiness.trouble(engine, home, Settings(models=("no-such",)), 30.0)
+        assert "no-such" in health.trouble(engine, home, Settings(models=("no-such",)), 30.0)
 
     def test_one_whose_hands_are_all_busy_is_not(self, engine: Engine) -> None:
         home = Scheduler([], backends.queue_for(Settings(), 1), seconds=30.0, affinity=False)
         engine.models.load("story")
-        assert readiness.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
+        assert health.trouble(engine, home, Settings(), 0.3) == "no answer within 0.3 seconds"
         assert home.waiting() == 0
 
 

@@ -16,20 +16,22 @@ import torch
 from model.errors import CheckpointError
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
-from model.pixels import digits
 from model.pixels.digits import (
     CLASSES,
     PIXELS,
     POSITIONS,
     TEMPERATURE,
+    TITLES,
     TOP_P,
     DigitsModel,
     Draw,
     class_chances,
+    digits,
     read_on,
+    real_digits,
+    recogniser,
     write,
 )
-from model.pixels.real_digits import TITLES, real_digits, recogniser
 from model.training import digits as measure_digits
 from model.training import digits as training
 from model.transformer import Transformer, TransformerConfig

@@ -1,1 +1,0 @@
-"""What the Generation page measures of a step."""

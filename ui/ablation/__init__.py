@@ -1,1 +1,0 @@
-"""What the page Ablation needs of streamlit."""

@@ -1,1 +1,0 @@
-"""What the page Compare needs of streamlit."""
