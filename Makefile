@@ -34,7 +34,7 @@ audit: $(VENV)/.dev
 # The newest versions of the required packages, torch aside, in an environment of its own, and the tests of what is used of
 # them beside their documented interfaces: each says which part of which package an upgrade has changed
 INTERNALS := tests/ui/test_streamlit_internals.py tests/model/huggingface/test_huggingface_internals.py \
-	tests/model/jobs/test_ray_internals.py tests/browser/test_internals.py
+	tests/serving/test_ray_internals.py tests/browser/test_internals.py
 upgrade-check: chromium
 	test -x $(VENV)-upgrade/bin/python || $(PYTHON) -m venv $(VENV)-upgrade
 	sed -E '/^torch==/!s/==[^ ]+//; /^-r/d' requirements.txt requirements-ray.txt > $(VENV)-upgrade/newest.txt

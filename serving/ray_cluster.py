@@ -84,7 +84,7 @@ def _listen_on_loopback() -> None:
     """Serve opens a port of each replica, after it was made, at every address whatever Ray's own processes do.
 
     Relies on: `ray.serve._private.replica.add_port_to_grpc_server`, which is replaced, and its address "[::]:0".
-    Checked with Ray 2.60.0 by tests/model/jobs/test_ray_internals.py.
+    Checked with Ray 2.60.0 by tests/serving/test_ray_internals.py.
     """
     from ray.serve._private import replica
 

@@ -16,7 +16,7 @@ from model.huggingface.adapter import HuggingFaceModel
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
 from tests.model.huggingface.test_families import batch_of, eager, network_class, saved
-from tests.near import largest_difference
+from tests.tensors import largest_difference
 
 CAUSES = {
     "through transformers' attention interface": families.ALL,

@@ -28,7 +28,7 @@ from serving.result_cache import Engine
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.model.jobs import questions
+from tests.serving import jobs
 from ui.sidebar import models, speech
 
 pytestmark = pytest.mark.slow  # loads broken models by the dozen
@@ -223,13 +223,13 @@ class TestTheInspector:
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's memory")
     def test_its_memory_is_limited(self, inspector: Scheduler) -> None:
         with pytest.raises(MemoryError):
-            inspector.ask(Job(questions.take, (backends.MOST_INSPECTED,)))
-        assert inspector.ask(Job(questions.take, (10**6,))) == 10**6
+            inspector.ask(Job(jobs.take, (backends.MOST_INSPECTED,)))
+        assert inspector.ask(Job(jobs.take, (10**6,))) == 10**6
 
     def test_its_time_is_limited(self, inspector: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(inspector, "_seconds", 0.5)
         with pytest.raises(TooSlow):
-            inspector.ask(Job(questions.wait, (60,)))
+            inspector.ask(Job(jobs.wait, (60,)))
 
 
 def page() -> None:

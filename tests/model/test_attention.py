@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from model.attention import MaskedSelfAttention, MultiHeadAttention, ScoreTerms, attend, attention_stages
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 B, H, Q, K, D = 2, 3, 5, 7, 11
 SOME = torch.rand(B, 1, Q, K, generator=torch.Generator().manual_seed(3)) < 0.6

@@ -24,7 +24,7 @@ from model.masks import MaskSpec
 from model.training.story import train_tokenizer
 from serving.settings import Settings
 from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
-from tests.near import assert_near
+from tests.tensors import assert_near
 from tests.tiny import TINY, TINY_ENTRIES
 
 TEXT = "the cat sat on the mat"

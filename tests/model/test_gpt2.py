@@ -26,7 +26,7 @@ from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
 from model.training.story import train_tokenizer
 from model.transformer import Transformer, TransformerConfig, positions_of
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 CONFIGS = {
     "tied": GPT2Config(n_layer=2, n_head=3, n_embd=21, vocab_size=83, n_positions=23),

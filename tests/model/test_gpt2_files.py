@@ -17,7 +17,7 @@ from model.base import Model
 from model.errors import CheckpointError
 from model.gpt2 import load_transformer, read_config, save_transformer
 from model.transformer import Transformer, TransformerConfig
-from tests.near import assert_near
+from tests.tensors import assert_near
 from tests.tiny import TINY
 
 

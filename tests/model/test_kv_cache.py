@@ -23,7 +23,7 @@ from model.trace import Trace
 from model.transformer import positions_of
 from tests.model.huggingface.families import save
 from tests.model.random_specs import built
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 CAUSAL, LIFTED = MaskSpec(), MaskSpec(causal=False)
 TEXTS = [

@@ -17,7 +17,7 @@ from model.masks import MaskSpec
 from model.padding import CHOICES, PaddingChoice
 from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 STORY_LINES = [
     "Once upon a time",

@@ -12,7 +12,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 from model.base import Model
 from model.kv_cache import batch_of
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, choose, distribution, draw, pick
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 P = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)  # of three tokens; the likeliest has id 1
 LOGITS = P.log()

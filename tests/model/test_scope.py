@@ -21,7 +21,7 @@ from model.text import TokenBatch
 from model.trace import Trace
 from model.transformer import positions_under
 from tests.model.random_specs import random_spec
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 TEXTS = ["the cat. sat on", "a cat", "the. cat and. the cat sat still"]
 NOTHING_FOR_ONE = Stroke("block", 2, 0, 2, 10**6)  # the third token of each row has nothing to attend to

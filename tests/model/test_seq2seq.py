@@ -17,7 +17,7 @@ from model.transformer import (
     padding_mask,
     sequence_mask,
 )
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 SIZES = {"vocabulary": 29, "context": 17, "layers": 2, "heads": 3, "width": 12, "mlp_width": 19}
 SOURCE = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 14, 15, 0, 0, 0]])  # [B,S] = [2,7]

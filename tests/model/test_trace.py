@@ -18,7 +18,7 @@ from model.base import Model
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 TEXTS = ["the cat sat on the mat", "a cat", "the cat and the cat sat still on"]
 SPECS = [MaskSpec(causal=causal, padding=padding) for causal, padding in product([True, False], repeat=2)]

@@ -30,7 +30,7 @@ from model.training.story import (
 )
 from model.why_causal import live_training
 from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, rotations, update
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 LENGTH = 61
 TEXT = torch.arange(1000, 3003)  # "text" counts up, noise is below 1000: each can be told from the other

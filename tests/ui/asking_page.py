@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from tests.model.jobs import questions
+from tests.serving import jobs
 from ui import results
 
 if st.query_params.get("text") == "quick":
     st.write(f"waiting: {results.scheduler().waiting()}")
 else:
-    results.ask(questions.hold, st.query_params["text"])
+    results.ask(jobs.hold, st.query_params["text"])

@@ -19,7 +19,7 @@ from model.bug_clinic import masks, modules, scores
 from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
 from model.bug_clinic.examination import BUGS, BY_KEY, TITLES
 from model.bug_clinic.laws import LAWS, Tried, judge
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5
 KEEP = torch.tensor([[False, False, True, True, True, True, True], [True] * T])  # padding on the left, and none

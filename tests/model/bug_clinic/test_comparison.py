@@ -15,7 +15,7 @@ from model.bug_clinic.examination import BUGS, BY_KEY, examine
 from model.masks import MaskSpec
 from model.trace import Trace
 from tests.model.bug_clinic.texts import CRASHES, TEXT, UNSEEN, read
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.key)

@@ -33,7 +33,7 @@ from model.bug_clinic.spot import (
 from model.trace import Trace
 from tests.model.bug_clinic.texts import CRASHES, TEXT, UNSEEN, read
 from tests.model.huggingface.families import ALL, save
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 WORDS = "the cat sat on a mat and then it saw the cat"  # of the tiny models' vocabulary
 QUIET = {("first-layer", 0)}  # where a bug is not: in the first layer the mask is there

@@ -21,7 +21,7 @@ from model.blocks import CrossBlock
 from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
 from model.bug_clinic.examination import BUGS, BY_KEY
 from model.bug_clinic.masks import repeated
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5
 W = H * D

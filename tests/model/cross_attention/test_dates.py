@@ -30,7 +30,7 @@ from model.cross_attention.written_dates import examples
 from model.errors import CheckpointError
 from model.masks import MaskSpec
 from model.training.dates import DatesRecipe, answered, people_write, rows_of, train, training_rows
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 LIFTED = MaskSpec(padding=False)
 UNCAUSAL = MaskSpec(causal=False)

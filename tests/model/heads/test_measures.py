@@ -14,7 +14,7 @@ from model.base import Model
 from model.heads import measures
 from model.heads.survey import survey
 from model.masks import MaskSpec
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 CAUSAL = torch.tensor(
     [

@@ -23,7 +23,7 @@ from model.text import TokenBatch
 from model.transformer import positions_of, positions_under
 from tests.model.huggingface import families
 from tests.model.huggingface.family import LOGITS, TARGETS, TEXTS, WEIGHTS, Family
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 
 @pytest.mark.parametrize("padding", ["none", "right", "left"])

@@ -13,7 +13,7 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from tests.model.huggingface import families
 from tests.model.huggingface.family import LOGITS, TEXTS, Family
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 
 @pytest.mark.parametrize(("name", "size"), [("mistral", 3), ("phi3", 5)])

@@ -25,7 +25,7 @@ from model.transformer import positions_of
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.more_families import ALL, CHOOSING, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
-from tests.near import largest_difference
+from tests.tensors import largest_difference
 
 TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"]
 TARGETS = ["a big cat and a ball it saw", "one old mat"]

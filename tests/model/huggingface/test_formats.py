@@ -16,7 +16,7 @@ from model.errors import CheckpointError
 from model.huggingface import own_network
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.near import largest_difference
+from tests.tensors import largest_difference
 
 TEXTS = ["the cat sat on a mat and then it saw"]
 QUERY, DOWN = "model.layers.1.self_attn.q_proj", "model.layers.2.mlp.down_proj"

@@ -19,7 +19,7 @@ from model.huggingface.stacks import OneStack
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.more_families import MULTIMODAL
-from tests.near import largest_difference
+from tests.tensors import largest_difference
 
 LONG = families.PLAIN | {"max_position_embeddings": 17}
 NETWORKS: dict[str, tuple[PreTrainedConfig, Any]] = {

@@ -15,7 +15,7 @@ from model.huggingface import adapter, checkpoint_files, formats
 from model.masks import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.near import largest_difference
+from tests.tensors import largest_difference
 from ui.sidebar.models import model_found
 
 TEXTS = ["the cat sat on a mat and then it saw", "one big red ball"]

@@ -25,7 +25,7 @@ from model.text import BatchTokenizer, added_around
 from model.trace import Trace
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.near import assert_near, largest_difference
+from tests.tensors import assert_near, largest_difference
 
 TEXT = "the cat sat on a mat"
 STORY = ", there was a little girl named Lily. She loved to play outside in the park."

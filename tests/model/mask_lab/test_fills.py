@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.attention import attention_stages
 from model.mask_lab.fills import DTYPES, FILLS, FillComparison, Result, compare, fate
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 QUERIES, KEYS = 7, 11
 

@@ -35,7 +35,7 @@ from model.pixels.digits import (
 from model.training import digits as measure_digits
 from model.training import digits as training
 from model.transformer import Transformer, TransformerConfig
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 NO_CAUSAL = MaskSpec(causal=False)
 ENOUGH = 0.8  # the share of written digits that has to be recognised

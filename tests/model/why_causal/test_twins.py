@@ -19,7 +19,7 @@ from model.training.story import read_books
 from model.why_causal import twins
 from model.why_causal.live_training import token_losses
 from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
-from tests.near import assert_near
+from tests.tensors import assert_near
 
 WITH_WITH, WITH_WITHOUT, WITHOUT_WITH, WITHOUT_WITHOUT = COMBINATIONS
 TEXTS = [

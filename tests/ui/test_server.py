@@ -1,6 +1,6 @@
 """The app as a server: headers, health, metrics, what its log holds, and that it writes nothing beside its own files.
 
-python -m pytest tests/ui/test_serve.py
+python -m pytest tests/ui/test_server.py
 """
 
 import shutil

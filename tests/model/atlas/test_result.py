@@ -1,6 +1,6 @@
 """The sampled queries' heaviest keys, on weights that can be sorted by hand.
 
-python -m pytest tests/model/heads/test_atlas_chosen.py
+python -m pytest tests/model/atlas/test_result.py
 """
 
 import numpy as np

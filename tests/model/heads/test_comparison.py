@@ -1,6 +1,6 @@
 """Two runs compared head by head, every weight of a run, and weights that somebody else computed.
 
-python -m pytest tests/model/heads/test_every.py
+python -m pytest tests/model/heads/test_comparison.py
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """The atlas's measures on matrices that can be worked out by hand, masks included, and against model/heads/measures.py.
 
-python -m pytest tests/model/heads/test_atlas_measures.py
+python -m pytest tests/model/atlas/test_measures.py
 """
 
 import math

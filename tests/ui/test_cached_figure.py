@@ -1,6 +1,6 @@
 """What was drawn once is not drawn again, unless something of it is another.
 
-python -m pytest tests/ui/test_drawn.py
+python -m pytest tests/ui/test_cached_figure.py
 """
 
 import weakref

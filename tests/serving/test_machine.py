@@ -1,6 +1,6 @@
 """What this process may use: a container's limits count, not the machine's.
 
-python -m pytest tests/model/test_machine.py
+python -m pytest tests/serving/test_machine.py
 """
 
 import subprocess

@@ -1,6 +1,6 @@
 """An atlas with a thread for each unit in hand is the one that is made unit by unit.
 
-python -m pytest tests/model/heads/test_atlas_threads.py
+python -m pytest tests/model/atlas/test_threads.py
 """
 
 import threading

@@ -1,6 +1,6 @@
 """What jobs, loads and long jobs say is in the language of who asked, whichever thread or process says it.
 
-python -m pytest tests/model/jobs/test_spoken.py
+python -m pytest tests/serving/test_languages.py
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from serving.loaded_models import Loads, Report
 from serving.result_cache import Engine
 from serving.scheduler import InThisProcess, Scheduler, TooSlow, WorkerLost
 from serving.worker_process import WorkerProcess
-from tests.model.jobs import questions
+from tests.serving import jobs
 
 NOTHING = {"en": "expected a text, got none", "zh": "需要一段文本，现在没有"}
 TWICE = {"en": "The worker process ended twice", "zh": "两次中途退出"}
@@ -65,7 +65,7 @@ def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
 def test_a_job_s_error(home: Scheduler) -> None:
     for name in LANGUAGES:
         with spoken(name), pytest.raises(ValueError, match=NOTHING[name]):
-            home.ask(Job(questions.refuse_said))
+            home.ask(Job(jobs.refuse_said))
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
@@ -73,7 +73,7 @@ def test_a_job_s_error(home: Scheduler) -> None:
 def test_a_hand_s_own_trouble(name: str, does: Callable[[], Any], words: dict[str, str]) -> None:
     home = home_of(Hand(does))
     with spoken(name), pytest.raises(ValueError, match=words[name]):
-        home.ask(Job(questions.process))
+        home.ask(Job(jobs.process))
     home.close()
 
 
@@ -81,7 +81,7 @@ def test_each_who_waits_in_a_queue_that_is_closed() -> None:
     queue, tickets = new_queue(), {}
     for name in LANGUAGES:
         with spoken(name):
-            tickets[name] = queue.enter(Job(questions.process), name)
+            tickets[name] = queue.enter(Job(jobs.process), name)
     queue.close()
     for name, ticket in tickets.items():
         with pytest.raises(QueueFull, match=STOPPED[name]):
@@ -112,10 +112,10 @@ def test_two_readers_of_one_load_are_each_told_in_their_own_language() -> None:
 
 def test_a_long_job_s_error_and_its_end() -> None:
     with spoken("zh"):
-        job = Background(questions.refuse_said_later)
+        job = Background(jobs.refuse_said_later)
         with pytest.raises(ValueError, match=NOTHING["zh"]):
             job.finish(lambda now: None)
-        left = Background(questions.count, 10_000, pause=0.01, left_seconds=0.0)
+        left = Background(jobs.count, 10_000, pause=0.01, left_seconds=0.0)
     while not (now := left._so_far).over:  # `watched` would tell it that somebody is there
         left._process.wait(WAIT)
     assert (now.state, now.why) == ("stopped", "已停止，因为没有人在看。")

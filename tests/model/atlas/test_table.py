@@ -1,6 +1,6 @@
 """Which heads look from marked tokens to marked tokens.
 
-python -m pytest tests/model/heads/test_finder.py
+python -m pytest tests/model/atlas/test_table.py
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Questions: what is right is computed from the run, so each kind is asked of runs in which other answers are.
 
-python -m pytest tests/model/lessons/test_questions.py
+python -m pytest tests/lessons/test_questions.py
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """What heads are known for, of all heads at once: by hand, and equal to the measures of one head at a time.
 
-python -m pytest tests/model/heads/test_habits.py
+python -m pytest tests/model/heads/test_head_patterns.py
 """
 
 from dataclasses import replace

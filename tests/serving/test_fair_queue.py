@@ -1,6 +1,6 @@
 """Whose turn it is, worked out by hand: users take turns, a trace keeps its worker, a queue is full, a user leaves.
 
-python -m pytest tests/model/jobs/test_turns.py
+python -m pytest tests/serving/test_fair_queue.py
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from serving.fair_queue import FairQueue, QueueFull, Ticket
 from serving.job import Job, ModelRef, RunRef
 from serving.result_cache import Engine
 from serving.scheduler import InThisProcess, Scheduler, TooSlow
-from tests.model.jobs import questions
+from tests.serving import jobs as questions
 
 JOB = Job(questions.process)
 

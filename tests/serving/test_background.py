@@ -1,6 +1,6 @@
 """Long jobs: their reports, their answer, a stop, a pause, a time, a reader who is gone, and kill -9.
 
-python -m pytest tests/model/jobs/test_background.py
+python -m pytest tests/serving/test_background.py
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from serving import background
 from serving.background import Background, TooManyBackgroundJobs, Watched, most_at_once
-from tests.model.jobs import questions
+from tests.serving import jobs
 
 PATIENCE = 60  # seconds
 
@@ -42,23 +42,23 @@ def until(job: Background, so: Callable[[Watched], bool]) -> Watched:
 
 
 def test_reports_come_in_order_and_then_the_answer(start: Callable) -> None:
-    found = until(start(questions.count, 5, word="cat"), lambda now: now.over)
+    found = until(start(jobs.count, 5, word="cat"), lambda now: now.over)
     assert (found.state, found.answer) == ("done", "cat 5")
     assert found.reports == (0, 1, 2, 3, 4)
 
 
 def test_it_runs_behind_everybody_else_with_one_thread(start: Callable) -> None:
-    found = until(start(questions.circumstances), lambda now: now.over)
+    found = until(start(jobs.circumstances), lambda now: now.over)
     assert found.answer == (10, "1")
 
 
 def test_its_error_is_the_reader_s(start: Callable) -> None:
     with pytest.raises(ValueError, match="expected something else, got 7"):
-        start(questions.refuse_later, 7).finish(lambda now: None)
+        start(jobs.refuse_later, 7).finish(lambda now: None)
 
 
 def test_kill_9_is_a_sentence_and_what_it_told_stays(start: Callable) -> None:
-    job = start(questions.count, 10_000, pause=0.01)
+    job = start(jobs.count, 10_000, pause=0.01)
     until(job, lambda now: len(now.reports) > 3)
     os.kill(job._process.pid, signal.SIGKILL)
     found = until(job, lambda now: now.over)
@@ -69,7 +69,7 @@ def test_kill_9_is_a_sentence_and_what_it_told_stays(start: Callable) -> None:
 
 
 def test_it_stops_at_its_time(start: Callable) -> None:
-    found = until(start(questions.count, 10_000, pause=0.01, most_seconds=0.5), lambda now: now.over)
+    found = until(start(jobs.count, 10_000, pause=0.01, most_seconds=0.5), lambda now: now.over)
     assert found.state == "stopped"
     assert "the time limit" in found.why
 
@@ -82,7 +82,7 @@ def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
         if now.reports:
             raise ElsewhereNow
 
-    job = start(questions.count, 10_000, pause=0.01)
+    job = start(jobs.count, 10_000, pause=0.01)
     with pytest.raises(ElsewhereNow):
         job.finish(look)
     assert not job.is_alive()
@@ -96,7 +96,7 @@ def test_more_than_may_run_wait_in_a_queue_with_their_position_and_start_in_turn
     monkeypatch.setattr(background, "_running", [])  # so that none of earlier tests ends here
     monkeypatch.setattr(background, "_took", deque([20.0, 40.0]))
     assert most_at_once() == 1
-    running, *queued = start(questions.count, 10_000, pause=0.01), *(start(questions.count, 5) for _ in range(2))
+    running, *queued = start(jobs.count, 10_000, pause=0.01), *(start(jobs.count, 5) for _ in range(2))
     for position, (job, least, most) in enumerate(zip(queued, (20, 50), (30, 60), strict=True), 1):
         now = job.watched()
         assert now.state == "waiting"
@@ -105,19 +105,19 @@ def test_more_than_may_run_wait_in_a_queue_with_their_position_and_start_in_turn
         assert int(said[1]) == position
         assert least <= int(said[2]) <= most
     with pytest.raises(TooManyBackgroundJobs, match=r"^The queue is full: 2 trainings and checks are waiting"):
-        start(questions.count, 5)
+        start(jobs.count, 5)
     queued[0].stop()
     assert queued[1].watched().why.startswith("In the queue: position 1")
     running.stop()
     assert queued[0].watched().state == "stopped"
     assert until(queued[1], lambda now: now.over).answer == " 5"
-    assert until(start(questions.count, 5), lambda now: now.over).answer == " 5"  # the queue is empty again
+    assert until(start(jobs.count, 5), lambda now: now.over).answer == " 5"  # the queue is empty again
 
 
 def test_who_leaves_the_queue_makes_room_in_it(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
-    start(questions.count, 10_000, pause=0.01)
-    left, stays = start(questions.count, 5, left_seconds=0.5), start(questions.count, 5)
+    start(jobs.count, 10_000, pause=0.01)
+    left, stays = start(jobs.count, 5, left_seconds=0.5), start(jobs.count, 5)
     now = until(stays, lambda now: "position 1" in now.why)
     assert now.state == "waiting"
     assert "no one was watching" in left.watched().why

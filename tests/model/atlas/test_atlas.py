@@ -1,6 +1,6 @@
 """An atlas: its numbers against every weight of a run, its sample, known truth about trained and untrained models.
 
-python -m pytest tests/model/heads/test_atlas.py
+python -m pytest tests/model/atlas/test_atlas.py
 """
 
 from collections.abc import Iterable

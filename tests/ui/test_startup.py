@@ -1,6 +1,6 @@
 """A row of words begins without a look for emoji: that is a seventh of a second of a process's start.
 
-python -m pytest tests/ui/test_one_of.py
+python -m pytest tests/ui/test_startup.py
 """
 
 import sys

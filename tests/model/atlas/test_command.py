@@ -1,6 +1,6 @@
 """python -m model.atlas: its tables, stopping and going on, what it refuses, and the same on a cluster.
 
-python -m pytest tests/model/heads/test_atlas_command.py
+python -m pytest tests/model/atlas/test_command.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """What is kept: bounded in bytes, made once for two who ask at once.
 
-python -m pytest tests/model/jobs/test_kept.py
+python -m pytest tests/serving/test_result_cache.py
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped.
 
-python -m pytest tests/model/jobs/test_loads.py
+python -m pytest tests/serving/test_loaded_models.py
 """
 
 import weakref

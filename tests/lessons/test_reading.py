@@ -1,6 +1,6 @@
 """Lessons from their files: what is read, and which line a mistake is said to stand on.
 
-python -m pytest tests/model/lessons/test_reading.py
+python -m pytest tests/lessons/test_reading.py
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """What a component sends when its page is gone: another page was chosen before it arrived.
 
-python -m pytest tests/ui/test_heard.py
+python -m pytest tests/ui/test_component_values.py
 """
 
 from collections.abc import Callable

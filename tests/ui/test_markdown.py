@@ -1,6 +1,6 @@
 """Notes: nothing, one line, or one line that opens.
 
-python -m pytest tests/ui/test_notes.py
+python -m pytest tests/ui/test_markdown.py
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """The same answers wherever jobs are done: in this process, in workers, on Ray. And a worker that is lost, or stuck.
 
-python -m pytest tests/model/jobs/test_homes.py
+python -m pytest tests/serving/test_backends.py
 """
 
 import os
@@ -29,7 +29,7 @@ from serving.result_cache import Engine
 from serving.scheduler import Done, Scheduler, TooSlow, WorkerLost
 from serving.settings import Settings
 from serving.worker_process import WorkerProcess
-from tests.model.jobs import questions
+from tests.serving import jobs
 
 pytestmark = pytest.mark.slow  # starts Ray and workers
 
@@ -71,7 +71,7 @@ def workers(their_home: Scheduler) -> list[WorkerProcess]:
 
 
 def test_nothing_that_it_starts_listens_at_other_addresses_than_this_machine_s(home: Scheduler) -> None:
-    home.ask(Job(questions.process))
+    home.ask(Job(jobs.process))
     ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
     listening = [one.laddr.ip for process in ours for one in process.net_connections("tcp") if one.status == "LISTEN"]
     assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
@@ -108,20 +108,20 @@ class TestEveryHome:
             assert same(home.ask(Job(function, (run_of(tiny, spec), *given))), function(trace, *given))
 
     def test_a_model_is_loaded_there_and_a_text_is_too(self, home: Scheduler, tiny: Model) -> None:
-        assert home.ask(Job(questions.name, (ModelRef.of(tiny),))) == tiny.name
+        assert home.ask(Job(jobs.name, (ModelRef.of(tiny),))) == tiny.name
         array = np.arange(5.0)
-        assert same(home.ask(Job(questions.double, (array.tobytes(),))), 2 * array)
+        assert same(home.ask(Job(jobs.double, (array.tobytes(),))), 2 * array)
 
     def test_an_error_is_the_asker_s_with_its_words(self, home: Scheduler) -> None:
         with pytest.raises(ValueError, match=r"^expected something else, got a cat$"):
-            home.ask(Job(questions.refuse, ("a cat",)))
+            home.ask(Job(jobs.refuse, ("a cat",)))
         with pytest.raises(KeyError, match="a cat"):
-            home.ask(Job(questions.fail, ("a cat",)))
-        assert home.ask(Job(questions.wait, (0.0,))) == "done", "the next one is answered"
+            home.ask(Job(jobs.fail, ("a cat",)))
+        assert home.ask(Job(jobs.wait, (0.0,))) == "done", "the next one is answered"
 
     def test_a_model_whose_files_have_changed_is_refused(self, home: Scheduler, tiny: Model) -> None:
         with pytest.raises(ValueError, match="have changed since this page was loaded"):
-            home.ask(Job(questions.name, (ModelRef(tiny.name, "other files"),)))
+            home.ask(Job(jobs.name, (ModelRef(tiny.name, "other files"),)))
 
     def test_a_text_that_grows_is_a_step_on_from_the_one_before(self, home: Scheduler, tiny: Model) -> None:
         ids = tuple(tiny.encode(["the cat sat"]).ids[0].tolist())
@@ -140,26 +140,26 @@ class TestEveryHome:
         told: list[Done] = []
         home.observers.append(told.append)
         with pytest.raises(ValueError, match="secret"):
-            home.ask(Job(questions.refuse, ("secret text",)), reader="reader one")
+            home.ask(Job(jobs.refuse, ("secret text",)), reader="reader one")
         end = monotonic() + 10
         while not told and monotonic() < end:
             sleep(0.01)
         home.observers.remove(told.append)
         assert [one.outcome for one in told] == ["refused"]
-        assert told[0].job == "tests.model.jobs.questions.refuse"
+        assert told[0].job == "tests.serving.jobs.refuse"
         assert "secret" not in repr(told)
         assert "reader one" not in repr(told)
 
 
 @pytest.mark.parametrize("home", ["ray"], indirect=True)
 class TestRay:
-    @pytest.mark.parametrize("way", [questions.die, questions.stop])
+    @pytest.mark.parametrize("way", [jobs.die, jobs.stop])
     def test_a_replica_that_is_lost_or_stuck_is_a_retry(self, home: Scheduler, tmp_path: Path, way: Callable) -> None:
         assert home.ask(Job(way, (str(tmp_path), 1))) == 2
 
     def test_jobs_of_a_run_go_where_its_trace_is(self, home: Scheduler, tiny: Model) -> None:
         """But for the first ones: it takes Ray a moment to tell who has it."""
-        job = Job(questions.process_of, (run_of(tiny, MaskSpec(prefix=5)),))
+        job = Job(jobs.process_of, (run_of(tiny, MaskSpec(prefix=5)),))
         home.ask(job)
         sleep(3)
         assert len({home.ask(job) for _ in range(10)}) == 1
@@ -170,12 +170,12 @@ class TestWorkers:
         self, their_home: Scheduler, workers: list[WorkerProcess], tiny: Model
     ) -> None:
         specs = [MaskSpec(prefix=number) for number in range(4)]
-        firsts = [their_home.ask(Job(questions.process_of, (run_of(tiny, spec),))) for spec in specs]
+        firsts = [their_home.ask(Job(jobs.process_of, (run_of(tiny, spec),))) for spec in specs]
         for _ in range(3):
-            assert [their_home.ask(Job(questions.process_of, (run_of(tiny, spec),))) for spec in specs] == firsts
+            assert [their_home.ask(Job(jobs.process_of, (run_of(tiny, spec),))) for spec in specs] == firsts
         assert set(firsts) <= {worker.pid for worker in workers}
 
-    @pytest.mark.parametrize("way", [questions.die, questions.stop])
+    @pytest.mark.parametrize("way", [jobs.die, jobs.stop])
     def test_a_worker_that_is_lost_or_stuck_is_replaced_and_its_job_tried_once_more(
         self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path, way: Callable
     ) -> None:
@@ -185,15 +185,15 @@ class TestWorkers:
 
     def test_a_job_that_ends_two_workers_is_not_tried_again(self, their_home: Scheduler, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ended twice"):
-            their_home.ask(Job(questions.die, (str(tmp_path), 5)))
+            their_home.ask(Job(jobs.die, (str(tmp_path), 5)))
         assert len(list(tmp_path.iterdir())) == 2
-        assert their_home.ask(Job(questions.wait, (0.0,))) == "done"
+        assert their_home.ask(Job(jobs.wait, (0.0,))) == "done"
 
     def test_kill_9_in_the_middle_of_a_job_is_not_noticed(
         self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path
     ) -> None:
         answers: list[str] = []
-        job = Job(questions.wait, (1.0, str(tmp_path / "begun")))
+        job = Job(jobs.wait, (1.0, str(tmp_path / "begun")))
         asker = Thread(target=lambda: answers.append(their_home.ask(job)))
         asker.start()
         begun(tmp_path / "begun")
@@ -207,10 +207,10 @@ class TestWorkers:
         worker = workers[0]
         at_rest(their_home)
         with pytest.raises(TooSlow, match=r"limit of 2 seconds.*Try a shorter text"):
-            worker.do(Job(questions.wait, (50.0, str(tmp_path / "begun"))), 2.0)
+            worker.do(Job(jobs.wait, (50.0, str(tmp_path / "begun"))), 2.0)
         assert (tmp_path / "begun").exists()
         worker.wait_until_ready()
-        assert worker.do(Job(questions.wait, (0.0,)), SECONDS) == "done"
+        assert worker.do(Job(jobs.wait, (0.0,)), SECONDS) == "done"
 
     def test_a_worker_that_cannot_be_started_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_room() -> None:

@@ -1,6 +1,6 @@
 """Small messages do not wait for one another: sockets opened as Streamlit opens its own.
 
-python -m pytest tests/ui/test_at_once.py
+python -m pytest tests/ui/test_page.py
 """
 
 import socket

@@ -1,6 +1,6 @@
 """The texts of an atlas: files of both kinds, damaged and oversized ones, long texts in rows, random tokens.
 
-python -m pytest tests/model/heads/test_atlas_texts.py
+python -m pytest tests/model/atlas/test_texts.py
 """
 
 from itertools import chain

@@ -1,6 +1,6 @@
 """What we use of Ray Serve beside its documented interface is still there, and still does what we use it for.
 
-python -m pytest tests/model/jobs/test_ray_internals.py
+python -m pytest tests/serving/test_ray_internals.py
 """
 
 import inspect

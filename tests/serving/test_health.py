@@ -1,6 +1,6 @@
 """Metrics of jobs, whether a server is ready, and that the dashboard asks for metrics that exist.
 
-python -m pytest tests/model/jobs/test_observed.py
+python -m pytest tests/serving/test_health.py
 """
 
 import json
@@ -17,7 +17,7 @@ from serving.job import Job
 from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
 from serving.settings import Settings
-from tests.model.jobs import questions
+from tests.serving import jobs
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana.json"
 MARKED = "a text of a reader's"
@@ -42,18 +42,18 @@ def seen(observed: Observed) -> str:
 def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: Scheduler) -> None:
     observed = Observed(home, {})
     for _ in range(3):
-        home.ask(Job(questions.append, ("/dev/null", MARKED)), MARKED)
+        home.ask(Job(jobs.append, ("/dev/null", MARKED)), MARKED)
     with pytest.raises(ValueError, match="expected something else"):
-        home.ask(Job(questions.refuse, (MARKED,)), MARKED)
+        home.ask(Job(jobs.refuse, (MARKED,)), MARKED)
     for _ in range(100):  # observers are told after the answer
         text = seen(observed)
         if 'outcome="refused"' in text:
             break
-        questions.wait(0.02)
-    assert 'unmask_jobs_total{job="tests.model.jobs.questions.append",outcome="done"} 3.0' in text
-    assert 'unmask_jobs_total{job="tests.model.jobs.questions.refuse",outcome="refused"} 1.0' in text
+        jobs.wait(0.02)
+    assert 'unmask_jobs_total{job="tests.serving.jobs.append",outcome="done"} 3.0' in text
+    assert 'unmask_jobs_total{job="tests.serving.jobs.refuse",outcome="refused"} 1.0' in text
     for step in ("queue", "worker"):
-        assert f'unmask_job_seconds_count{{job="tests.model.jobs.questions.append",step="{step}"}} 3.0' in text
+        assert f'unmask_job_seconds_count{{job="tests.serving.jobs.append",step="{step}"}} 3.0' in text
     assert "reader's" not in text
 
 
@@ -92,7 +92,7 @@ class TestReady:
 
 def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Scheduler) -> None:
     observed = Observed(home, {"answers": ResultCache(7)})
-    home.ask(Job(questions.process))
+    home.ask(Job(jobs.process))
     there = set(re.findall(r"^(\w+)", seen(observed), re.MULTILINE))
     queries = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
     asked = {name for query in queries for name in re.findall(r"\b(?:unmask|process)_\w+", query)}
