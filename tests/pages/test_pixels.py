@@ -14,7 +14,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model.masks import MaskSpec
-from model.pixels.digits import Draw, class_chances, digits, real_digits, recogniser, write
+from model.pixels import digits
+from model.pixels.digits import Draw, class_chances, real_digits, recogniser, write
 from tests.apptest import key_of
 from tests.pages.explore import array
 from tests.viz.packet import unpacked

@@ -16,6 +16,7 @@ import torch
 from model.errors import CheckpointError
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
+from model.pixels import digits
 from model.pixels.digits import (
     CLASSES,
     PIXELS,
@@ -26,7 +27,6 @@ from model.pixels.digits import (
     DigitsModel,
     Draw,
     class_chances,
-    digits,
     read_on,
     real_digits,
     recogniser,
