@@ -1,7 +1,5 @@
 """A kind of mask that is not in the source, and all the places that have it: run by tests/test_mask_kinds.py.
 
-python -m pytest -p tests.new_kind tests/new_kind.py
-
 As a plugin this is imported before what is made from the tables. The kind blocks every so-many-th key.
 """
 

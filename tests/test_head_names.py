@@ -1,7 +1,4 @@
-"""What heads are called: by one function, with the network's own number of the layer, wherever a head is shown.
-
-python -m pytest tests/test_head_names.py
-"""
+"""What heads are called: by one function, with the network's own number of the layer, wherever a head is shown."""
 
 import json
 import re

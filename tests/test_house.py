@@ -1,7 +1,5 @@
 """The plan of the house: which folder may import what, and how long a file may be.
 
-    python -m pytest tests/test_house.py
-
 Read from the source, so that an import inside a function counts; and from a fresh interpreter, so that an import by
 way of another module does.
 """

@@ -1,6 +1,4 @@
 """Every sentence that a reader may meet is in every language's catalogue, whole, with the same places.
-
-    python -m pytest tests/test_language.py
     make words        # brings locale/ up to date with the source; then translate what is empty
 
 What is shown is found in the source twice: what is marked for the catalogues, and what looks like words and is not.

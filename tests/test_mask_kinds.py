@@ -1,6 +1,5 @@
-"""A kind of mask is two entries: one of model/mask_kinds.py, one of viz/mask_styles.py. Nothing else names the kinds.
-
-python -m pytest tests/test_mask_kinds.py
+"""A kind of mask is two entries: one of model/mask_kinds.py, one of viz/mask_styles.py. Nothing else names the
+kinds.
 """
 
 import ast

@@ -1,7 +1,5 @@
 """The wheel: installed beside a reader's own files, it is one name, `unmask`, and does what the checkout does.
 
-    python -m pytest tests/test_wheel.py
-
 It is built from this checkout and laid out in an empty folder; the reader's folder holds files named as our rooms are.
 """
 

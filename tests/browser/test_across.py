@@ -1,7 +1,4 @@
-"""Across layers, Ablation, and Compare in a real Chromium: the main path of each, and what fits on the screen.
-
-python -m pytest tests/browser/test_across.py
-"""
+"""Across layers, Ablation, and Compare in a real Chromium: the main path of each, and what fits on the screen."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Pages without a server, in a Chromium without a network: reports, a notebook's pictures, a live widget.
 
-    python -m pytest tests/browser/test_alone.py
-
 Nothing may be fetched but the file itself, and what a picture says of a cell is what the trace holds.
 """
 

@@ -1,8 +1,6 @@
 """Every page as anybody may meet it, in either language: on a phone, and in both themes with nothing cut off and
 nothing that axe-core's rules (contrast, names, roles) call serious. A page is opened once, and its language switched
 there: opening it takes longest.
-
-python -m pytest tests/browser/test_every_page.py
 """
 
 from collections.abc import Callable, Iterable

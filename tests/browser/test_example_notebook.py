@@ -1,7 +1,5 @@
 """docs/lift_the_mask.ipynb: executed in a kernel on the model that ships, exported and opened without a network, and
 rendered in JupyterLab.
-
-python -m pytest tests/browser/test_example_notebook.py
 """
 
 import os

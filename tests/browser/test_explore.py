@@ -1,7 +1,5 @@
 """Explore in a real Chromium, against the running app: what a reader sees change, clicks, types and links to.
 
-    python -m pytest tests/browser
-
 One server and one browser serve every test; tests/browser/conftest.py says which Chromium. Every test also fails when
 the page asks anything of another machine, or when the browser logs an error.
 """

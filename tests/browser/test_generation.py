@@ -1,7 +1,4 @@
-"""The Generation page in a real Chromium: it plays and stops, and another candidate makes another text.
-
-python -m pytest tests/browser/test_generation.py
-"""
+"""The Generation page in a real Chromium: it plays and stops, and another candidate makes another text."""
 
 from collections.abc import Callable
 from urllib.parse import urlencode

@@ -1,7 +1,4 @@
-"""The page Head atlas in a real Chromium: a click on a point chooses its head, and the link brings it back.
-
-python -m pytest tests/browser/test_head_atlas.py
-"""
+"""The page Head atlas in a real Chromium: a click on a point chooses its head, and the link brings it back."""
 
 import re
 from collections.abc import Callable

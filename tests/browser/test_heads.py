@@ -1,7 +1,4 @@
-"""The views of one head in a real Chromium: what pointing costs, what outlives a change of head, what agrees.
-
-python -m pytest tests/browser/test_heads.py
-"""
+"""The views of one head in a real Chromium: what pointing costs, what outlives a change of head, what agrees."""
 
 import csv
 import io

@@ -1,7 +1,4 @@
-"""Back, Forward and a click on the large heatmap, in a real Chromium.
-
-python -m pytest tests/browser/test_history.py
-"""
+"""Back, Forward and a click on the large heatmap, in a real Chromium."""
 
 from collections.abc import Callable
 from contextlib import suppress

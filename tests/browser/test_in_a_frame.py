@@ -1,7 +1,4 @@
-"""Uploads inside another site: Streamlit refuses them, and the page says so before anybody tries.
-
-python -m pytest tests/browser/test_in_a_frame.py
-"""
+"""Uploads inside another site: Streamlit refuses them, and the page says so before anybody tries."""
 
 from collections.abc import Iterator
 from functools import partial

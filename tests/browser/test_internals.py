@@ -1,7 +1,4 @@
-"""The undocumented parts of the pages that Streamlit and plotly make are there and are what we take them for.
-
-python -m pytest tests/browser/test_internals.py
-"""
+"""The undocumented parts of the pages that Streamlit and plotly make are there and are what we take them for."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,4 @@
-"""The switch of the language: the browser's own at first, then the reader's, in links, Back and Forward too.
-
-python -m pytest tests/browser/test_language.py
-"""
+"""The switch of the language: the browser's own at first, then the reader's, in links, Back and Forward too."""
 
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit

@@ -1,7 +1,4 @@
-"""All six lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone.
-
-python -m pytest tests/browser/test_lessons.py
-"""
+"""All six lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,4 @@
-"""The Mask Lab in a real Chromium: drawing, what follows from it, and the code that is taken away.
-
-python -m pytest tests/browser/test_mask_lab.py
-"""
+"""The Mask Lab in a real Chromium: drawing, what follows from it, and the code that is taken away."""
 
 import subprocess
 import sys

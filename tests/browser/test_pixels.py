@@ -1,7 +1,4 @@
-"""The Pixels page in a real Chromium: a click on a pixel, a head and a drawing change what is shown.
-
-python -m pytest tests/browser/test_pixels.py
-"""
+"""The Pixels page in a real Chromium: a click on a pixel, a head and a drawing change what is shown."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,4 @@
-"""A user whose session is lost keeps the text and the last click: the browser brings them to the next session.
-
-python -m pytest tests/browser/test_restart.py
-"""
+"""A user whose session is lost keeps the text and the last click: the browser brings them to the next session."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

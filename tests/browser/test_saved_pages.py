@@ -1,7 +1,5 @@
 """Every kind of page that is written to a file says numbers, in a Chromium without a network: no NaN, no undefined.
 
-    python -m pytest tests/browser/test_saved_pages.py
-
 The page is read as the browser has it, with attributes and styles, after its tokens were pointed at.
 """
 

@@ -1,7 +1,4 @@
-"""Who goes on before they have heard the answer, on a slow line or of a busy server, loses nothing of what they did.
-
-python -m pytest tests/browser/test_slow_line.py
-"""
+"""Who goes on before they have heard the answer, on a slow line or of a busy server, loses nothing of what they did."""
 
 from collections.abc import Callable
 from typing import Any

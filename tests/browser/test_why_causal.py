@@ -1,7 +1,4 @@
-"""Why causal in a real Chromium: a training that grows, pauses, stops, ends when it is left, and holds up nobody.
-
-python -m pytest tests/browser/test_why_causal.py
-"""
+"""Why causal in a real Chromium: a training that grows, pauses, stops, ends when it is left, and holds up nobody."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A disk that is full, and kill -9, while a checkpoint, an atlas or a report is written: nothing half-written is read.
 
-python -m pytest tests/faults/test_files.py
-
 The disk is full by way of /dev/full, which takes no byte: the link to it lies where a file is written before it gets
 its name. Stopping a process at any moment leaves on the disk what killing it there would.
 """

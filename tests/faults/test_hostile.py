@@ -1,7 +1,4 @@
-"""A few of the hostile inputs on every page; `python -m tests.faults.hostile` shows all 500.
-
-python -m pytest tests/faults/test_hostile.py
-"""
+"""A few of the hostile inputs on every page; `python -m tests.faults.hostile` shows all 500."""
 
 import pytest
 

@@ -1,7 +1,5 @@
 """Model folders and repositories that somebody made to do harm, or by accident: each is a sentence, in bounded time and
 memory, and the next model loads.
-
-python -m pytest tests/faults/test_models.py
 """
 
 import json

@@ -1,7 +1,5 @@
 """A server with little memory, a hub that never answers and clients that vanish: the other reader's flips go on.
 
-python -m pytest tests/faults/test_server.py
-
 One server with 1.5 GB for itself (RLIMIT_DATA, which its worker has too), which pings its clients every second.
 """
 

@@ -1,7 +1,4 @@
-"""Questions: what is right is computed from the run, so each kind is asked of runs in which other answers are.
-
-python -m pytest tests/lessons/test_questions.py
-"""
+"""Questions: what is right is computed from the run, so each kind is asked of runs in which other answers are."""
 
 from dataclasses import replace
 

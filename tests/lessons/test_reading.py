@@ -1,7 +1,4 @@
-"""Lessons from their files: what is read, and which line a mistake is said to stand on.
-
-python -m pytest tests/lessons/test_reading.py
-"""
+"""Lessons from their files: what is read, and which line a mistake is said to stand on."""
 
 import pytest
 import yaml

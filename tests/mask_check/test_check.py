@@ -1,7 +1,4 @@
-"""What a check does to a module, and says of one that it cannot check.
-
-python -m pytest tests/mask_check/test_check.py
-"""
+"""What a check does to a module, and says of one that it cannot check."""
 
 import math
 import pickle

@@ -1,7 +1,4 @@
-"""What a configuration declares: one layer's mask, and what may reach what after all of them.
-
-python -m pytest tests/mask_check/test_declared.py
-"""
+"""What a configuration declares: one layer's mask, and what may reach what after all of them."""
 
 from types import SimpleNamespace
 

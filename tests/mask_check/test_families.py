@@ -1,7 +1,4 @@
-"""No false alarm: sound families of transformers, random and trained, in two number types.
-
-python -m pytest tests/mask_check/test_families.py
-"""
+"""No false alarm: sound families of transformers, random and trained, in two number types."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,4 @@
-"""A report as text, JSON and JUnit's XML.
-
-python -m pytest tests/mask_check/test_formats.py
-"""
+"""A report as text, JSON and JUnit's XML."""
 
 import json
 from xml.etree import ElementTree

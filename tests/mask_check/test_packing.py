@@ -1,7 +1,4 @@
-"""Packed documents: which conventions a module is held to, and that each is.
-
-python -m pytest tests/mask_check/test_packing.py
-"""
+"""Packed documents: which conventions a module is held to, and that each is."""
 
 import pytest
 import torch

@@ -1,7 +1,4 @@
-"""What pads contain: rounding that goes another way, where experts share out the pads too, is no leak.
-
-python -m pytest tests/mask_check/test_padding.py
-"""
+"""What pads contain: rounding that goes another way, where experts share out the pads too, is no leak."""
 
 import pytest
 import torch

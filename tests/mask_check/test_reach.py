@@ -1,7 +1,4 @@
-"""What reaches what: measured on modules whose answer is known, cell for cell.
-
-python -m pytest tests/mask_check/test_reach.py
-"""
+"""What reaches what: measured on modules whose answer is known, cell for cell."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""Every patient is caught, by the law that names it; its sound neighbour is not.
-
-python -m pytest tests/mask_check/test_samples.py
-"""
+"""Every patient is caught, by the law that names it; its sound neighbour is not."""
 
 from functools import cache
 

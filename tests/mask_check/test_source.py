@@ -1,7 +1,4 @@
-"""The encoder inside an encoder-decoder, measured on its own.
-
-python -m pytest tests/mask_check/test_source.py
-"""
+"""The encoder inside an encoder-decoder, measured on its own."""
 
 import pytest
 import torch

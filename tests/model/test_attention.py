@@ -1,7 +1,5 @@
 """The attention core: its laws, its hand-computable numbers, its errors, and the classroom's MaskedSelfAttention.
 
-    python -m pytest tests/model/test_attention.py
-
 Sizes are different primes (or, where heads share keys, different multiples), so that a swapped axis cannot pass.
 """
 

@@ -1,7 +1,5 @@
 """Which models there are and how they are loaded: a folder, the cache, the hub; what is said when that fails; and what
 of a text a model reads.
-
-    python -m pytest tests/model/test_catalog.py
 """
 
 import dataclasses

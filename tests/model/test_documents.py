@@ -1,7 +1,4 @@
-"""The documents of a text, as a separator parts them: by typed characters, whatever the tokens.
-
-python -m pytest tests/model/test_documents.py
-"""
+"""The documents of a text, as a separator parts them: by typed characters, whatever the tokens."""
 
 import random
 

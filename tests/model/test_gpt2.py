@@ -1,7 +1,5 @@
 """GPT-2's layout and our Transformer, held against references: Hugging Face on random tiny configs, a recorded forward
 pass of a trained model, and GPT-2's recorded scores.
-
-    python -m pytest tests/model/test_gpt2.py
 """
 
 import base64

@@ -1,7 +1,4 @@
-"""GPT-2's files: what is saved is loaded as it was, and every way in which a checkpoint can be unusable.
-
-python -m pytest tests/model/test_gpt2_files.py
-"""
+"""GPT-2's files: what is saved is loaded as it was, and every way in which a checkpoint can be unusable."""
 
 import json
 from collections.abc import Callable

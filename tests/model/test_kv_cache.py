@@ -1,8 +1,6 @@
 """The key-value cache against the full run: the same numbers under the causal mask, others without it; and its costs.
 
 Differences in float32 are rounding: they are compared with the size of the numbers, and vanish in float64.
-
-    python -m pytest tests/model/test_kv_cache.py
 """
 
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""MaskContext: which masks hold in a layer and a head, and what a reader is told of them. True means "may attend".
-
-python -m pytest tests/model/test_mask_context.py
-"""
+"""MaskContext: which masks hold in a layer and a head, and what a reader is told of them. True means "may attend"."""
 
 import dataclasses
 import random

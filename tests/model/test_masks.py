@@ -1,7 +1,5 @@
 """The masks, how they combine, and what a MaskSpec turns on.
 
-    python -m pytest tests/model/test_masks.py
-
 True means "may attend"; rows are queries, columns are keys. Every mask is held against a matrix drawn by hand, all of
 them together against their definitions cell by cell, and those that transformers has against transformers.
 """

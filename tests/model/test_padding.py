@@ -1,7 +1,4 @@
-"""A padded batch against each text alone: which of the twelve ways to pad leave a text's logits as they are.
-
-python -m pytest tests/model/test_padding.py
-"""
+"""A padded batch against each text alone: which of the twelve ways to pad leave a text's logits as they are."""
 
 import math
 from dataclasses import replace

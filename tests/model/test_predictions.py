@@ -1,7 +1,4 @@
-"""What a run predicts: the likeliest tokens, of however few there are.
-
-python -m pytest tests/model/test_predictions.py
-"""
+"""What a run predicts: the likeliest tokens, of however few there are."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""How a token is drawn, in numbers that can be worked out by hand, and against Hugging Face's own filters.
-
-python -m pytest tests/model/test_sampling.py
-"""
+"""How a token is drawn, in numbers that can be worked out by hand, and against Hugging Face's own filters."""
 
 import math
 

@@ -1,7 +1,5 @@
 """Masks of every kind on a whole model: that a run attends under what its trace says, and where masks hold.
 
-    python -m pytest tests/model/test_scope.py
-
 The tiny model is random: 2 layers, 3 heads of width 7. The largest differences are printed at the end (-rP).
 """
 

@@ -1,7 +1,4 @@
-"""The encoder and the decoder with cross-attention: masks, shapes, and what must not be seen.
-
-python -m pytest tests/model/test_seq2seq.py
-"""
+"""The encoder and the decoder with cross-attention: masks, shapes, and what must not be seen."""
 
 import pytest
 import torch

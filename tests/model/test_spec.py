@@ -1,7 +1,4 @@
-"""MaskSpec as plain data: what it refuses, and how it travels as JSON and in a URL.
-
-python -m pytest tests/model/test_spec.py
-"""
+"""MaskSpec as plain data: what it refuses, and how it travels as JSON and in a URL."""
 
 import dataclasses
 import json

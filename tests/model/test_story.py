@@ -1,7 +1,4 @@
-"""The story model that ships: its size, how well it predicts text it never saw, and the heads it is there to show.
-
-python -m pytest tests/model/test_story.py
-"""
+"""The story model that ships: its size, how well it predicts text it never saw, and the heads it is there to show."""
 
 from pathlib import Path
 

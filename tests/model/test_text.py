@@ -1,7 +1,5 @@
 """Text to tokens and back to something a person can read: labels, padding, special tokens and limits.
 
-    python -m pytest tests/model/test_text.py
-
 Some tests use GPT-2's own tokenizer, from the recorded data; they are skipped where that is absent.
 """
 

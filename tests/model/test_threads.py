@@ -1,7 +1,4 @@
-"""A small module is checked by one thread, and everybody else keeps theirs.
-
-python -m pytest tests/model/test_threads.py
-"""
+"""A small module is checked by one thread, and everybody else keeps theirs."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a run leaves behind: the laws of masks on a whole model, and everything recomputed from q, k and v.
 
-    python -m pytest tests/model/test_trace.py
-
 The model is tiny and random: 2 layers, 3 heads of width 7, 283 ids, 151 positions.
 """
 

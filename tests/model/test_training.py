@@ -1,7 +1,4 @@
-"""How the models that ship were made: the books, the rows drawn from them, the tokenizer, and the numbers on a card.
-
-python -m pytest tests/model/test_training.py
-"""
+"""How the models that ship were made: the books, the rows drawn from them, the tokenizer, and the numbers on a card."""
 
 import math
 import sys

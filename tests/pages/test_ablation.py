@@ -1,7 +1,4 @@
-"""Ablation without a browser: what is off, in which way, and all heads ranked.
-
-python -m pytest tests/pages/test_ablation.py
-"""
+"""Ablation without a browser: what is off, in which way, and all heads ranked."""
 
 import re
 from pathlib import Path

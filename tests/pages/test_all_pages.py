@@ -1,7 +1,4 @@
-"""Every page: each opens, and a rerun repeats nothing; what was chosen on one is there when it is seen again.
-
-python -m pytest tests/pages/test_all_pages.py
-"""
+"""Every page: each opens, and a rerun repeats nothing; what was chosen on one is there when it is seen again."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""Explore and the Mask Lab with "Ask me first": a flipped mask is asked about before it is shown. And the start.
-
-python -m pytest tests/pages/test_ask_first.py
-"""
+"""Explore and the Mask Lab with "Ask me first": a flipped mask is asked about before it is shown. And the start."""
 
 import re
 from itertools import pairwise

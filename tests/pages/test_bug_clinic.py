@@ -1,7 +1,4 @@
-"""The Bug clinic without a browser: every bug, the numbers beside it, the game, and texts that could break it.
-
-python -m pytest tests/pages/test_bug_clinic.py
-"""
+"""The Bug clinic without a browser: every bug, the numbers beside it, the game, and texts that could break it."""
 
 import html
 import json

@@ -1,7 +1,5 @@
 """Every page in Chinese: opens, and says nothing in English.
 
-python -m pytest tests/pages/test_chinese.py
-
 Words of a page are found as the reader finds them: labels, captions, tables, pictures' titles and alternative texts.
 Names stay (GPT-2, Transformer, L3 H2, softmax), and so does what the reader typed or a model answered
 (translate="no"); three words of English in a row do not.

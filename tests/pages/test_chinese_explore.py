@@ -1,7 +1,4 @@
-"""Explore in Chinese where more appears than at first: other views of the head, lifted masks, a long text, padding.
-
-python -m pytest tests/pages/test_chinese_explore.py
-"""
+"""Explore in Chinese where more appears than at first: other views of the head, lifted masks, a long text, padding."""
 
 import pytest
 

@@ -1,7 +1,4 @@
-"""The pages on one head, many heads and files in Chinese, in the states that a link opens: nothing is in English.
-
-python -m pytest tests/pages/test_chinese_tools.py
-"""
+"""The pages on one head, many heads and files in Chinese, in the states that a link opens: nothing is in English."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

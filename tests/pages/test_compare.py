@@ -1,7 +1,4 @@
-"""Compare without a browser: other masks, another text, another model.
-
-python -m pytest tests/pages/test_compare.py
-"""
+"""Compare without a browser: other masks, another text, another model."""
 
 from dataclasses import replace
 from pathlib import Path

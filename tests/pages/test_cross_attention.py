@@ -1,7 +1,4 @@
-"""The Cross-attention page without a browser: the dates model, its masks, and encoder-decoders of the hub.
-
-python -m pytest tests/pages/test_cross_attention.py
-"""
+"""The Cross-attention page without a browser: the dates model, its masks, and encoder-decoders of the hub."""
 
 import html
 import json

@@ -1,7 +1,4 @@
-"""Explore with the built-in model, without a browser: what each choice changes, and that no input breaks the page.
-
-python -m pytest tests/pages
-"""
+"""Explore with the built-in model, without a browser: what each choice changes, and that no input breaks the page."""
 
 import re
 import time

@@ -1,7 +1,4 @@
-"""Explore with a model that cannot be had, or is a folder of the reader's.
-
-python -m pytest tests/pages/test_explore_models.py
-"""
+"""Explore with a model that cannot be had, or is a folder of the reader's."""
 
 import json
 import shutil

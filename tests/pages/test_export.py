@@ -1,7 +1,4 @@
-"""The page Export without a browser: what it offers is what Explore shows, and an export opens again.
-
-python -m pytest tests/pages/test_export.py
-"""
+"""The page Export without a browser: what it offers is what Explore shows, and an export opens again."""
 
 import io
 import re

@@ -1,7 +1,4 @@
-"""The Generation page without a browser: stepping, other paths, the cache on and off, any text, any kind of model.
-
-python -m pytest tests/pages/test_generation.py
-"""
+"""The Generation page without a browser: stepping, other paths, the cache on and off, any text, any kind of model."""
 
 from dataclasses import replace
 from pathlib import Path

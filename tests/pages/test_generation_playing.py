@@ -1,7 +1,4 @@
-"""The Generation page while it plays, without a browser: one token at a time, each of them one cached step.
-
-python -m pytest tests/pages/test_generation_playing.py
-"""
+"""The Generation page while it plays, without a browser: one token at a time, each of them one cached step."""
 
 import shutil
 import time

@@ -1,7 +1,4 @@
-"""The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses.
-
-python -m pytest tests/pages/test_head_atlas.py
-"""
+"""The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses."""
 
 import io
 import json

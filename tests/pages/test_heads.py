@@ -1,7 +1,4 @@
-"""The row of views of the chosen head on Explore, without a browser: each view of each kind of model, and the link.
-
-python -m pytest tests/pages/test_heads.py
-"""
+"""The row of views of the chosen head on Explore, without a browser: each view of each kind of model, and the link."""
 
 import html
 import json

@@ -1,7 +1,4 @@
-"""Across layers without a browser: its three pictures, any masks, any kind of model.
-
-python -m pytest tests/pages/test_layers.py
-"""
+"""Across layers without a browser: its three pictures, any masks, any kind of model."""
 
 import html
 import re

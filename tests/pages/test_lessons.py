@@ -1,7 +1,4 @@
-"""The Lessons page: it asks before it shows, says what the run says, and takes a teacher's own lesson.
-
-python -m pytest tests/pages/test_lessons.py
-"""
+"""The Lessons page: it asks before it shows, says what the run says, and takes a teacher's own lesson."""
 
 import json
 import re

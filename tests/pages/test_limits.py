@@ -1,7 +1,4 @@
-"""What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines.
-
-python -m pytest tests/pages/test_limits.py
-"""
+"""What an operator's limits cut off is said, with the number: a text's characters, a row's tokens, a text's lines."""
 
 import pytest
 

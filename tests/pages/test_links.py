@@ -1,7 +1,4 @@
-"""Every control of every page is in its link: changed, it changes the link; the link opened anew, it is as it was.
-
-python -m pytest tests/pages/test_links.py
-"""
+"""Every control of every page is in its link: changed, it changes the link; the link opened anew, it is as it was."""
 
 import re
 from pathlib import Path

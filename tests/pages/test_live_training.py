@@ -1,7 +1,4 @@
-"""Train it yourself, on the page Why causal: from start to end, a second one, pause and stop, what is refused.
-
-python -m pytest tests/pages/test_live_training.py
-"""
+"""Train it yourself, on the page Why causal: from start to end, a second one, pause and stop, what is refused."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,4 @@
-"""The page Mask check without a browser: models, patients, and what cannot be checked.
-
-python -m pytest tests/pages/test_mask_check.py
-"""
+"""The page Mask check without a browser: models, patients, and what cannot be checked."""
 
 import html
 import json

@@ -1,7 +1,4 @@
-"""The Mask Lab without a browser: rows of masks, their words, where they hold, links, and a text that changes.
-
-python -m pytest tests/pages/test_mask_lab.py
-"""
+"""The Mask Lab without a browser: rows of masks, their words, where they hold, links, and a text that changes."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Explore with models that are not built in, and the choices that one model has and another has not.
-
-python -m pytest tests/pages/test_other_models.py
-"""
+"""Explore with models that are not built in, and the choices that one model has and another has not."""
 
 import shutil
 from pathlib import Path

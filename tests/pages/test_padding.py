@@ -1,7 +1,4 @@
-"""The Padding page without a browser: every way to pad, any text, any kind of model.
-
-python -m pytest tests/pages/test_padding.py
-"""
+"""The Padding page without a browser: every way to pad, any text, any kind of model."""
 
 import html
 import re

@@ -1,7 +1,4 @@
-"""The Pixels page without a browser: its numbers are those of the model that ships.
-
-python -m pytest tests/pages/test_pixels.py
-"""
+"""The Pixels page without a browser: its numbers are those of the model that ships."""
 
 import html
 import json

@@ -1,7 +1,4 @@
-"""The mask to take away, on a page of its own: the code on screen, the files, and what a loaded file does.
-
-python -m pytest tests/pages/test_take_away.py
-"""
+"""The mask to take away, on a page of its own: the code on screen, the files, and what a loaded file does."""
 
 import io
 

@@ -1,7 +1,4 @@
-"""Why causal without a browser: every number it says, its choices, odd texts.
-
-python -m pytest tests/pages/test_why_causal.py
-"""
+"""Why causal without a browser: every number it says, its choices, odd texts."""
 
 import html
 import re

@@ -1,7 +1,4 @@
-"""A zoomed part of the large heatmap: a choice of the page, in its link, exact, and undone by one press.
-
-python -m pytest tests/pages/test_zoom.py
-"""
+"""A zoomed part of the large heatmap: a choice of the page, in its link, exact, and undone by one press."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""The same answers wherever jobs are done: in this process, in workers, on Ray. And a worker that is lost, or stuck.
-
-python -m pytest tests/serving/test_backends.py
-"""
+"""The same answers wherever jobs are done: in this process, in workers, on Ray. And a worker that is lost, or stuck."""
 
 import os
 import signal

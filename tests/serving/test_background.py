@@ -1,7 +1,4 @@
-"""Long jobs: their reports, their answer, a stop, a pause, a time, a reader who is gone, and kill -9.
-
-python -m pytest tests/serving/test_background.py
-"""
+"""Long jobs: their reports, their answer, a stop, a pause, a time, a reader who is gone, and kill -9."""
 
 import os
 import re

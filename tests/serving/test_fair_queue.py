@@ -1,7 +1,4 @@
-"""Whose turn it is, worked out by hand: users take turns, a trace keeps its worker, a queue is full, a user leaves.
-
-python -m pytest tests/serving/test_fair_queue.py
-"""
+"""Whose turn it is, worked out by hand: users take turns, a trace keeps its worker, a queue is full, a user leaves."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Metrics of jobs, whether a server is ready, and that the dashboard asks for metrics that exist.
-
-python -m pytest tests/serving/test_health.py
-"""
+"""Metrics of jobs, whether a server is ready, and that the dashboard asks for metrics that exist."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""What jobs, loads and long jobs say is in the language of who asked, whichever thread or process says it.
-
-python -m pytest tests/serving/test_languages.py
-"""
+"""What jobs, loads and long jobs say is in the language of who asked, whichever thread or process says it."""
 
 from collections.abc import Callable, Iterator
 from threading import Event, Thread

@@ -1,7 +1,4 @@
-"""Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped.
-
-python -m pytest tests/serving/test_loaded_models.py
-"""
+"""Models on their way: one load for all who want it, what it says meanwhile, and when it is stopped."""
 
 import weakref
 from collections.abc import Callable

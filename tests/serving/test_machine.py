@@ -1,7 +1,4 @@
-"""What this process may use: a container's limits count, not the machine's.
-
-python -m pytest tests/serving/test_machine.py
-"""
+"""What this process may use: a container's limits count, not the machine's."""
 
 import subprocess
 import sys

@@ -1,7 +1,4 @@
-"""What we use of Ray Serve beside its documented interface is still there, and still does what we use it for.
-
-python -m pytest tests/serving/test_ray_internals.py
-"""
+"""What we use of Ray Serve beside its documented interface is still there, and still does what we use it for."""
 
 import inspect
 

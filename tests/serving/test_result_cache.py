@@ -1,7 +1,4 @@
-"""What is kept: bounded in bytes, made once for two who ask at once.
-
-python -m pytest tests/serving/test_result_cache.py
-"""
+"""What is kept: bounded in bytes, made once for two who ask at once."""
 
 from dataclasses import dataclass
 from threading import Barrier, Event, Thread

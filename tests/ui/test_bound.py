@@ -1,7 +1,4 @@
-"""Widgets of choices that the page sets too. What a browser says that is behind: tests/browser/test_slow_line.py.
-
-python -m pytest tests/ui/test_bound.py
-"""
+"""Widgets of choices that the page sets too. What a browser says that is behind: tests/browser/test_slow_line.py."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

@@ -1,7 +1,4 @@
-"""What was drawn once is not drawn again, unless something of it is another.
-
-python -m pytest tests/ui/test_cached_figure.py
-"""
+"""What was drawn once is not drawn again, unless something of it is another."""
 
 import weakref
 from dataclasses import dataclass, replace

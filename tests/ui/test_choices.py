@@ -1,7 +1,4 @@
-"""Choices outlive pages, come from the link, and follow the browser's Back and Forward.
-
-python -m pytest tests/ui/test_choices.py
-"""
+"""Choices outlive pages, come from the link, and follow the browser's Back and Forward."""
 
 from types import SimpleNamespace
 

@@ -1,7 +1,4 @@
-"""What a component sends when its page is gone: another page was chosen before it arrived.
-
-python -m pytest tests/ui/test_component_values.py
-"""
+"""What a component sends when its page is gone: another page was chosen before it arrived."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every sentence that the pages say of a run, on 300 texts and masks by chance, against numbers computed again.
 
-    python -m pytest tests/ui/test_every_sentence.py -s
-
 Each sentence that occurs has an entry in CLAIMS, which says of the numbers that stand in it whether they are true: from
 the run's weights, masks and logits alone, in numpy. -s prints how often each occurred.
 """

@@ -1,7 +1,4 @@
-"""The words around the pictures.
-
-python -m pytest tests/ui/test_explain.py
-"""
+"""The words around the pictures."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""What fails becomes one sentence; what is ours to mend is raised.
-
-python -m pytest tests/ui/test_guard.py
-"""
+"""What fails becomes one sentence; what is ours to mend is raised."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,4 @@
-"""Notes: nothing, one line, or one line that opens.
-
-python -m pytest tests/ui/test_markdown.py
-"""
+"""Notes: nothing, one line, or one line that opens."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

@@ -1,6 +1,5 @@
-"""How a reader comes to a model: what is loaded is never refused, a download is asked for, a public server offers less.
-
-python -m pytest tests/ui/test_models.py
+"""How a reader comes to a model: what is loaded is never refused, a download is asked for, a public server offers
+less.
 """
 
 import shutil

@@ -1,7 +1,4 @@
-"""Small messages do not wait for one another: sockets opened as Streamlit opens its own.
-
-python -m pytest tests/ui/test_page.py
-"""
+"""Small messages do not wait for one another: sockets opened as Streamlit opens its own."""
 
 import socket
 

@@ -1,6 +1,5 @@
-"""Whose answer it is: a reader who asks for something else meanwhile, or leaves, gives up his place; on a real server.
-
-python -m pytest tests/ui/test_results.py
+"""Whose answer it is: a reader who asks for something else meanwhile, or leaves, gives up his place; on a real
+server.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
-"""The app as a server: headers, health, metrics, what its log holds, and that it writes nothing beside its own files.
-
-python -m pytest tests/ui/test_server.py
+"""The app as a server: headers, health, metrics, what its log holds, and that it writes nothing beside its own
+files.
 """
 
 import shutil

@@ -1,7 +1,4 @@
-"""A row of words begins without a look for emoji: that is a seventh of a second of a process's start.
-
-python -m pytest tests/ui/test_startup.py
-"""
+"""A row of words begins without a look for emoji: that is a seventh of a second of a process's start."""
 
 import sys
 from pathlib import Path

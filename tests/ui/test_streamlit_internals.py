@@ -1,8 +1,6 @@
 """What we use of Streamlit beside its documented interface is still there, and still does what we use it for.
 
 The selectors are tested in a browser: tests/browser/test_internals.py.
-
-python -m pytest tests/ui/test_streamlit_internals.py
 """
 
 import inspect

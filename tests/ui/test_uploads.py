@@ -1,7 +1,4 @@
-"""Uploads whose file the server has lost, as after a restart: nothing is opened, and nothing fails.
-
-python -m pytest tests/ui/test_uploaded.py
-"""
+"""Uploads whose file the server has lost, as after a restart: nothing is opened, and nothing fails."""
 
 from collections.abc import Callable
 from typing import Any

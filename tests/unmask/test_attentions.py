@@ -1,7 +1,4 @@
-"""unmask.attentions: weights that transformers gave, of one forward or of generate.
-
-python -m pytest tests/unmask/test_attentions.py
-"""
+"""unmask.attentions: weights that transformers gave, of one forward or of generate."""
 
 import numpy as np
 import pytest

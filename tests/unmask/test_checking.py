@@ -1,7 +1,4 @@
-"""unmask.check and unmask.assert_causal, as somebody uses them on the model that they are writing.
-
-python -m pytest tests/unmask/test_checking.py
-"""
+"""unmask.check and unmask.assert_causal, as somebody uses them on the model that they are writing."""
 
 import inspect
 import pydoc

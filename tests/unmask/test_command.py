@@ -1,7 +1,4 @@
-"""python -m unmask: what it prints, and its exit status.
-
-python -m pytest tests/unmask/test_command.py
-"""
+"""python -m unmask: what it prints, and its exit status."""
 
 import json
 import subprocess

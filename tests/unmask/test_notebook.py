@@ -1,7 +1,4 @@
-"""unmask.load and what it gives: the numbers are the trace's, every object shows itself in one page.
-
-python -m pytest tests/unmask/test_notebook.py
-"""
+"""unmask.load and what it gives: the numbers are the trace's, every object shows itself in one page."""
 
 import re
 import sys

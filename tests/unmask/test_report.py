@@ -1,7 +1,4 @@
-"""unmask report: one file with all of a run, and how large it gets.
-
-python -m pytest tests/unmask/test_report.py
-"""
+"""unmask report: one file with all of a run, and how large it gets."""
 
 import html
 import re

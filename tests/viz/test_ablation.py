@@ -1,7 +1,4 @@
-"""Ablation in words, as a picture and as a table: what a number does not say is not said.
-
-python -m pytest tests/viz/test_ablation.py
-"""
+"""Ablation in words, as a picture and as a table: what a number does not say is not said."""
 
 import math
 import re

@@ -1,7 +1,4 @@
-"""The table of laws: what it says of a finding, in which order, and that no text gets out of its cell.
-
-python -m pytest tests/viz/test_bug_clinic.py
-"""
+"""The table of laws: what it says of a finding, in which order, and that no text gets out of its cell."""
 
 import math
 import re

@@ -1,7 +1,4 @@
-"""Compare in words: only what the two arrays say.
-
-python -m pytest tests/viz/test_compare.py
-"""
+"""Compare in words: only what the two arrays say."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""The browser parts: of each view one module, three homes, and nothing from elsewhere.
-
-python -m pytest tests/viz/test_components.py
-"""
+"""The browser parts: of each view one module, three homes, and nothing from elsewhere."""
 
 import re
 from string import Formatter

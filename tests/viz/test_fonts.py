@@ -1,7 +1,4 @@
-"""Pictures for print in Chinese, on machines with and without a font for it.
-
-python -m pytest tests/viz/test_fonts.py
-"""
+"""Pictures for print in Chinese, on machines with and without a font for it."""
 
 import io
 import warnings

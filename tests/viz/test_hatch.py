@@ -1,7 +1,4 @@
-"""The hatching of blocked cells, pixel by pixel.
-
-python -m pytest tests/viz/test_hatch.py
-"""
+"""The hatching of blocked cells, pixel by pixel."""
 
 import base64
 import io

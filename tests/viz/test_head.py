@@ -1,7 +1,4 @@
-"""The chosen head as plotly figures: their numbers, labels, colour ranges and blocked cells.
-
-python -m pytest tests/viz/test_head.py
-"""
+"""The chosen head as plotly figures: their numbers, labels, colour ranges and blocked cells."""
 
 import base64
 import io

@@ -1,7 +1,4 @@
-"""The parts of a heatmap: a figure that is made while another thread imports pandas.
-
-python -m pytest tests/viz/test_heatmap.py
-"""
+"""The parts of a heatmap: a figure that is made while another thread imports pandas."""
 
 import subprocess
 import sys

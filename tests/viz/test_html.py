@@ -1,7 +1,4 @@
-"""What is typed is text, and stays text, in HTML and in plotly's labels.
-
-python -m pytest tests/viz/test_html.py
-"""
+"""What is typed is text, and stays text, in HTML and in plotly's labels."""
 
 import html
 

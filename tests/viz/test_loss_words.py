@@ -1,7 +1,4 @@
-"""What lifting a mask did, in words: each number is the losses' own, and nothing is said that they do not show.
-
-python -m pytest tests/viz/test_loss_words.py
-"""
+"""What lifting a mask did, in words: each number is the losses' own, and nothing is said that they do not show."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""The picture of a check: measured beside declared, what disagrees marked; the laws as a table.
-
-python -m pytest tests/viz/test_mask_check.py
-"""
+"""The picture of a check: measured beside declared, what disagrees marked; the laws as a table."""
 
 import re
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""The strip of numbers: tables that say what they were given, as text, and the loss as a figure.
-
-python -m pytest tests/viz/test_numbers.py
-"""
+"""The strip of numbers: tables that say what they were given, as text, and the loss as a figure."""
 
 import math
 import re

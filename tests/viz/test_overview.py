@@ -1,7 +1,5 @@
 """The packet of all heads: what a reader of its bytes finds in it, how large it is, and what counts as blocked.
 
-    python -m pytest tests/viz/test_overview.py
-
 The packet is read as viz/components/packet.js reads it (tests/viz/components/words.py).
 """
 

@@ -1,7 +1,5 @@
 """Colours: what an eye, also one that does not see all colours, has to be able to tell.
 
-    python -m pytest tests/viz/test_palette.py
-
 Lightness is CIE L*, 0 (black) to 100 (white). Colour blindness is simulated with the matrices of Machado, Oliveira
 and Fernandes (2009), severity 1.
 Two colours are apart when they differ by 15 (CIE 1976): an eye just notices 2.3, side by side.

@@ -1,7 +1,4 @@
-"""The one sentence: each case says what is on the screen, and its share is the one that was measured.
-
-python -m pytest tests/viz/test_sentence.py
-"""
+"""The one sentence: each case says what is on the screen, and its share is the one that was measured."""
 
 import math
 import re

@@ -1,7 +1,4 @@
-"""What labels' signs stand for.
-
-python -m pytest tests/viz/test_signs.py
-"""
+"""What labels' signs stand for."""
 
 from viz.html import signs
 

@@ -1,7 +1,4 @@
-"""A page of its own: its scripts are named by their hashes, what is typed is escaped.
-
-python -m pytest tests/viz/test_standalone.py
-"""
+"""A page of its own: its scripts are named by their hashes, what is typed is escaped."""
 
 import base64
 import hashlib

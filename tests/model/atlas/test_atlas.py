@@ -1,7 +1,4 @@
-"""An atlas: its numbers against every weight of a run, its sample, known truth about trained and untrained models.
-
-python -m pytest tests/model/atlas/test_atlas.py
-"""
+"""An atlas: its numbers against every weight of a run, its sample, known truth about trained and untrained models."""
 
 from collections.abc import Iterable
 from itertools import pairwise

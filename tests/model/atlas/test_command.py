@@ -1,7 +1,4 @@
-"""python -m model.atlas: its tables, stopping and going on, what it refuses, and the same on a cluster.
-
-python -m pytest tests/model/atlas/test_command.py
-"""
+"""python -m model.atlas: its tables, stopping and going on, what it refuses, and the same on a cluster."""
 
 import json
 import os

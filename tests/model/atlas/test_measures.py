@@ -1,6 +1,5 @@
-"""The atlas's measures on matrices that can be worked out by hand, masks included, and against model/heads/measures.py.
-
-python -m pytest tests/model/atlas/test_measures.py
+"""The atlas's measures on matrices that can be worked out by hand, masks included, and against
+model/heads/measures.py.
 """
 
 import math

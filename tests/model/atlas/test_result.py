@@ -1,7 +1,4 @@
-"""The sampled queries' heaviest keys, on weights that can be sorted by hand.
-
-python -m pytest tests/model/atlas/test_result.py
-"""
+"""The sampled queries' heaviest keys, on weights that can be sorted by hand."""
 
 import numpy as np
 import torch

@@ -1,7 +1,4 @@
-"""Which heads look from marked tokens to marked tokens.
-
-python -m pytest tests/model/atlas/test_table.py
-"""
+"""Which heads look from marked tokens to marked tokens."""
 
 import numpy as np
 import pytest

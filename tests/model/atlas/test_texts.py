@@ -1,7 +1,4 @@
-"""The texts of an atlas: files of both kinds, damaged and oversized ones, long texts in rows, random tokens.
-
-python -m pytest tests/model/atlas/test_texts.py
-"""
+"""The texts of an atlas: files of both kinds, damaged and oversized ones, long texts in rows, random tokens."""
 
 from itertools import chain
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""An atlas with a thread for each unit in hand is the one that is made unit by unit.
-
-python -m pytest tests/model/atlas/test_threads.py
-"""
+"""An atlas with a thread for each unit in hand is the one that is made unit by unit."""
 
 import threading
 from collections.abc import Callable, Iterator

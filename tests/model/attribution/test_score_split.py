@@ -1,7 +1,5 @@
 """What a head moves, and why its scores are what they are: sums that have to come out, masks included.
 
-    python -m pytest tests/model/attribution/test_score_split.py
-
 On a tiny random model whose sizes are all different primes or nearly so, and on the story model; the references are the
 network's own modules.
 """

@@ -1,7 +1,5 @@
 """Bugs and the laws that catch them: each breaks its named law, by a number one can check; the core breaks none.
 
-    python -m pytest tests/model/bug_clinic/test_bugs.py
-
 Sizes are different primes, so that a swapped axis cannot pass.
 """
 

@@ -1,7 +1,4 @@
-"""Bugs beside the right version, on real text, by the model that ships.
-
-python -m pytest tests/model/bug_clinic/test_comparison.py
-"""
+"""Bugs beside the right version, on real text, by the model that ships."""
 
 from weakref import ref
 

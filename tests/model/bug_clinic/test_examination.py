@@ -1,7 +1,4 @@
-"""Bugs examined on real text: by the model that ships, and by a tiny one of every family; and the game's puzzles.
-
-python -m pytest tests/model/bug_clinic/test_examination.py
-"""
+"""Bugs examined on real text: by the model that ships, and by a tiny one of every family; and the game's puzzles."""
 
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Every wrong line and every mend that the page shows is run, in an attention written out line by line.
 
-    python -m pytest tests/model/bug_clinic/test_mends.py
-
 The lines of STEPS are a whole attention. A bug's lines take the place of one or two of them: the mend has to give the
 core's output, rows with nothing to look at included, and the wrong line what the bug's own function gives, or its
 error. Sizes are different primes.

@@ -1,7 +1,4 @@
-"""The dates model that ships: how well it writes days that it never saw, its runs, its files, its training.
-
-python -m pytest tests/model/cross_attention/test_dates.py
-"""
+"""The dates model that ships: how well it writes days that it never saw, its runs, its files, its training."""
 
 import math
 import random

@@ -1,7 +1,4 @@
-"""The rules by which a text means a day, and the generators that write by them: dates, and texts that are none.
-
-python -m pytest tests/model/cross_attention/test_reading.py
-"""
+"""The rules by which a text means a day, and the generators that write by them: dates, and texts that are none."""
 
 import random
 from datetime import date

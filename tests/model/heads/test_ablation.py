@@ -1,7 +1,4 @@
-"""Heads turned off, against runs in which what a head gives is taken away by other means.
-
-python -m pytest tests/model/heads/test_ablation.py
-"""
+"""Heads turned off, against runs in which what a head gives is taken away by other means."""
 
 from dataclasses import replace
 

@@ -1,7 +1,4 @@
-"""Two runs compared head by head, every weight of a run, and weights that somebody else computed.
-
-python -m pytest tests/model/heads/test_comparison.py
-"""
+"""Two runs compared head by head, every weight of a run, and weights that somebody else computed."""
 
 import numpy as np
 import pytest

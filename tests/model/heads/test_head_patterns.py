@@ -1,7 +1,4 @@
-"""What heads are known for, of all heads at once: by hand, and equal to the measures of one head at a time.
-
-python -m pytest tests/model/heads/test_head_patterns.py
-"""
+"""What heads are known for, of all heads at once: by hand, and equal to the measures of one head at a time."""
 
 from dataclasses import replace
 

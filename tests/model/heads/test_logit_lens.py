@@ -1,7 +1,4 @@
-"""The logit lens: the last reading is the model's own prediction, the others its parts called one by one.
-
-python -m pytest tests/model/heads/test_logit_lens.py
-"""
+"""The logit lens: the last reading is the model's own prediction, the others its parts called one by one."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""The numbers about a head, on weights small enough to work them out by hand.
-
-python -m pytest tests/model/heads/test_measures.py
-"""
+"""The numbers about a head, on weights small enough to work them out by hand."""
 
 import math
 from itertools import product

@@ -1,7 +1,4 @@
-"""Reach against every path, tried one by one, and against what windows are known to reach.
-
-python -m pytest tests/model/heads/test_reach.py
-"""
+"""Reach against every path, tried one by one, and against what windows are known to reach."""
 
 from dataclasses import replace
 

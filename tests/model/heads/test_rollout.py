@@ -1,7 +1,4 @@
-"""Rollout and flow against their definitions, worked out by hand on three tokens; maps over heads, masks included.
-
-python -m pytest tests/model/heads/test_rollout.py
-"""
+"""Rollout and flow against their definitions, worked out by hand on three tokens; maps over heads, masks included."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""All heads at a glance: the same numbers as one head at a time, for any masks and any blocks of queries.
-
-python -m pytest tests/model/heads/test_survey.py
-"""
+"""All heads at a glance: the same numbers as one head at a time, for any masks and any blocks of queries."""
 
 from dataclasses import replace
 

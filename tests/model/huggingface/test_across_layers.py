@@ -1,7 +1,5 @@
 """The residual stream and the heads of transformers' networks: the logit lens ends in the model's own logits, a head
 turned off is one that may look at nothing.
-
-python -m pytest tests/model/huggingface/test_across_layers.py
 """
 
 from collections.abc import Iterator

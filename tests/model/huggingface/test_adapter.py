@@ -1,7 +1,5 @@
 """Hugging Face models through our own attention, held against transformers' eager attention, family by family.
 
-    python -m pytest tests/model/huggingface/test_adapter.py
-
 For each family a tiny random checkpoint is saved, loaded as a reader's folder would be, and run on texts of different
 lengths without padding, padded on the right and padded on the left. What is compared is what a reader sees: every
 weight of every head, and the logits, at the real tokens. The largest differences are printed at the end (-rP).

@@ -1,7 +1,4 @@
-"""Hugging Face models under composed masks: windows, layers and heads of their own, packed documents.
-
-python -m pytest tests/model/huggingface/test_adapter_masks.py
-"""
+"""Hugging Face models under composed masks: windows, layers and heads of their own, packed documents."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,4 @@
-"""Folders that hold no model we can show, or more than is allowed: each is refused in a sentence that says why.
-
-python -m pytest tests/model/huggingface/test_checkpoint_files.py
-"""
+"""Folders that hold no model we can show, or more than is allowed: each is refused in a sentence that says why."""
 
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Families beyond the plain ones: attention by code of its own, hybrids, language parts of larger models, wrappers.
 
-    python -m pytest tests/model/huggingface/test_families.py
-
 Each tiny random checkpoint is saved, loaded as a reader's folder, and held against transformers' own eager attention:
 logits to 1e-3 of the largest, weights to 1e-5, on texts longer than its windows, chunks and blocks, without padding and
 padded on either side; then its causal mask is lifted and put back.

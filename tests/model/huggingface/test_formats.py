@@ -1,6 +1,5 @@
-"""Weights that are stored in another way than one model.safetensors, and are read: by variants' names, with an adapter.
-
-python -m pytest tests/model/huggingface/test_formats.py
+"""Weights that are stored in another way than one model.safetensors, and are read: by variants' names, with an
+adapter.
 """
 
 import json

@@ -1,7 +1,5 @@
 """Hugging Face models from the hub: what is asked, what is downloaded, and every sentence a reader gets instead.
 
-    python -m pytest tests/model/huggingface/test_from_hub.py
-
 A hub on this machine answers. No test reaches further.
 """
 

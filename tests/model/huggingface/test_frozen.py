@@ -1,7 +1,5 @@
 """What the heads of transformers' networks read and write: sums that have to come out, or a sentence that says why not.
 
-    python -m pytest tests/model/huggingface/test_frozen.py
-
 On a tiny random network of each family. The references are the network's own modules, heard while it runs.
 """
 

@@ -1,7 +1,5 @@
 """Files of a repository: from the cache without any network, from a hub with progress, and what is said when neither
 is possible. The hub is a faked one, on this machine.
-
-    python -m pytest tests/model/huggingface/test_hub.py
 """
 
 import socket

@@ -1,7 +1,4 @@
-"""What we use of transformers beside its documented interface is still there, and still does what we use it for.
-
-python -m pytest tests/model/huggingface/test_huggingface_internals.py
-"""
+"""What we use of transformers beside its documented interface is still there, and still does what we use it for."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,4 @@
-"""From which number a network counts a text's tokens, and how little of it is computed to know.
-
-python -m pytest tests/model/huggingface/test_numbering.py
-"""
+"""From which number a network counts a text's tokens, and how little of it is computed to know."""
 
 import copy
 from collections import Counter

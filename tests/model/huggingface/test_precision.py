@@ -1,7 +1,4 @@
-"""bfloat16 weights: kept where the processor computes them well, else float32; what is shown is float32 either way.
-
-python -m pytest tests/model/huggingface/test_precision.py
-"""
+"""bfloat16 weights: kept where the processor computes them well, else float32; what is shown is float32 either way."""
 
 import copy
 from pathlib import Path

@@ -1,6 +1,5 @@
-"""What is refused, or said, of a model that would otherwise be shown wrong: each by its sentence, before its weights.
-
-python -m pytest tests/model/huggingface/test_refusals.py
+"""What is refused, or said, of a model that would otherwise be shown wrong: each by its sentence, before its
+weights.
 """
 
 import json

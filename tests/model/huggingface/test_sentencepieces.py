@@ -1,7 +1,5 @@
 """Models whose tokenizer is in sentencepiece's files: cut as sentencepiece cuts, with the ids of their own tokenizers.
 
-    python -m pytest tests/model/huggingface/test_sentencepieces.py
-
 The files are trained here, on eight sentences; nothing is downloaded.
 """
 

@@ -1,7 +1,4 @@
-"""Hugging Face models and text: what their tokenizers add, targets given and written, a story, and many threads.
-
-python -m pytest tests/model/huggingface/test_text.py
-"""
+"""Hugging Face models and text: what their tokenizers add, targets given and written, a story, and many threads."""
 
 import dataclasses
 import sys

@@ -1,7 +1,4 @@
-"""The head that fits on paper: its numbers against a calculation by hand, and the worksheet that asks for them.
-
-python -m pytest tests/model/mask_lab/test_by_hand.py
-"""
+"""The head that fits on paper: its numbers against a calculation by hand, and the worksheet that asks for them."""
 
 import io
 import math

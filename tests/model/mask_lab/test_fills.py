@@ -1,7 +1,4 @@
-"""What is written into blocked cells: every way of masking, against softmaxes worked out by hand and in 64 bits.
-
-python -m pytest tests/model/mask_lab/test_fills.py
-"""
+"""What is written into blocked cells: every way of masking, against softmaxes worked out by hand and in 64 bits."""
 
 import math
 import re

@@ -1,7 +1,5 @@
 """A mask taken away: the code shown gives the same mask in a fresh interpreter.
 
-    python -m pytest tests/model/mask_lab/test_mask_code.py
-
 The programs run in one interpreter that finds neither a GPU nor a compiler, each in a namespace of its own. Tracing a
 mask for flex_attention takes 0.4 s: that is left out, but for every fifth one.
 """

@@ -1,7 +1,4 @@
-"""A mask as a file: NPY and JSON survive the way there and back, and a file that is none is refused in a sentence.
-
-python -m pytest tests/model/mask_lab/test_mask_files.py
-"""
+"""A mask as a file: NPY and JSON survive the way there and back, and a file that is none is refused in a sentence."""
 
 import dataclasses
 import io

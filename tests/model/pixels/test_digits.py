@@ -1,7 +1,5 @@
 """The digits model: pictures as tokens, the causal law on them, writing, and whether what is written is recognised.
 
-    python -m pytest tests/model/pixels/test_digits.py
-
 All on the model that ships. scikit-learn's digits come with scikit-learn: nothing is downloaded.
 """
 

@@ -1,7 +1,4 @@
-"""Live training: the curve grows, stop stops, pause pauses, leaving ends it, a text and a server have their bounds.
-
-python -m pytest tests/model/why_causal/test_live.py
-"""
+"""Live training: the curve grows, stop stops, pause pauses, leaving ends it, a text and a server have their bounds."""
 
 import time
 from collections.abc import Callable, Iterator

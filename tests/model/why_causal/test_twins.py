@@ -1,7 +1,4 @@
-"""The twins that ship, and what is measured on them: losses, accuracy, copy scores, writing, a changed token.
-
-python -m pytest tests/model/why_causal/test_twins.py
-"""
+"""The twins that ship, and what is measured on them: losses, accuracy, copy scores, writing, a changed token."""
 
 from itertools import pairwise
 from pathlib import Path

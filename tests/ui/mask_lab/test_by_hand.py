@@ -1,7 +1,4 @@
-"""The worksheet's language: the reader's where a font has its letters, else English, and then the page says so.
-
-python -m pytest tests/ui/mask_lab/test_by_hand.py
-"""
+"""The worksheet's language: the reader's where a font has its letters, else English, and then the page says so."""
 
 import io
 from collections.abc import Callable

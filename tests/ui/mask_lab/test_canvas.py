@@ -1,7 +1,4 @@
-"""What the page takes from its canvas, which a browser may send anything for.
-
-python -m pytest tests/ui/mask_lab/test_canvas.py
-"""
+"""What the page takes from its canvas, which a browser may send anything for."""
 
 from types import SimpleNamespace
 from typing import Any

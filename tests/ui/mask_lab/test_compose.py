@@ -1,7 +1,4 @@
-"""The masks in a link: as long as a link may be, and no longer.
-
-python -m pytest tests/ui/mask_lab/test_compose.py
-"""
+"""The masks in a link: as long as a link may be, and no longer."""
 
 from urllib.parse import quote
 

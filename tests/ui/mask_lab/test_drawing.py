@@ -1,7 +1,4 @@
-"""A drawing that the canvas sends is taken as it is, whatever the switch of the drawing says just then.
-
-python -m pytest tests/ui/mask_lab/test_drawing.py
-"""
+"""A drawing that the canvas sends is taken as it is, whatever the switch of the drawing says just then."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

@@ -1,7 +1,4 @@
-"""The Mask Lab's sections without a browser, on the built-in model: what they show is what the run computes.
-
-python -m pytest tests/ui/mask_lab/test_sections.py
-"""
+"""The Mask Lab's sections without a browser, on the built-in model: what they show is what the run computes."""
 
 import html
 import json

@@ -1,7 +1,4 @@
-"""The alignment: every line's place and strength, the source row, the strip of probabilities, and the words.
-
-python -m pytest tests/viz/cross_attention/test_alignment.py
-"""
+"""The alignment: every line's place and strength, the source row, the strip of probabilities, and the words."""
 
 import re
 from datetime import date

@@ -1,7 +1,4 @@
-"""Exports: what is written is read back to the bit, and nothing else is read.
-
-python -m pytest tests/viz/export/test_data.py
-"""
+"""Exports: what is written is read back to the bit, and nothing else is read."""
 
 import csv
 import io

@@ -1,7 +1,4 @@
-"""Pictures for print: every token is on them, blocked cells are unlike small weights, and they are light.
-
-python -m pytest tests/viz/export/test_picture.py
-"""
+"""Pictures for print: every token is on them, blocked cells are unlike small weights, and they are light."""
 
 import base64
 import io

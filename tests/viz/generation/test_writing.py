@@ -1,7 +1,4 @@
-"""The pictures and words of the Generation page: what stands in them, number by number, and that text stays text.
-
-python -m pytest tests/viz/generation/test_writing.py
-"""
+"""The pictures and words of the Generation page: what stands in them, number by number, and that text stays text."""
 
 import re
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""The pictures and words of the page Head atlas: which points, bars and tokens, and that nothing typed becomes HTML.
-
-python -m pytest tests/viz/head_atlas/test_head_atlas.py
-"""
+"""The pictures and words of the page Head atlas: which points, bars and tokens, and that nothing typed becomes HTML."""
 
 import re
 from dataclasses import replace

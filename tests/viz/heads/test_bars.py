@@ -1,7 +1,4 @@
-"""Bars, tables and colours of one head: what they hold, and whether their sentences are true.
-
-python -m pytest tests/viz/heads/test_bars.py
-"""
+"""Bars, tables and colours of one head: what they hold, and whether their sentences are true."""
 
 import html
 import re

@@ -1,7 +1,4 @@
-"""The bytes of one head's picture, of a difference, and of many heads on one page.
-
-python -m pytest tests/viz/heads/test_every.py
-"""
+"""The bytes of one head's picture, of a difference, and of many heads on one page."""
 
 import numpy as np
 import pytest

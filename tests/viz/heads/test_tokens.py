@@ -1,7 +1,5 @@
 """Tokens and cells as bytes: what a reader of the packet finds, what is shown of a long text, and one rule for numbers.
 
-    python -m pytest tests/viz/heads
-
 The packet is read as viz/components/cells.js reads it.
 """
 

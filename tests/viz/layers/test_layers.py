@@ -1,7 +1,4 @@
-"""Across layers' pictures and sentences, on arrays that were written by hand.
-
-python -m pytest tests/viz/layers/test_layers.py
-"""
+"""Across layers' pictures and sentences, on arrays that were written by hand."""
 
 import re
 from dataclasses import replace

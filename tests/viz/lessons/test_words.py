@@ -1,7 +1,4 @@
-"""The words of the lessons: every language says the same things, and what is typed by anybody is shown as text.
-
-python -m pytest tests/viz/lessons/test_words.py
-"""
+"""The words of the lessons: every language says the same things, and what is typed by anybody is shown as text."""
 
 import re
 

@@ -1,7 +1,4 @@
-"""The composed mask as bytes for its canvas, and in words.
-
-python -m pytest tests/viz/mask_lab/test_canvas.py
-"""
+"""The composed mask as bytes for its canvas, and in words."""
 
 import re
 from typing import Any

@@ -1,7 +1,4 @@
-"""What is said of a run under composed masks: answers given away, losses, the next token; and what is left unsaid.
-
-python -m pytest tests/viz/mask_lab/test_effect.py
-"""
+"""What is said of a run under composed masks: answers given away, losses, the next token; and what is left unsaid."""
 
 import html
 import re

@@ -1,7 +1,4 @@
-"""The tables of the value that blocks, and of before and after the softmax: each number where it belongs.
-
-python -m pytest tests/viz/mask_lab/test_fills.py
-"""
+"""The tables of the value that blocks, and of before and after the softmax: each number where it belongs."""
 
 import re
 from html import unescape

@@ -1,7 +1,4 @@
-"""Reach as a figure, a table and a sentence: their numbers, colours and blocked cells.
-
-python -m pytest tests/viz/mask_lab/test_reach.py
-"""
+"""Reach as a figure, a table and a sentence: their numbers, colours and blocked cells."""
 
 import re
 from typing import Any

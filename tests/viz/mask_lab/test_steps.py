@@ -1,7 +1,4 @@
-"""One head step by step: the panels' numbers, and a row whose arithmetic is done again here.
-
-python -m pytest tests/viz/mask_lab/test_steps.py
-"""
+"""One head step by step: the panels' numbers, and a row whose arithmetic is done again here."""
 
 import html
 import itertools

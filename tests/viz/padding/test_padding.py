@@ -1,7 +1,4 @@
-"""The Padding page's grid, tables and words: what stands in them, and that no text becomes HTML.
-
-python -m pytest tests/viz/padding/test_padding.py
-"""
+"""The Padding page's grid, tables and words: what stands in them, and that no text becomes HTML."""
 
 import math
 import re

@@ -1,7 +1,4 @@
-"""8×8 pictures: the packets for the canvas, the tables, the gallery and the sentence.
-
-python -m pytest tests/viz/pixels/test_pixels.py
-"""
+"""8×8 pictures: the packets for the canvas, the tables, the gallery and the sentence."""
 
 import io
 import re

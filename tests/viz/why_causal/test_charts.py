@@ -1,7 +1,4 @@
-"""The twins' figures and tables: their values, colours and labels.
-
-python -m pytest tests/viz/why_causal/test_charts.py
-"""
+"""The twins' figures and tables: their values, colours and labels."""
 
 import re
 
