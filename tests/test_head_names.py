@@ -12,7 +12,7 @@ from model import catalog
 from model.heads.view import head_name
 from tests.model.huggingface.test_families import LAYERS, saved
 from tests.pages.explore import Explore
-from tests.pages.test_export import Page, downloads
+from tests.pages.test_export import Export, downloads
 from tests.pages.test_lessons import Lessons
 from tests.viz.packet import read
 from ui.heads import overview
@@ -73,7 +73,7 @@ def test_a_head_of_a_hybrid_in_a_lesson(hybrid: str, monkeypatch: pytest.MonkeyP
     Lessons(packed=packed(LESSON.format(model=hybrid, text=TEXT)))
     assert read(packets[-1])[0]["numbers"] == [NUMBER]
     page = Lessons(packed=packed(LESSON.format(model=hybrid, text=TEXT).replace("show: overview", "show: head")))
-    assert NAME in page.text()
+    assert NAME in page.shown()
 
 
 def test_a_head_of_a_hybrid_in_explore(hybrid: str) -> None:
@@ -83,9 +83,9 @@ def test_a_head_of_a_hybrid_in_explore(hybrid: str) -> None:
 
 def test_a_head_of_a_hybrid_in_an_export(hybrid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    page = Page(model=hybrid, text=TEXT, layer="0", head="1")
+    page = Export(model=hybrid, text=TEXT, layer="0", head="1")
     assert NAME in page.app.markdown[0].value
-    page.section("Numbers")
+    page.set(section="Numbers")
     about = data.read(taken["NPZ"]()).about
     assert about.name(0, 1) == NAME
     assert json.loads(about.model_dump_json())["layer_numbers"] == [NUMBER]

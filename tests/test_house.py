@@ -99,9 +99,7 @@ def test_the_core_imports_no_folder() -> None:
     linearized run."""
     found = [one for one in imports() if is_core(one.importer) and folder_of(one.imported)]
     assert {one.importer for one in found} == {"model.catalog", "model.base", "model.decoder"}
-    assert {one.imported for one in found if one.now} == {
-        "model.attribution.linearized_run",
-    }
+    assert {one.imported for one in found if one.now} == {"model.attribution.linearized_run"}
 
 
 def test_a_page_s_folder_imports_no_other_page_s() -> None:

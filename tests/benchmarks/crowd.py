@@ -120,10 +120,7 @@ def served(workers: int, **others: str) -> Iterator[Server]:
         "UNMASK_WORKERS": str(workers), "UNMASK_MODELS": "story,dates", "UNMASK_METRICS_PORT": str(metrics),
         "UNMASK_RESULTS_SHARE": str(ANSWERS / memory), "UNMASK_TRACES_SHARE": str(TRACES / memory),
     } | others  # fmt: skip
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running("serve.py", Path(folder, "log"), **environment) as app,
-    ):
+    with tempfile.TemporaryDirectory() as folder, running("serve.py", Path(folder, "log"), **environment) as app:
         yield Server(app, metrics)
 
 

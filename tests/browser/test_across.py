@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.browser.across import AandB, AcrossLayers, HeadsOff
+from tests.browser.across import AandB, AcrossLayers
 from tests.browser.explore import Explore
 
 Visit = Callable[..., AcrossLayers]
@@ -26,27 +26,6 @@ def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
     page.page.wait_for_function("document.querySelector('p.sentence')?.innerText.includes('can flow')")
 
 
-def test_heads_are_ranked_and_the_strongest_turned_off(visit: Visit) -> None:
-    page = visit(kind=HeadsOff)
-    assert page.sentence().startswith("Turning L4 H0 off")
-    page.press("Rank all heads")
-    page.page.get_by_text("Of all 36 heads").wait_for()
-    page.press("Turn L0 H3 off")
-    assert page.sentence().startswith("Turning L0 H3 off")
-    page.press("Stop ranking")
-    assert not page.page.get_by_text("Of all 36 heads").count()
-
-
-def test_a_and_b_share_their_colours_and_their_query(visit: Visit) -> None:
-    page = visit(kind=AandB)
-    assert page.largest("head_a") == page.largest("head_b")
-    page.choose("Head", "3")
-    assert page.sentence().startswith("L4 H3")
-    page.pick("text")
-    assert page.page.get_by_role("textbox", name="B's text").is_visible()
-    assert "b_text" not in page.page.url
-
-
 @pytest.mark.parametrize("kind", [Explore, AandB])
 def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, kind: type[Explore]) -> None:
     """Wider, its colour bar and its small pictures would be cut off."""
@@ -59,7 +38,7 @@ def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, k
     assert all(len(set(some)) == 1 for some in widths), widths
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900), (1920, 1080)])
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
 def test_a_and_b_use_their_columns_and_their_tokens_are_in_sight(visit: Visit, width: int, height: int) -> None:
     page = visit(kind=AandB, width=width, height=height)
     for key in "ab":

@@ -49,28 +49,6 @@ def test_playing_adds_tokens_and_rows_until_it_is_paused(generation: Open) -> No
     assert again.written() == written[:3], "step by step it is the same text"
 
 
-def test_a_click_on_another_candidate_takes_its_path(generation: Open) -> None:
-    page = generation(seed=2)
-    for _ in range(3):
-        page.press("step")
-    before, rows = page.written(), page.rows()
-    label = page.page.locator(".st-key-candidate_4 button").inner_text().strip()
-    page.press("candidate_4")
-    assert page.written() == [*before, label.replace("·", " ")]
-    assert page.rows() == rows + 1
-    page.page.get_by_role("combobox", name="Candidates for").click()
-    page.after(lambda: page.page.get_by_role("option").nth(3).click())  # the second token that was written
-    taken = page.page.locator(".st-key-candidates button[kind=primary]").inner_text().strip()
-    assert taken.replace("·", " ").strip() == before[1].strip()
-    other = next(n for n in range(10) if page.page.locator(f".st-key-candidate_{n} button[kind=secondary]").count())
-    label = page.page.locator(f".st-key-candidate_{other} button").inner_text().strip()
-    page.press(f"candidate_{other}")
-    assert [one.strip() for one in page.written()] == [before[0].strip(), label.replace("·", " ").strip()]
-    assert page.rows() == rows - 1
-    page.press("back")
-    assert page.written() == before[:1]
-
-
 def test_nothing_is_cut_off_nor_lies_over_another(generation: Open) -> None:
     page = generation()
     page.press("step")

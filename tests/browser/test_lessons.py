@@ -139,16 +139,6 @@ def test_on_a_phone_two_pictures_stand_one_below_the_other_whole_and_the_query_i
     assert any(label.is_visible() and label.text_content() == "·girl" for label in labels)
 
 
-def test_answers_outlive_a_reload(visit: Visit) -> None:
-    page = visit("lesson=causal_mask", kind=Lessons)
-    page.press("1")
-    said = page.verdict()
-    page.page.wait_for_function("() => location.search.includes('answers=1-0')")
-    page.page.reload()
-    page.page.wait_for_selector(".verdict")
-    assert page.verdict() == said
-
-
 def test_a_word_opens_where_it_stands_and_escape_closes_it(visit: Visit) -> None:
     page = visit("lesson=what_attention_is", kind=Lessons).page
     word, card = page.locator("button.word").first, page.locator(".card").first

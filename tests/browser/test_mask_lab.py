@@ -1,16 +1,13 @@
 """The Mask Lab in a real Chromium: drawing, what follows from it, and the code that is taken away."""
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from model.spec import MaskSpec, Stroke
+from model.spec import MaskSpec
 from tests.browser.conftest import Watch
 from tests.browser.lab import Lab
 from viz.palette import MASK_COLOURS
@@ -18,6 +15,9 @@ from viz.palette import MASK_COLOURS
 Visit = Callable[..., Lab]
 LINE = "The cat saw a dog and the cat ran"
 FIRST, LAST = (5, 1), (7, 3)  # a rectangle of cells: query and key
+
+
+MANY_MASKS = '{"causal":false,"documents":"t","stride":2,"prefix":3,"sinks":2}'
 
 
 @pytest.fixture
@@ -188,10 +188,7 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     assert not watch.errors
 
 
-@pytest.mark.parametrize(
-    "masks", ["", '{"causal":false,"sliding":2}', '{"causal":false,"documents":"t","stride":2,"prefix":3,"sinks":2}']
-)
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(("masks", "lang"), [("", "en"), (MANY_MASKS, "en"), (MANY_MASKS, "zh")])
 def test_both_pictures_fit_a_projector_s_first_view(visit: Visit, masks: str, lang: str) -> None:
     page = visit(urlencode({"masks": masks, "lang": lang}), kind=Lab, height=720)
     tokens = page.chart.locator(".xtick text").last.bounding_box()
@@ -236,51 +233,6 @@ def test_strokes_drawn_faster_than_the_page_answers_are_all_kept(lab: Callable) 
     assert all(page.blocked()[cell] for cell in cells), "the later answer must not take earlier strokes away"
 
 
-def test_the_address_holds_the_whole_mask(lab: Callable, visit: Visit) -> None:
-    page = lab(masks='{"sliding":4,"sinks":2,"documents":"dog"}').drag(FIRST, LAST)
-    address = urlsplit(page.page.url).query
-    spec = MaskSpec.from_json(parse_qs(address)["masks"][0])
-    assert spec == MaskSpec(sliding=4, sinks=2, documents="dog", drawn=(Stroke("block", *FIRST, *LAST),))
-    weights = page.weights()
-    again = visit(address + "&" + urlencode({"text": LINE}), kind=Lab, fresh=True)
-    np.testing.assert_array_equal(again.weights(), weights)
-
-
-def test_a_mask_for_this_head_alone_moves_with_the_head_that_is_shown(lab: Callable) -> None:
-    page = lab()
-    page.after(lambda: page.page.get_by_role("radio", name="this head", exact=True).click())
-    page.drag((-1, 0), (-1, 3))
-    assert page.blocked()[:, :4].all()
-    page.choose("Head", "2")
-    assert page.blocked()[:, :4].all()
-    spec = MaskSpec.from_json(parse_qs(urlsplit(page.page.url).query)["masks"][0])
-    assert (spec.layers, spec.heads) == ((0,), (2,))
-
-
-def test_the_code_pasted_into_a_fresh_interpreter_is_the_mask(lab: Callable, tmp_path: Path) -> None:
-    page = lab(masks='{"sliding":3,"sinks":1,"documents":"dog"}', section="code").drag(FIRST, LAST)
-    codes = []
-    for kind in ("scaled_dot_product_attention", "nn.MultiheadAttention", "flex_attention"):
-        if codes:
-            page.section(kind)
-        codes.append(page.page.locator("[data-testid=stCode] code").inner_text())
-    assert len(set(codes)) == 3
-    out = tmp_path / "allowed.npy"
-    program = f"""
-import numpy
-found = []
-for code in {codes!r}:
-    names = {{}}
-    exec(compile(code, "<pasted>", "exec"), names)
-    found.append(names["allowed"].numpy())
-numpy.save({str(out)!r}, found)
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    for allowed in np.load(out):
-        np.testing.assert_array_equal(allowed, ~page.blocked())
-
-
 def test_nothing_is_cut_off(visit: Visit) -> None:
     masks = '{"sliding":4,"sinks":2,"documents":"dog","stride":2,"prefix":3}'
     page = visit(urlencode({"text": LINE, "masks": masks}), kind=Lab)
@@ -290,7 +242,7 @@ def test_nothing_is_cut_off(visit: Visit) -> None:
         assert not page.overlaps([".st-key-mask_canvas", ".st-key-head_figure", ".counts", ".formula"]), look
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900), (1920, 1080)])
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
 def test_both_pictures_use_their_columns(visit: Visit, width: int, height: int) -> None:
     page = visit("", kind=Lab, width=width, height=height)
     last = page.mask.evaluate("canvas => canvas.studio.mask.height") - 1

@@ -66,18 +66,6 @@ def test_a_second_reader_is_answered_while_another_trains_and_stop_stops(visit: 
     assert stopped[0] < 600
 
 
-def test_a_training_ends_when_its_reader_leaves(visit: Visit) -> None:
-    page = started(visit)
-    page.pick("with the mask")  # what is chosen meanwhile does not touch it
-    page.press("Pause")
-    page.until(lambda: "Paused" in page.status())
-    page.page.get_by_role("link", name="Explore").click()
-    page.page.locator(".st-key-overview canvas").wait_for()
-    page.page.wait_for_timeout(13_000)
-    page.page.get_by_role("link", name="Why causal").click()
-    page.until(lambda: "no one was watching" in page.status())
-
-
 def test_the_steps_are_gone_through_by_keyboard(visit: Visit) -> None:
     page = visit("step=4", kind=WhyCausal)
     page.page.get_by_role("button", name="Next").focus()

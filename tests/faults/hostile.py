@@ -140,14 +140,20 @@ def _plausible(name: str, annotation: Any, chance: random.Random) -> str:
     return str(chance.choice(choices or ["true", "false", *map(str, range(6)), "1.2", "0.3"]))
 
 
-def show(number: int, page: str) -> AppTest:
-    """The page with this input. Raises AssertionError where it shows an exception, or markup that came with it."""
-    given, (name, data) = inputs(number, page)
+def opened(page: str, given: dict[str, str]) -> AppTest:
+    """The page with this link. Raises AssertionError where it shows an exception, or markup that came with it."""
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=900)
     app.switch_page(page)
     for field, value in given.items():
         app.query_params[field] = value
-    check(app.run(), f"input {number} on {page}: {given!r}")
+    check(app.run(), f"{page} with {given!r}")
+    return app
+
+
+def show(number: int, page: str) -> AppTest:
+    """The page with this input, its file included."""
+    given, (name, data) = inputs(number, page)
+    app = opened(page, given)
     for uploader in app.get("file_uploader"):
         ending = uploader.proto.type[0] if uploader.proto.type else ".txt"
         uploader.upload(name + ending, data, "application/octet-stream")

@@ -14,6 +14,17 @@ def test_what_was_sent_to_do_harm_does_none(page: str, number: int) -> None:
     hostile.show(number, page)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if hostile.LINKS[page].TEXT])
+@pytest.mark.parametrize(
+    "text", ["a", "🦊 漢字 é عربي\n**b** $x$ :red[z] ` <pad><start> \x00\x07\n<script>alert(1)</script>"]
+)
+def test_an_odd_text_is_shown_as_text(page: str, text: str) -> None:
+    link = hostile.LINKS[page]
+    app = hostile.opened(page, {link.model_fields[link.TEXT].alias or link.TEXT: text})
+    assert not app.error
+    assert app.get("plotly_chart") or app.get("bidi_component") or app.get("html")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -4,7 +4,6 @@ of a text a model reads.
 
 import dataclasses
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -17,11 +16,11 @@ from tokenizers import Tokenizer
 from model import catalog
 from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
 from model.catalog import ENTRIES, FILES
-from model.errors import CheckpointError, NotAvailable, TooLarge
+from model.errors import CheckpointError, TooLarge
 from model.masks import MaskSpec
 from model.training.story import train_tokenizer
 from serving.settings import Settings
-from tests.model.huggingface.fake_hub import FakeHub, cache, no_network
+from tests.model.huggingface.fake_hub import cache, no_network
 from tests.tensors import assert_near
 from tests.tiny import TINY, TINY_ENTRIES
 
@@ -77,37 +76,6 @@ class TestLoading:
         assert isinstance(found, Model)
         assert found.name == name
         assert_near(found.run(found.encode([TEXT])).logits, tiny.run(tiny.encode([TEXT])).logits, 0, "logits")
-
-    @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES.values() if entry.repo])
-    def test_a_model_from_the_hub_with_its_progress(
-        self, files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
-        monkeypatch.setattr("serving.machine.free_bytes", lambda: 2**40)  # this machine may be busy
-        repo = ENTRIES[name].repo
-        assert repo is not None
-        reports: list[tuple[str, int, int]] = []
-        with FakeHub({repo: files}) as fake:
-            fake.use(monkeypatch)
-            found = catalog.load(name, lambda *report: reports.append(report))
-        assert found.num_heads == 3
-        finished = {file: size for file, size, total in reports if size == total}
-        assert finished == {file: len(content) for file, content in files.items()}
-
-    def test_without_a_network_it_says_within_two_seconds_how_to_get_it(
-        self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with FakeHub({}) as closed:
-            closed.use(monkeypatch)
-        began = time.monotonic()
-        with pytest.raises(NotAvailable, match="hf download openai-community/gpt2"):
-            catalog.load("gpt2")
-        assert time.monotonic() - began < 2
-
-    def test_a_damaged_file_in_the_cache_is_named(self, files: dict[str, bytes], hub_cache: Path) -> None:
-        folder = cache(hub_cache, "gpt2", {**files, "model.safetensors": files["model.safetensors"][:5000]})
-        with pytest.raises(CheckpointError, match="damaged or truncated") as caught:
-            catalog.load("gpt2")
-        assert str(folder / "model.safetensors") in str(caught.value)
 
     def test_a_name_that_means_nothing(self) -> None:
         with pytest.raises(ValueError, match="no such model anywhere"):

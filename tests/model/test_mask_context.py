@@ -101,14 +101,7 @@ class TestMaskContext:
         assert set(cross.masks(everything)) == {"padding"}
         assert torch.equal(cross.masks(everything)["padding"], KEEP[:, None, None])
         without = dataclasses.replace(self.HERE, available=frozenset(masks.MASK_NAMES) - {"causal"})
-        assert set(without.masks(everything)) == {
-            "padding",
-            "window",
-            "sliding",
-            "stride",
-            "documents",
-            "drawn",
-        }
+        assert set(without.masks(everything)) == {"padding", "window", "sliding", "stride", "documents", "drawn"}
 
 
 def test_a_chunk_counts_real_tokens_and_sees_itself_alone() -> None:

@@ -6,7 +6,6 @@ them together against their definitions cell by cell, and those that transformer
 
 import dataclasses
 import random
-from itertools import product
 
 import pytest
 import torch
@@ -83,27 +82,6 @@ def test_the_names_are_the_switches() -> None:
     assert set(built(MaskSpec(), KEEP, 5, sizes={"window": 2, "chunk": 3})) == set(masks.NATIVE)
 
 
-@pytest.mark.parametrize(("causal", "padding", "window"), list(product([True, False], repeat=3)))
-def test_build_turns_on_what_the_spec_says_and_combine_asks_all_of_them(
-    causal: bool, padding: bool, window: bool
-) -> None:
-    spec = MaskSpec(causal=causal, padding=padding, window=window)
-    made = built(spec, KEEP, 5, sizes={"window": 3})
-    assert set(made) == {name for name in ("causal", "padding", "window") if getattr(spec, name)}
-    combined = masks.combine(made)
-    if not made:
-        assert combined is None
-        return
-    assert combined is not None
-    for row, query, key in product(range(2), range(5), range(5)):
-        expected = (
-            (key <= query or not causal)
-            and (bool(KEEP[row, key]) or not padding)
-            and (abs(query - key) < 3 or not window)
-        )
-        assert bool(combined.expand(2, 1, 5, 5)[row, 0, query, key]) == expected, (row, query, key)
-
-
 def test_a_mask_that_blocks_nothing_is_left_out() -> None:
     assert set(built(MaskSpec(), NO_PADDING, 5)) == {"causal"}
     assert set(built(MaskSpec(), NO_PADDING, 5, sizes={"window": 5})) == {"causal"}
@@ -141,47 +119,9 @@ class TestByHand:
         native = dataclasses.replace(spec, window=True)
         assert_same(drawn_by(native, queries=queries, sizes={"window": 3}), rows(*matrix)[-queries:])
 
-    def test_of_two_windows_the_smaller_one_counts(self) -> None:
-        assert_same(drawn_by(MaskSpec(sliding=5), sizes={"window": 3}), drawn_by(MaskSpec(sliding=3)))
-        assert_same(drawn_by(MaskSpec(sliding=3), sizes={"window": 5}), drawn_by(MaskSpec(sliding=3)))
-        assert set(built(MaskSpec(sliding=6), FULL, 7, sizes={"window": 5})) == {"causal", "sliding", "window"}
-
     def test_a_window_as_long_as_the_text_is_left_out(self) -> None:
         assert set(built(MaskSpec(sliding=7), FULL, 7)) == {"causal"}
         assert set(built(MaskSpec(sliding=6), FULL, 7)) == {"causal", "sliding"}
-
-    @pytest.mark.parametrize("queries", [7, 3])
-    def test_stride_sees_every_third_position_both_ways(self, queries: int) -> None:
-        matrix = rows("x..x..x", ".x..x..", "..x..x.", "x..x..x", ".x..x..", "..x..x.", "x..x..x")
-        assert_same(drawn_by(dataclasses.replace(OFF, stride=3), queries=queries), matrix[-queries:])
-        assert_same(drawn_by(MaskSpec(stride=3), queries=queries), (matrix & CAUSAL)[-queries:])
-
-    def test_a_stride_within_a_window_is_dilated(self) -> None:
-        matrix = rows("x......", ".x.....", "..x....", "x..x...", ".x..x..", "..x..x.", "...x..x")
-        assert_same(drawn_by(MaskSpec(stride=3, sliding=5)), matrix)
-
-    @pytest.mark.parametrize(
-        ("keep", "matrix"),
-        [
-            (LEFT, [".......", ".......", *["..xxxxx"] * 5]),
-            (RIGHT, [*["xxxxx.."] * 5, ".......", "......."]),
-            (FULL, ["xxxxxxx"] * 7),
-        ],
-        ids=["left", "right", "none"],
-    )
-    @pytest.mark.parametrize("queries", [7, 3])
-    def test_padding_queries_look_at_nobody(self, keep: Tensor, matrix: list[str], queries: int) -> None:
-        spec = MaskSpec(causal=False, padding_queries=True)
-        assert_same(drawn_by(spec, keep, queries), rows(*matrix)[-queries:])
-        lifted = dataclasses.replace(spec, padding=False)  # a part of the padding mask, off with it
-        assert drawn_by(lifted, keep, queries).all()
-
-    @pytest.mark.parametrize("queries", [7, 3])
-    def test_documents_see_only_themselves(self, queries: int) -> None:
-        both = rows("xxx....", "xxx....", "xxx....", "...xx..", "...xx..", ".....xx", ".....xx")
-        one = rows("x......", "xx.....", "xxx....", "...x...", "...xx..", ".....x.", ".....xx")
-        assert_same(drawn_by(dataclasses.replace(OFF, documents="."), queries=queries), both[-queries:])
-        assert_same(drawn_by(MaskSpec(documents="."), queries=queries), one[-queries:])
 
     def test_documents_without_a_text_are_one(self) -> None:
         assert set(built(MaskSpec(documents="."), FULL, 7)) == {"causal"}
@@ -198,27 +138,6 @@ class TestByHand:
     @pytest.mark.parametrize("queries", [7, 3])
     def test_a_prefix_sees_itself_in_both_directions(self, keep: Tensor, matrix: list[str], queries: int) -> None:
         assert_same(drawn_by(MaskSpec(prefix=3), keep, queries), rows(*matrix)[-queries:])
-
-    @pytest.mark.parametrize(
-        ("keep", "matrix"),
-        [
-            (FULL, ["xx.....", "xx.....", "xxx....", "xxxx...", "xx.xx..", "xx..xx.", "xx...xx"]),
-            (LEFT, [".......", ".......", "..xx...", "..xx...", "..xxx..", "..xxxx.", "..xx.xx"]),
-            (RIGHT, ["xx.....", "xx.....", "xxx....", "xxxx...", "xx.xx..", "....x..", "......."]),
-        ],
-        ids=["no padding", "left", "right"],
-    )
-    @pytest.mark.parametrize("queries", [7, 3])
-    def test_sinks_are_seen_from_beyond_the_window(self, keep: Tensor, matrix: list[str], queries: int) -> None:
-        assert_same(drawn_by(MaskSpec(sliding=2, sinks=2), keep, queries), rows(*matrix)[-queries:])
-
-    def test_causal_with_a_window_and_a_sink(self) -> None:
-        matrix = rows("x......", "xx.....", "xxx....", "xxxx...", "x.xxx..", "...xx..", "....x..")
-        assert_same(drawn_by(MaskSpec(sliding=3, sinks=1), RIGHT), matrix)
-
-    def test_a_prefix_reaches_into_the_next_document(self) -> None:
-        matrix = rows("xxxx...", "xxxx...", "xxxx...", "xxxx...", "...xx..", ".....x.", ".....xx")
-        assert_same(drawn_by(MaskSpec(documents=".", prefix=4)), matrix)
 
     def test_a_prefix_and_sinks_longer_than_the_text_open_all_of_it_but_no_padding(self) -> None:
         for spec in (MaskSpec(prefix=29), MaskSpec(sinks=29)):
@@ -254,24 +173,6 @@ class TestDrawn:
         assert_same(drawn_by(MaskSpec(drawn=strokes), LEFT), left)
         assert_same(drawn_by(MaskSpec(drawn=strokes), RIGHT), right)
         assert_same(drawn_by(MaskSpec(drawn=strokes), LEFT, 3), left[-3:])
-
-    def test_padding_is_not_drawn_on(self) -> None:
-        everywhere = dataclasses.replace(OFF, drawn=(Stroke("block", 0, 0, 1_000_000, 1_000_000),))
-        assert_same(drawn_by(everywhere, LEFT), rows(*["xxxxxxx"] * 2, *["xx....."] * 5))
-        assert_same(drawn_by(everywhere, RIGHT), rows(*[".....xx"] * 5, *["xxxxxxx"] * 2))
-        opened = MaskSpec(padding_queries=True, drawn=(Stroke("open", 0, 0, 1_000_000, 1_000_000),))
-        assert_same(drawn_by(opened, LEFT), rows(*["......."] * 2, *["..xxxxx"] * 5))
-
-    def test_what_is_drawn_has_the_last_word_over_sinks_and_a_prefix(self) -> None:
-        spec = MaskSpec(sinks=2, prefix=3, drawn=(Stroke("block", 0, 1, 6, 1),))
-        matrix = rows("x.x....", "x.x....", "x.x....", "x.xx...", "x.xxx..", "x.xxxx.", "x.xxxxx")
-        assert_same(drawn_by(spec), matrix)
-
-    def test_what_is_drawn_opens_against_every_mask_at_once(self) -> None:
-        spec = MaskSpec(sliding=2, stride=2, documents=".", drawn=(Stroke("open", 1, 5, 1, 6),))
-        made = built(spec, FULL, 7, sizes={"window": 3}, split=lambda _: PACKED)
-        assert set(made) == {"causal", "window", "sliding", "stride", "documents", "drawn"}
-        assert_same(drawn_by(spec, sizes={"window": 3}), rows("x......", ".x...xx", *identity(2, 7)))
 
 
 def identity(first: int, size: int) -> list[str]:
@@ -310,11 +211,7 @@ def test_any_masks_together_are_their_definitions_cell_by_cell(seed: int) -> Non
     chance = random.Random(seed)
     for _ in range(40):
         spec, queries, window = random_spec(chance), chance.choice([11, 11, 5]), chance.choice([None, 3])
-        keep = [
-            [chance.random() < 0.8 for _ in range(11)],
-            [False] * 4 + [True] * 7,
-            [True] * 5 + [False] * 6,
-        ]
+        keep = [[chance.random() < 0.8 for _ in range(11)], [False] * 4 + [True] * 7, [True] * 5 + [False] * 6]
         document = [sorted(chance.randrange(3) for _ in range(11)) for _ in keep]
         made = built(
             spec,

@@ -6,8 +6,6 @@ import pytest
 import torch
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from model.base import Model
-from model.kv_cache import batch_of
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, choose, distribution, draw, pick
 from tests.tensors import assert_near
 
@@ -35,13 +33,6 @@ class TestFilters:
         exactly(distribution(LOGITS, Sampling(temperature=0)), 0, 1, 0)
         exactly(distribution(LOGITS, Sampling(temperature=0, top_k=3, top_p=0.99)), 0, 1, 0)
         exactly(distribution(LOGITS, Sampling(temperature=1e-300)), 0, 1, 0)
-
-    @pytest.mark.parametrize(
-        ("top_k", "expected"),
-        [(0, (0.2, 0.5, 0.3)), (1, (0, 1, 0)), (2, (0, 5 / 8, 3 / 8)), (3, (0.2, 0.5, 0.3)), (99, (0.2, 0.5, 0.3))],
-    )
-    def test_top_k_leaves_so_many(self, top_k: int, expected: tuple[float, ...]) -> None:
-        exactly(distribution(LOGITS, Sampling(top_k=top_k)), *expected)
 
     @pytest.mark.parametrize(
         ("top_p", "expected"),
@@ -136,12 +127,6 @@ class TestDrawing:
         assert pick(distribution(logits, how), numbers).tolist() == alone
         assert len(set(alone)) > 2
 
-    def test_nothing_is_drawn_that_was_filtered_out(self) -> None:
-        logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
-        for position in range(300):
-            choice = draw(logits, Sampling(1.5, 8, 0.7, 3), position)
-            assert choice.after[choice.token] > 0
-
     def test_temperature_0_is_greedy_whatever_the_seed(self) -> None:
         assert {draw(LOGITS, Sampling(0.0, seed=seed), 4).token for seed in range(20)} == {1}
 
@@ -173,16 +158,3 @@ class TestPath:
         assert self.path.room(7) == 2
         assert self.path.room(10_000) == MOST_WRITTEN - 3
         assert self.path.room(3) == 0
-
-
-def test_back_and_forward_writes_the_same_again(tiny: Model) -> None:
-    sampling = Sampling(1.0, 0, 0.95, 11)
-
-    def on(path: Continuation) -> Continuation:
-        trace = tiny.run(batch_of(tiny, path.ids))
-        return path.plus(draw(tiny.readout(trace.states[0, -1]), sampling, len(path.ids)).token)
-
-    path = Continuation(tuple(tiny.encode(["the cat"]).ids[0].tolist()))
-    for _ in range(6):
-        path = on(path)
-    assert on(on(path.cut(4))) == path

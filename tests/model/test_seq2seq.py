@@ -6,14 +6,7 @@ from torch import Tensor
 
 from model.attention import attention_stages
 from model.blocks import sinusoids
-from model.transformer import (
-    Decoder,
-    Encoder,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    padding_mask,
-    sequence_mask,
-)
+from model.transformer import Decoder, Encoder, EncoderDecoder, EncoderDecoderConfig, padding_mask, sequence_mask
 from tests.tensors import assert_near
 
 SIZES = {"vocabulary": 29, "context": 17, "layers": 2, "heads": 3, "width": 12, "mlp_width": 19}

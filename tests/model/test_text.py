@@ -143,12 +143,6 @@ class TestLabels:
             assert batch.ids[0].tolist() == recorded["tokenIds"]
             assert list(batch.pieces[0]) == [token.replace(" ", "·") for token in recorded["tokens"]]
 
-    def test_gpt2s_typed_end_of_text_is_text(self, gpt2: BatchTokenizer, gpt2_tokenizer: Tokenizer) -> None:
-        assert gpt2_tokenizer.token_to_id("<|endoftext|>") == END_OF_TEXT
-        batch = gpt2.encode(["a<|endoftext|>b"])
-        assert batch.pieces == (("a", "<", "|", "end", "of", "text", "|", ">", "b"),)
-        assert END_OF_TEXT not in batch.ids
-
     def test_other_alphabets(self) -> None:
         tokenizer = Tokenizer.from_str(
             json.dumps(
@@ -206,8 +200,7 @@ class TestBatches:
         assert batch.keep.all()
 
     @pytest.mark.parametrize(
-        ("texts", "message"),
-        [([], "at least one text"), ([""], "none in row 0"), (["a", "", ""], "none in row 1")],
+        ("texts", "message"), [([], "at least one text"), ([""], "none in row 0"), (["a", "", ""], "none in row 1")]
     )
     def test_no_text_is_refused(self, tiny: Model, texts: list[str], message: str) -> None:
         with pytest.raises(ValueError, match=message):

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from model.base import Model
 from model.decoder import DecoderModel
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
-from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui import ablation
@@ -22,23 +20,9 @@ TEXT = "the cat sat on a mat and then it saw the cat"
 
 
 class Ablation(Explore):
-    """One reader's page."""
+    """One user's page."""
 
-    def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
-        self.app.switch_page("pages/ablation.py")
-        self.app.query_params.update(query)
-        self.run()
-
-    def off(self, *heads: tuple[int, int]) -> "Ablation":
-        self.app.multiselect(key=key_of(self.app, "heads_chosen")).set_value(list(heads))
-        self.run()
-        return self
-
-    def press(self, key: str) -> "Ablation":
-        self.app.button(key=key).click()
-        self.run()
-        return self
+    SCRIPT = "pages/ablation.py"
 
     def effects(self) -> np.ndarray:
         return array(self.figures()["effects"]["data"][0]["z"])
@@ -76,7 +60,7 @@ def test_the_page_shows_what_the_model_computes(story: Model, way: str) -> None:
 
 
 def test_no_head_off_shows_one_run() -> None:
-    page = Ablation().off()
+    page = Ablation().set(heads_chosen=[])
     assert (
         page.sentence().strip()
         == "No head is off. Choose heads above, or rank them all by their effect on this prediction."
@@ -90,7 +74,7 @@ def test_all_heads_on_is_a_run_that_is_there_already(monkeypatch: pytest.MonkeyP
     page = Ablation(text="the old dog ran to the sea and the cat ran too", heads_off="4.0")
     runs, run = [], DecoderModel.run
     monkeypatch.setattr(DecoderModel, "run", lambda *asked: runs.append(asked) or run(*asked))
-    page.choose(query=3)
+    page.set(query=3)
     assert "(3)" in page.sentence()
     assert runs == [], "of a long text a run takes seconds"
 
@@ -119,8 +103,7 @@ def test_the_masks_hold_for_both_runs(story: Model) -> None:
     page = Ablation(causal="false", heads_off="4.0")
     batch = story.encode([FIRST])
     np.testing.assert_allclose(page.losses()[1], story.run(batch, MaskSpec(causal=False)).losses().numpy(), atol=1e-5)
-    page.app.button_group(key="way_off").set_value("mask")
-    page.run()
+    page.set(way_off="mask")
     assert "also later tokens" not in page.app.selectbox(key="mask_off").options  # they all do
 
 

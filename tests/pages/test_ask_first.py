@@ -15,8 +15,8 @@ from ui.lessons.shelves import THINGS
 
 def asking(**query: str) -> Explore:
     page = Explore(**query)
-    page.app.toggle(key="ask_first_on").set_value(True)
-    return page.run()
+    page.set(ask_first_on=True)
+    return page
 
 
 def question(page: Explore) -> list[str]:
@@ -28,20 +28,15 @@ def verdicts(page: Explore) -> list[str]:
     return [re.sub("<.*?>", " ", one).strip() for one in page.html() if 'class="verdict' in one]
 
 
-def press(page: Explore, key: str) -> Explore:
-    page.app.button(key=key).click()
-    return page.run()
-
-
 def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> None:
     page = asking()
     before = page.weights()
-    page.switch("causal", False)
+    page.set(causal=False)
     assert question(page) == ["It goes down.", "It goes up.", "It stays the same."]
     assert same(page.weights(), before)
     assert page.sentence() == ASKING
     assert [page.app.button(key=f"first_{number}").proto.shortcut for number in range(3)] == ["1", "2", "3"]
-    press(page, "first_1")
+    page.press("first_1")
     assert not question(page)
     assert not same(page.weights(), before)
     (said,) = verdicts(page)
@@ -54,17 +49,17 @@ def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> N
 def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_it() -> None:
     page, kinds = asking(text="Once upon a time there was a cat", query="3"), []
     for turn in range(2 * len(TURNS)):
-        page.switch("causal", bool(turn % 2))
+        page.set(causal=bool(turn % 2))
         kinds.append(next(one.value for one in page.app.markdown if one.value.startswith("**")))
-        press(page, "first_0")
+        page.press("first_0")
     assert len(set(kinds)) == len(TURNS) - 1 == 6
     assert all(kind != following for kind, following in pairwise(kinds))
     assert not any("padding" in kind for kind in kinds)
 
 
 def test_switched_off_nothing_is_asked_and_a_new_text_is_shown_at_once() -> None:
-    assert not question(Explore().switch("causal", False))
-    page = asking().switch("causal", False)
+    assert not question(Explore().set(causal=False))
+    page = asking().set(causal=False)
     page.type("Another text")
     assert not question(page)
     assert np.isfinite(page.weights()).all()
@@ -73,9 +68,9 @@ def test_switched_off_nothing_is_asked_and_a_new_text_is_shown_at_once() -> None
 def test_the_mask_lab_asks_too() -> None:
     page = asking()
     page.app.switch_page("pages/mask_lab.py")
-    page.run().switch("causal", False)
+    page.run().set(causal=False)
     assert len(question(page)) == 3
-    press(page, "first_0")
+    page.press("first_0")
     assert len(verdicts(page)) == 1
 
 
@@ -87,14 +82,14 @@ def test_the_mask_lab_asks_too() -> None:
 def test_a_thing_to_try_is_done_by_one_press_and_ticked(
     name: str, head: tuple[int, int], masks: tuple[bool, bool]
 ) -> None:
-    page = press(Explore(causal="false", layer="2"), name)
+    page = Explore(causal="false", layer="2").press(name)
     assert ((page["layer"], page["head"]), (page["causal"], page["padding"])) == (head, masks)
     icons = {thing: page.app.button(key=thing).proto.icon for thing in THINGS}
     assert [thing for thing, icon in icons.items() if "check_circle" in icon] == [name]
 
 
 def test_the_start_is_gone_when_closed() -> None:
-    page = press(Explore(), "start_close").switch("causal", False)
+    page = Explore().press("start_close").set(causal=False)
     assert not {button.key for button in page.app.button} & {*THINGS, "start_close"}
 
 
@@ -107,5 +102,5 @@ def test_what_is_drawn_before_the_answer_is_on_the_canvas_and_not_yet_in_the_hea
     assert question(page)
     assert unpacked(page.packets()["unmask_mask"])[0]["strokes"] == [["block", 4, 0, 5, 1]]
     assert same(page.weights(), before)
-    press(page, "first_0")
+    page.press("first_0")
     assert np.isnan(page.weights()[4:6, :2]).all()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.base import Model
@@ -20,23 +19,14 @@ TEXT = "the cat sat on a mat and then it saw the cat"
 
 
 class Compare(Explore):
-    """One reader's page."""
+    """One user's page."""
 
-    def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
-        self.app.switch_page("pages/compare.py")
-        self.app.query_params.update(query)
-        self.run()
+    SCRIPT = "pages/compare.py"
 
     def shown(self, key: str) -> np.ndarray:
         """float [Q,K] of A ("head_a"), B ("head_b") or B - A ("head_difference"), blocked cells 0."""
         (trace,) = [one for one in self.figures()[key]["data"] if one["name"] in ("weights", "difference")]
         return np.nan_to_num(array(trace["z"]))
-
-    def differ(self, name: str) -> "Compare":
-        self.app.button_group(key="differs").set_value(name)
-        self.run()
-        return self
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +48,10 @@ def test_two_masks(story: Model) -> None:
     ranges = [page.figures()[f"head_{key}"]["data"][-1]["zmax"] for key in "ab"]
     assert ranges[0] == ranges[1]
     assert page.sentence().startswith("L4 H0 differs most where “·silver” (13) attends to “·whist” (5): 0.99 in A")
-    page.app.toggle(key="b_causal").set_value(True)
-    page.run()
+    page.set(b_causal=True)
     assert page.sentence().startswith("No weight of L4 H0 differs")
     assert page.url == {"b_off": ""}
-    page.switch("causal", False).choose(layer=0, head=3)
+    page.set(causal=False).set(layer=0, head=3)
     np.testing.assert_allclose(page.shown("head_a"), weights(story, FIRST, MaskSpec(causal=False), 0, 3), atol=1e-6)
     np.testing.assert_allclose(page.shown("head_b"), weights(story, FIRST, MaskSpec(), 0, 3), atol=1e-6)
 
@@ -72,16 +61,14 @@ def test_two_texts(story: Model) -> None:
     expected = weights(story, OTHER_TEXT, MaskSpec())
     np.testing.assert_allclose(page.shown("head_b"), expected, atol=1e-6)
     assert "“·blew / ·lost” (11)" in page.sentence()
-    page.app.text_area(key="b_text").set_value("Once upon a time")
-    page.run()
+    page.set(b_text="Once upon a time")
     assert next(one for one in page.said("caption") if one.startswith("After")).endswith("after “·time” (4) in B.")
-    page.choose(query=2)
+    page.set(query=2)
     assert any("(2) in A, after “·upon” (2) in B" in one for one in page.said("caption"))
     assert "head_difference" not in page.figures()
     assert "different lengths" in page.sentence()
     assert page.url == {"differs": "text", "query": "2"}  # the link has no text unless it is asked for
-    page.app.text_area(key="b_text").set_value(" ")
-    page.run()
+    page.set(b_text=" ")
     assert "expected a text for B, got none" in " ".join(page.said("error"))
 
 
@@ -105,7 +92,7 @@ def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) 
     assert (page["layer"], page["head"]) == (5, 5)
     np.testing.assert_allclose(page.shown("head_a"), weights(story, TEXT, MaskSpec(), 5, 5), atol=1e-5)
     np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 2, 3), atol=1e-5)  # the nearest
-    page.choose(b_layer=0, b_head=1)
+    page.set(b_layer=0, b_head=1)
     np.testing.assert_allclose(page.shown("head_b"), weights(other, TEXT, MaskSpec(), 0, 1), atol=1e-5)
     assert (page.url["b_layer"], page.url["b_head"]) == ("0", "1")
     titles = [one.value for one in page.app.main.markdown if one.value.startswith("#### ")]
@@ -118,9 +105,9 @@ def test_two_heads_of_one_model(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_b"), other, atol=1e-6)  # the next one, under A's masks
     np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
     assert page.sentence().startswith("A and B differ most where")
-    page.choose(b_layer=2, b_head=0)
+    page.set(b_layer=2, b_head=0)
     np.testing.assert_allclose(page.shown("head_b"), weights(story, TEXT, MaskSpec(causal=False), 2, 0), atol=1e-6)
-    page.choose(b_layer=4)
+    page.set(b_layer=4)
     assert page.sentence().startswith("No weight of L4 H0 differs")
 
 

@@ -1,6 +1,5 @@
 """Explore with a model that cannot be had, or is a folder of the reader's."""
 
-import json
 import shutil
 import socket
 from pathlib import Path
@@ -31,55 +30,26 @@ class TestModels:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         close_session()
-        page.choose(model="gpt2")
+        page.set(model="gpt2")
         assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
-        page.app.button(key="download").click()
-        page.run()
+        page.press("download")
         assert len(asked) <= 2, "one short request; the hub's own client would try again for 25 seconds"
         (error,) = page.said("error")
         assert "hf download" in error
         assert "gpt2" in error
         assert same(page.weights(), weights), "the page goes on with the story model"
-        page.switch("causal", False)
+        page.set(causal=False)
         assert len(page.said("error")) == 1
         assert not same(page.weights(), weights)
 
-    @pytest.mark.parametrize(
-        ("damage", "named"),
-        [
-            ("truncated", "model.safetensors"),
-            ("other shapes", "model.safetensors"),
-            ("no weights", "model.safetensors"),
-            ("no json", "config.json"),
-            ("no tokenizer", "tokenizer.json"),
-            ("a damaged tokenizer", "tokenizer"),
-            ("nothing at all", "config.json"),
-        ],
-    )
-    def test_a_damaged_folder_is_named_and_the_page_goes_on(
-        self, tiny_folder: Path, tmp_path: Path, damage: str, named: str
-    ) -> None:
+    def test_a_damaged_folder_is_named_and_the_page_goes_on(self, tiny_folder: Path, tmp_path: Path) -> None:
         folder = tmp_path / "mine"
         shutil.copytree(tiny_folder, folder)
-        weights, config, tokenizer = (folder / name for name in ("model.safetensors", "config.json", "tokenizer.json"))
-        if damage == "truncated":
-            weights.write_bytes(weights.read_bytes()[:-1000])
-        elif damage == "other shapes":
-            config.write_text(json.dumps(json.loads(config.read_text()) | {"n_embd": 24}))
-        elif damage == "no weights":
-            weights.unlink()
-        elif damage == "no json":
-            config.write_text("{")
-        elif damage == "no tokenizer":
-            tokenizer.unlink()
-        elif damage == "a damaged tokenizer":
-            tokenizer.write_text("{}")
-        else:
-            shutil.rmtree(folder)
-            folder.mkdir()
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
         page = self.with_folder(folder)
         (error,) = page.said("error")
-        assert named in error
+        assert "model.safetensors" in error
         assert str(folder) in error
         assert same(page.weights(), Explore().weights())
 
@@ -89,7 +59,7 @@ class TestModels:
         assert page.packet()[1].shape[:2] == (tiny.num_layers, tiny.num_heads)
         expected = tiny.run(tiny.encode([FIRST])).weights(page["layer"], page["head"]).numpy()
         np.testing.assert_allclose(np.nan_to_num(page.weights()), expected, atol=1e-6)
-        page.choose(model="story")
+        page.set(model="story")
         assert same(page.weights(), Explore().weights())
 
     def test_a_folder_that_is_mended_is_shown_after_trying_again(self, tiny_folder: Path, tmp_path: Path) -> None:
@@ -112,9 +82,9 @@ class TestModels:
         assert said == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]
         assert not Explore().said("warning")
         page = Explore(model="gpt2")
-        page.switch("causal", False)
+        page.set(causal=False)
         assert page.said("warning") == said
-        page.choose(model="dates")
+        page.set(model="dates")
         assert not page.said("warning")
         monkeypatch.setenv("UNMASK_MODELS", "dates")
         assert not Explore().said("warning"), "no link has named the model that a page begins with elsewhere"
@@ -122,6 +92,6 @@ class TestModels:
     @staticmethod
     def with_folder(folder: Path) -> Explore:
         page = Explore()
-        page.choose(model="another")
-        page.app.text_input(key="other").set_value(str(folder))
-        return page.run()
+        page.set(model="another")
+        page.set(other=str(folder))
+        return page

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import streamlit as st
 from pypdf import PdfReader
-from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.masks import MaskSpec
@@ -27,17 +26,11 @@ from viz.html import signed
 TEXT = "Once upon a time, the cat sat on a mat"
 
 
-class Page(Explore):
-    def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(Path(__file__).parents[2] / "app.py"), default_timeout=120)
-        self.app.switch_page("pages/export.py")
-        self.app.query_params.update({"text": TEXT} | query)
-        self.run()
+class Export(Explore):
+    SCRIPT = "pages/export.py"
 
-    def section(self, name: str) -> "Page":
-        self.app.segmented_control(key="section").set_value(name)
-        self.run()
-        return self
+    def __init__(self, **query: str) -> None:
+        super().__init__(**{"text": TEXT} | query)
 
 
 def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Any]]:
@@ -49,7 +42,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Any]]:
 
 def test_the_numbers_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    Page(causal="false", layer="2", head="3").section("Numbers")
+    Export(causal="false", layer="2", head="3").set(section="Numbers")
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT], "left"), MaskSpec(causal=False))
     for label in ("NPZ", "safetensors", "All heads, NPZ"):
@@ -68,11 +61,10 @@ def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     names: list[str] = []
     monkeypatch.setattr("streamlit.download_button", lambda label, data, name, *_, **__: names.append(name))
     monkeypatch.setattr(printed.PrintedPicture, "preview", lambda _: ("<svg xmlns='http://www.w3.org/2000/svg'/>", 9))
-    page = Page(causal="false", layer="2", head="3")
+    page = Export(causal="false", layer="2", head="3")
     for kind in pictures.PICTURES:
-        page.app.segmented_control(key="picture").set_value(kind)
-        page.run()
-    page.section("Numbers")
+        page.set(picture=kind)
+    page.set(section="Numbers")
     assert {"unmask-story-L2H3-no-causal-head.svg", "unmask-story-L2H3-no-causal-all-heads.pdf"} <= set(names)
     assert {"unmask-story-L2H3-no-causal-head.npz", "unmask-story-L2H3-no-causal-all-heads.npz"} <= set(names)
     assert len({name for name in names if name.endswith(".svg")}) == len(pictures.PICTURES)
@@ -88,9 +80,9 @@ def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.Printed
 
 def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
     said = captions(monkeypatch)
-    Page(causal="false", palette="magma")
-    Page()
-    Page(causal="false", scope="layer")
+    Export(causal="false", palette="magma")
+    Export()
+    Export(causal="false", scope="layer")
     (lifted, one), (plain, other), (only, _) = said
     assert "Masks: padding; lifted: causal. Queries 0–" in lifted
     assert one.of[1] is not None
@@ -102,7 +94,7 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
 
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "drawable", lambda text: text.replace("c", "⟨U+0063⟩"))
-    assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Page().app.caption)
+    assert "No font on this server has c: PNG and PDF" in " ".join(one.value for one in Export().app.caption)
 
 
 def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +102,7 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT], "left"))
     for kind in ("every", "arcs", "tokens", "bars", "carried", "why"):
-        Page(picture=kind, layer="2", head="3", heads="1,5", query="4", key="1")
+        Export(picture=kind, layer="2", head="3", heads="1,5", query="4", key="1")
     (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried), (cell, why) = said
     assert "Attention of all 6 × 6 heads of story. " in all_said
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
@@ -135,7 +127,7 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
 def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it waits for its turn, and a worker that takes too long over it is stopped."""
     taken = downloads(monkeypatch)
-    Page()
+    Export()
     done: list[str] = []
     monkeypatch.setattr(results.scheduler(), "observers", [lambda job: done.append(job.job)])
     assert taken["PNG 4×"]().startswith(b"\x89PNG")
@@ -144,7 +136,7 @@ def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said = captions(monkeypatch)
-    Page(picture="why", model=str(save("bert", tmp_path / "bert")))
+    Export(picture="why", model=str(save("bert", tmp_path / "bert")))
     ((cell, why),) = said
     assert why.of[0].sources is None
     assert "The score is not split by source. " in cell
@@ -154,8 +146,8 @@ def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, 
 def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     explore = Explore(text=TEXT, layer="2", head="3")
     taken = downloads(monkeypatch)
-    Page(layer="2", head="3").section("Numbers")
-    page = Page(layer="0", head="0").section("Open an export")
+    Export(layer="2", head="3").set(section="Numbers")
+    page = Export(layer="0", head="0").set(section="Open an export")
     page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
     page.run()
     assert any(one.value.endswith("tokens · blocked by: causal") for one in page.app.markdown), "it has no other mask"
@@ -168,13 +160,8 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_no_more_is_offered_to_be_opened_than_the_server_takes() -> None:
-    (uploader,) = Page().section("Open an export").app.get("file_uploader")
-    assert uploader.proto.max_upload_size_mb == st.get_option("server.maxUploadSize")
-
-
 def test_a_damaged_upload_is_a_sentence() -> None:
-    page = Page().section("Open an export")
+    page = Export().set(section="Open an export")
     page.app.file_uploader(key="take_export").upload("x<b>.npz", b"PK no more", "application/zip")
     page.run()
     (error,) = page.said("error")
@@ -184,24 +171,25 @@ def test_a_damaged_upload_is_a_sentence() -> None:
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MOST_SIDE", 5)
-    assert any("label at most 5 tokens" in said for said in Page().said("info"))
+    assert any("label at most 5 tokens" in said for said in Export().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any(
-        "All heads of this text together exceed" in caption.value for caption in Page().section("Numbers").app.caption
+        "All heads of this text together exceed" in caption.value
+        for caption in Export().set(section="Numbers").app.caption
     )
 
 
 def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "MOST_BYTES", 500)
     taken = downloads(monkeypatch)
-    page = Page().section("Numbers")
+    page = Export().set(section="Numbers")
     assert "One head of this text exceeds" in " ".join(one.value for one in page.app.caption)
     assert set(taken) & {"NPZ", "safetensors", "CSV", "JSON"} == {"JSON"}
 
 
 def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def said() -> str:
-        return " ".join(one.value for one in Page().section("Numbers").app.caption)
+        return " ".join(one.value for one in Export().set(section="Numbers").app.caption)
 
     assert "opened again" not in said()
     monkeypatch.setattr(sections, "most_opened", lambda: 1000)
@@ -209,20 +197,20 @@ def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.Monkey
 
 
 def test_the_uploader_takes_what_the_server_does() -> None:
-    page = Page().section("Open an export")
+    page = Export().set(section="Open an export")
     assert page.app.file_uploader(key="take_export").proto.max_upload_size_mb == st.get_option("server.maxUploadSize")
 
 
 def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    Page(causal="false", layer="2", head="3").section("Report")
+    Export(causal="false", layer="2", head="3").set(section="Report")
     html = taken["Report"]()
     assert TEXT in html
     assert "lifted: causal" in html
     assert "layer=2&amp;head=3" in html
     assert "text=" not in html.partition("This view in a running app")[0].rpartition("href=")[2]
     assert len(html) < 8_000_000
-    Page(layer="2", head="3").section("Report")
+    Export(layer="2", head="3").set(section="Report")
     assert "lifted" not in taken["Report"]()
 
 
@@ -230,12 +218,12 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
     taken = downloads(monkeypatch)
     monkeypatch.setattr(fonts, "_in", lambda family, character: ord(character) < 0x2E80)
     monkeypatch.setattr(fonts, "_covering", lambda character: None)
-    page = Page(lang="zh", picture="tokens", query="4")
+    page = Export(lang="zh", picture="tokens", query="4")
     assert any("这台服务器没有中文字体" in one.value for one in page.app.caption)
     assert "查询是 4" in taken["SVG"]().decode()  # asked for out of sight of the page
     assert "The query is 4" in PdfReader(io.BytesIO(taken["PDF"]())).pages[0].extract_text()
     monkeypatch.setattr(fonts, "_covering", lambda character: "Some Han font")
-    page = Page(lang="zh", picture="tokens", query="4")
+    page = Export(lang="zh", picture="tokens", query="4")
     assert not any("字体" in one.value for one in page.app.caption)
     written: list[str] = []
     monkeypatch.setattr(printed, "Paper", lambda *of: written.append(of[1]) or Paper(*of))
@@ -246,9 +234,9 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
 @pytest.mark.usefixtures("in_chinese")
 def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    Page(lang="zh", causal="false").section("数值")
+    Export(lang="zh", causal="false").set(section="数值")
     assert taken["CSV"]().startswith("query,query token,key,key token,weight,scaled score,blocked by")
-    Page(lang="zh", causal="false").section("报告")
+    Export(lang="zh", causal="false").set(section="报告")
     html = taken["报告"]()
     assert "每个头看哪里" in html
     assert "已解除：因果" in html

@@ -13,7 +13,7 @@ from model.gpt2 import save_transformer
 from model.sampling import MOST_WRITTEN
 from model.transformer import Transformer, TransformerConfig
 from serving.job import ModelRef
-from tests.pages.generation import Page, written_by
+from tests.pages.generation import Generation, written_by
 from ui import results
 from ui.generation import writing
 from ui.generation.writing import Writing
@@ -22,13 +22,13 @@ from ui.sidebar import models
 
 class TestPlaying:
     def test_adds_a_token_each_time_until_it_is_paused(self, story: Model) -> None:
-        page = Page().press("play")
+        page = Generation().press("play")
         assert len(page.path.written) == 1
         buttons = page.buttons()
         assert not any(on for key, on in buttons.items() if key.startswith("candidate_"))
         assert (buttons["step"], buttons["play"], buttons["start_over"]) == (False, True, True)
         assert page.app.button(key="play").label == "Pause"
-        assert "Pause" in page.said("caption")
+        assert "Pause" in page.words()
         time.sleep(0.45)
         assert len(page.run().path.written) == 2
         assert len(page.run().path.written) in (2, 3), "a rerun before it is time adds nothing"
@@ -39,7 +39,7 @@ class TestPlaying:
         assert page.buttons()["step"]
 
     def test_ends_where_the_page_has_no_room_left(self, story: Model) -> None:
-        page = Page()
+        page = Generation()
         full = written_by(story, 0)
         for _ in range(MOST_WRITTEN - 1):
             full = full.plus(300)
@@ -49,12 +49,12 @@ class TestPlaying:
         assert len(page.path.written) == MOST_WRITTEN
         page.run()
         assert not page.app.session_state.writing.playing
-        assert "200 tokens are generated, the maximum" in page.said("warning")
+        assert "200 tokens are generated, the maximum" in page.words()
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"]) == (False, False, True)
 
     def test_is_found_paused_when_the_page_was_left_for_long(self) -> None:
-        page = Page().press("play")
+        page = Generation().press("play")
         long_ago = replace(page.app.session_state.writing, last=time.monotonic() - 100)
         page.app.session_state.writing = long_ago
         page.run()
@@ -62,7 +62,7 @@ class TestPlaying:
         assert len(page.path.written) == 1
 
     def test_two_readers_write_apart(self) -> None:
-        one, other = Page().press("play"), Page("The king said")
+        one, other = Generation().press("play"), Generation("The king said")
         assert not other.path.written
         other.press("step")
         assert isinstance(one.app.session_state.writing, Writing)
@@ -70,7 +70,7 @@ class TestPlaying:
 
     def test_a_slow_machine_writes_no_two_tokens_at_one_press(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(writing, "SECONDS", 0.0)  # as where a token takes longer to write than the time between two
-        page = Page().press("play")
+        page = Generation().press("play")
         assert len(page.path.written) == 1
         assert len(page.run().path.written) == 2
 
@@ -81,7 +81,7 @@ class TestPlaying:
         config = TransformerConfig(vocabulary=283, context=1024, layers=40, heads=4, width=144, mlp_width=8)
         save_transformer(Transformer(config), tmp_path)
         shutil.copy(tiny_folder / "tokenizer.json", tmp_path)
-        page = Page("abcdefgh" * 124, model=str(tmp_path)).press("play")
+        page = Generation("abcdefgh" * 124, model=str(tmp_path)).press("play")
         model = models.get(str(tmp_path))
         trace = results.engine().traces.find(page.app.session_state.grown[0])
         assert trace.nbytes() > 64 * 2**20

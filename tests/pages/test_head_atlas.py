@@ -1,17 +1,14 @@
 """The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses."""
 
 import io
-import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from i18n import spoken
 from model import catalog
@@ -23,27 +20,22 @@ from model.atlas.unit import measure_unit
 from model.base import Model
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
-from tests.pages.test_chinese import english, texts
+from tests.pages.page import Page
 from ui.head_atlas import runs
 from ui.head_atlas.runs import Ask, Measuring, TooManyAtlases
 
 ROOT = Path(__file__).parents[2]
 
 
-class HeadAtlas:
-    """One reader's page. Every run of it has to end without an exception."""
+class HeadAtlas(Page):
+    """One user's page."""
 
-    def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
-        self.app.query_params.update(query)
-        self.app.switch_page("pages/head_atlas.py")
-        self.run()
+    SCRIPT = "pages/head_atlas.py"
 
-    def run(self) -> "HeadAtlas":
+    def run(self) -> Self:
         """Until nothing is being measured any more."""
         for _ in range(200):
-            self.app.run()
-            assert not self.app.exception, self.app.exception[0].stack_trace
+            super().run()
             going = self.app.session_state.get("atlas_measuring", None)
             if going is None or going[1].watch().state != "running":
                 break
@@ -52,36 +44,15 @@ class HeadAtlas:
             self.app.run()
         return self
 
-    def choose(self, **values: Any) -> "HeadAtlas":
-        """Set controls by their keys."""
-        kinds = {
-            "atlas_source": "button_group",
-            "atlas_section": "button_group",
-            "atlas_back": "number_input",
-            "causal": "toggle",
-        }
-        for key, value in values.items():
-            getattr(self.app, kinds.get(key, "selectbox"))(key=key_of(self.app, key)).set_value(value)
-        return self.run()
-
-    def figure(self, key: str) -> Any:
-        """A chart's JSON."""
-        charts = {chart.proto.id.rpartition("-")[2]: chart for chart in self.app.get("plotly_chart")}
-        return json.loads(charts[key].proto.spec)
-
-    def words(self) -> str:
-        """All sentences, without tags and without markdown's backslashes."""
-        text = " ".join(
-            one.value for kind in ("markdown", "caption", "info", "error", "warning") for one in self.app.get(kind)
-        )
-        return re.sub(r"<[^>]*>|\\", "", text + " ".join(one.proto.body for one in self.app.get("html")))
+    def points(self) -> dict[str, Any]:
+        return self.trace("atlas_scatter", "heads")
 
 
 def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
     page = HeadAtlas()
     assert "22 texts" in page.words()
     assert "previous token L0 H3;" in page.words()
-    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    points = page.points()
     assert len(points["x"]) == 36
     assert page.app.session_state.get("atlas_measuring", None) is None
     assert "L4 H0 matches first token" in page.words()
@@ -97,7 +68,7 @@ def test_its_numbers_are_those_of_the_command() -> None:
     expected = measures_table(atlas_progress.made_of(progress, story))
     (shown,) = page.app.dataframe
     pd.testing.assert_frame_equal(shown.value.reset_index(drop=True), expected, check_dtype=False, rtol=1e-5)
-    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    points = page.points()
     assert points["x"] == pytest.approx(expected["induction"].tolist(), rel=1e-5)
     assert points["y"] == pytest.approx(expected["previous"].tolist(), rel=1e-5)
 
@@ -112,7 +83,7 @@ def test_random_tokens_name_the_card_s_induction_heads() -> None:
 def test_a_link_brings_back_model_measures_and_head() -> None:
     page = HeadAtlas(x="entropy", y="distance", by="same", layer="2", head="5", section="examples", source="random")
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (2, 5)
-    figure = page.figure("atlas_scatter")
+    figure = page.figures()["atlas_scatter"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "entropy, bits"
     assert figure["layout"]["yaxis"]["title"]["text"] == "mean distance, tokens"
     assert page.app.session_state[key_of(page.app, "atlas_by")] == "same"
@@ -121,18 +92,6 @@ def test_a_link_brings_back_model_measures_and_head() -> None:
     odd = HeadAtlas(x="nothing", section="nowhere", layer="99", back="x")
     assert odd.app.session_state["atlas_x"] == "induction"
     assert odd.app.session_state["layer"] == 5
-
-
-@pytest.mark.parametrize("query", [
-    {"section": "find", "source": "random", "text": "猫看见狗"},
-    {"section": "find", "text": "", "back": "-3"},
-    {"section": "all", "x": "entropy", "y": "distance", "causal": "false"},
-    {"source": "text", "text": " "},
-    {"source": "file", "section": "find"},
-])  # fmt: skip
-def test_in_chinese_nothing_is_said_in_english(query: dict[str, str]) -> None:
-    page = HeadAtlas(lang="zh", **query)
-    assert {words for shown in texts(page.app) for words in english(shown)} == set()
 
 
 def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
@@ -151,20 +110,19 @@ def test_an_atlas_is_measured_once_for_all_languages(monkeypatch: pytest.MonkeyP
 
 def test_the_lifted_mask_gives_a_leak() -> None:
     page = HeadAtlas(y="leak")
-    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    points = page.points()
     assert set(points["y"]) == {0.0}
-    page.choose(causal=False)
-    points = next(trace for trace in page.figure("atlas_scatter")["data"] if trace["name"] == "heads")
+    page.set(causal=False)
+    points = page.points()
     assert min(points["y"]) > 0.01
     assert dict(page.app.query_params)["causal"] == "false"
-    assert "later" in page.figure("atlas_distances")["data"][0]["customdata"]
+    assert "later" in page.figures()["atlas_distances"]["data"][0]["customdata"]
 
 
 def test_the_text_on_the_left_and_none() -> None:
     page = HeadAtlas(source="text", text="The cat saw the dog, and the cat saw the dog.\nA second text.")
     assert "2 texts" in page.words()
-    page.app.text_area(key="text").set_value(" ")
-    page.run()
+    page.set(text=" ")
     assert "Type a text on the left" in page.words()
 
 
@@ -179,8 +137,7 @@ def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
     page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)
     assert [sentence in page.words() for sentence in sentences] == [True, True]
     assert "rows of 256: there are 2." in page.words()
-    page.app.text_area(key="text").set_value("the cat sat on the mat")
-    page.run()
+    page.set(text="the cat sat on the mat")
     assert [sentence in page.words() for sentence in sentences] == [False, False]
 
 
@@ -216,10 +173,9 @@ def test_the_finder_by_distance_and_by_marked_tokens() -> None:
     page = HeadAtlas(section="find", back="1")
     assert "L0 H3" in page.app.button(key="atlas_take_back").label
     assert "L4 H4" in page.app.button(key="atlas_take_marks").label  # where "silver" came before, "whistle" followed
-    page.app.button(key="atlas_take_back").click()
-    page.run()
+    page.press("atlas_take_back")
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
-    page.choose(atlas_back=-1)
+    page.set(atlas_back=-1)
     assert "may attend there" in page.words()
 
 
@@ -231,8 +187,7 @@ def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
     page.run()
     assert page.app.query_params["looks"] in ("7,9", ["7,9"])
     assert page.app.query_params["at"] in ("2,5", ["2,5"])
-    page.app.text_area(key="text").set_value("another text with other tokens")
-    page.run()
+    page.set(text="another text with other tokens")
     assert "looks" not in page.app.query_params, "the marks of one text are not another's"
 
 
@@ -240,18 +195,15 @@ def test_the_marked_tokens_of_one_model_are_not_those_of_another(tmp_path: Path)
     """This tokenizer cuts the same line into fewer tokens, of which the first model's last one is none."""
     page = HeadAtlas(section="find", text="extraordinarily unbelievable circumstances")
     marked = page.app.session_state["atlas_queries"]
-    page.app.selectbox(key="model").set_value("another")
-    page.run()
-    page.app.text_input(key="other").set_value(str(save("gpt2", tmp_path / "gpt2")))
-    page.run()
+    page.set(model="another")
+    page.set(other=str(save("gpt2", tmp_path / "gpt2")))
     assert page.app.session_state["atlas_queries"] < marked
     assert page.app.button_group(key="atlas_keys").value == page.app.session_state["atlas_keys"] != []
 
 
 def test_an_example_goes_to_explore() -> None:
     page = HeadAtlas(layer="0", head="3")
-    page.app.button(key="atlas_open").click()
-    page.run()
+    page.press("atlas_open")
     assert page.app.session_state["text"] in units_of_sample()[0].texts
     assert page.app.session_state["page"] == "Explore"
     assert (page.app.session_state["layer"], page.app.session_state["head"]) == (0, 3)
@@ -393,5 +345,5 @@ def test_of_points_is_spoken_only_where_there_are_some() -> None:
     said = " ".join(one.value for one in page.app.caption)
     assert "Each point is a head" not in said
     assert "A head matches a pattern if" in said
-    page.choose(atlas_source="sample")
+    page.set(atlas_source="sample")
     assert "Each point is a head" in " ".join(one.value for one in page.app.caption)

@@ -118,13 +118,6 @@ class TestBars:
         np.testing.assert_allclose(np.nan_to_num(standard), np.nan_to_num(page.weights("x2")[6]))
         assert "has moved compared with the standard masks" in texts(page)
 
-    def test_largest_first_sorts_them(self) -> None:
-        page = Explore(view="bars", query="6", sorted="true")
-        (trace,) = [one for one in page.figures()["head_bars"]["data"] if one["type"] == "bar"]
-        weights = array(trace["y"])
-        assert (np.diff(weights) <= 0).all()
-        assert len(weights) == 7
-
 
 class TestCarried:
     def test_its_table_has_the_model_s_numbers(self, story: Model) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from model.base import Model
 from model.heads import rollout
@@ -22,18 +21,9 @@ TEXT = "the cat sat on a mat and then it saw the cat"
 
 
 class Layers(Explore):
-    """One reader's page."""
+    """One user's page."""
 
-    def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)  # to which a page's links are relative
-        self.app.switch_page("pages/layers.py")
-        self.app.query_params.update(query)
-        self.run()
-
-    def section(self, name: str) -> "Layers":
-        self.app.button_group(key="across").set_value(name)
-        self.run()
-        return self
+    SCRIPT = "pages/layers.py"
 
     def cells(self) -> list[str]:
         """The likeliest tokens of the table, row by row."""
@@ -65,7 +55,7 @@ def test_the_lens_shows_what_the_model_computes(story: Model) -> None:
 def test_a_lifted_mask_is_compared_with_the_standard_ones() -> None:
     page = Layers()
     before = page.cells()
-    page.switch("causal", False)
+    page.set(causal=False)
     assert page.cells() != before
     assert "Under the standard masks it predicts the same (99.4%)" in page.sentence()
     assert any("a different token than under the standard masks" in one for one in page.html())
@@ -99,16 +89,9 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
     (trace_shown,) = [one for one in page.figures()["head_figure"]["data"] if one["name"] == "weights"]
     assert "rollout" in trace_shown["hovertemplate"]
     assert "score" not in str(page.figures()["head_figure"]["data"])
-    page.choose(layer=0, over="maximum")
+    page.set(layer=0, over="maximum")
     assert page.weights()[0, 0] == 1
     assert "in a single head" in page.sentence()
-
-
-def test_choices_are_in_the_link_and_come_back() -> None:
-    page = Layers().section("token").choose(over="mean", query=4)
-    assert page.url == {"across": "token", "over": "mean", "query": "4"}
-    again = Layers(**page.url)
-    assert again.sentence() == page.sentence()
 
 
 def test_flow_is_of_one_token_alone() -> None:
@@ -121,9 +104,9 @@ def test_a_padded_row_shows_its_own_tokens() -> None:
     page = Layers(text="the cat\nthe cat sat on the mat and saw a dog", across="token")
     (shown,) = page.chart("token_layers")
     assert shown.shape[1] == 3
-    page.switch("padding", False)
+    page.set(padding=False)
     assert page.chart("token_layers")[0].shape[1] > 3
-    page.section("lens")
+    page.set(across="lens")
     assert len(page.cells()) == 3 * 7
 
 
@@ -151,7 +134,7 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
     assert (shown.shape[1], step) == (-(-tokens // step), 2)
     words = f"{tokens:,} tokens do not fit on the screen: each"
     assert f"{words} column shows the largest of 2." in " ".join(one.value for one in page.app.caption)
-    page.section("all")
+    page.set(across="all")
     words = f"{tokens:,} tokens are too many for a screen: each"
     assert f"{words} cell is the largest of 2\u00a0×\u00a02." in " ".join(one.value for one in page.app.caption)
 
@@ -159,7 +142,7 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
 def test_a_text_too_long_for_flow_is_a_sentence() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 30, across="token", over="flow")
     assert "expected at most 140 tokens for attention flow over 6 layers" in " ".join(page.said("error"))
-    page.choose(over="rollout")
+    page.set(over="rollout")
     assert not page.said("error")
 
 
@@ -167,25 +150,24 @@ class TestOtherModels:
     def test_an_encoder_predicts_nothing_and_has_attention(self, folders: dict[str, str]) -> None:
         page = Layers(model=folders["bert"], text=TEXT)
         assert "predicts no next token" in " ".join(page.said("info"))
-        page.section("token")
+        page.set(across="token")
         assert page.chart("token_layers")[0].shape == (3, 14)
 
     def test_a_window_reaches_further_by_the_end_of_every_layer(self, folders: dict[str, str]) -> None:
         page = Layers(model=folders["mistral"], text=TEXT, across="token")
         (shown,) = page.chart("token_layers")
         assert (~np.isnan(shown)).sum(1).tolist() == [3, 5, 7]
-        assert len(page.section("lens").cells()) == 4 * shown.shape[1]
+        assert len(page.set(across="lens").cells()) == 4 * shown.shape[1]
 
     def test_an_encoder_decoder_s_two_stacks(self, folders: dict[str, str]) -> None:
         page = Layers(model=folders["t5"], text=TEXT, target="on a mat")
         target = len(page.cells()) // 3
-        page.section("token")
+        page.set(across="token")
         assert page.chart("token_layers")[0].shape == (2, target)
-        page.app.button_group(key="attention").set_value("encoder")
-        page.run()
+        page.set(attention="encoder")
         assert page.chart("token_layers")[0].shape == (3, 13)
 
     def test_a_model_whose_layers_are_not_known_says_so(self) -> None:
         page = Layers(model="dates", text="3 March 2021")
         assert "the states after each of its layers are not available" in " ".join(page.said("error"))
-        assert not page.section("token").said("error")
+        assert not page.set(across="token").said("error")

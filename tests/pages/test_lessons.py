@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from i18n import LANGUAGES
 from lessons.shelf import FOLDER, shelf
 from model import catalog
+from tests.pages.page import Page
 from ui.lessons import runs
 from ui.lessons.shelves import packed, unpacked
 from ui.sidebar import models
@@ -36,33 +36,20 @@ Some <script>alert(1)</script> prose.
 """
 
 
-class Lessons:
-    """One reader's page; every run has to end without an exception."""
+class Lessons(Page):
+    """One user's page."""
 
-    def __init__(self, **query: str) -> None:
-        self.app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
-        self.app.switch_page("pages/lessons.py")
-        self.app.query_params.update(query)
-        self.run()
-
-    def run(self) -> "Lessons":
-        self.app.run()
-        assert not self.app.exception, self.app.exception[0].stack_trace
-        return self
-
-    def press(self, key: str) -> "Lessons":
-        self.app.button(key=key).click()
-        return self.run()
+    SCRIPT = "pages/lessons.py"
 
     def choices(self) -> list[str]:
         return [button.label for button in self.app.button if str(button.key).startswith("answer_")]
 
     def verdict(self) -> str:
-        found = [one.proto.body for one in self.app.get("html") if 'class="verdict' in one.proto.body]
+        found = [one for one in self.html() if 'class="verdict' in one]
         return re.sub("<.*?>", " ", found[0]).strip() if found else ""
 
-    def text(self) -> str:
-        return "".join(one.proto.body for one in self.app.get("html"))
+    def shown(self) -> str:
+        return "".join(self.html())
 
     def has_picture(self) -> bool:
         return bool(self.app.get("plotly_chart"))
@@ -91,8 +78,8 @@ def test_the_answer_can_be_shown_without_a_guess_and_counts_as_none() -> None:
     assert "Your answer" not in page.verdict()
     page.app.query_params["step"] = "6"
     page.run()
-    assert "answers correct" not in page.text()
-    assert 'class="told"' in page.text()
+    assert "answers correct" not in page.shown()
+    assert 'class="told"' in page.shown()
 
 
 def test_a_link_for_others_has_no_answers() -> None:
@@ -131,7 +118,7 @@ def test_nothing_names_the_masks_that_are_asked_for_before_they_are_guessed() ->
 
 def test_cross_attention_shows_the_tokens_of_the_source_that_it_asks_for() -> None:
     page = Lessons(lesson="translator", step="3")
-    source, output = re.findall(r'<ol class="tokens">(.*?)</ol>', page.text())
+    source, output = re.findall(r'<ol class="tokens">(.*?)</ol>', page.shown())
     assert "".join(re.findall(r"<span>(.*?)</span>", source)).startswith("the")
     assert 'class="query"' in output
     assert 'class="query"' not in source
@@ -142,12 +129,12 @@ def test_a_lesson_ends_with_its_summary_the_answers_and_the_next_lesson() -> Non
     assert "That is right." in page.verdict()
     said = page.verdict().rpartition("  ")[2]
     page.press("next").press("next")
-    assert "A low training loss means something only if the model could not see the answer." in page.text()
-    lines = re.findall(r'<li class="(\w+)"><b>(.*?)</b><div>(.*?)</div></li>', page.text())
+    assert "A low training loss means something only if the model could not see the answer." in page.shown()
+    lines = re.findall(r'<li class="(\w+)"><b>(.*?)</b><div>(.*?)</div></li>', page.shown())
     assert [(kind, said in line) for kind, _, line in lines] == [
         ("open", False), ("open", False), ("right", True), ("open", False),
     ]  # fmt: skip
-    assert "1 of 1 answer correct." in page.text()
+    assert "1 of 1 answer correct." in page.shown()
     page.press("next")
     assert page.app.query_params["lesson"] == "translator"
 
@@ -163,7 +150,7 @@ def test_after_the_last_lesson_comes_the_list_of_all() -> None:
 def test_a_step_that_cannot_run_leaves_the_others_on_the_last_screen() -> None:
     wrong = OWN + "\n## Wrong\n\n```run\nhead: L9 H0\nask: sees\n```\n"
     page = Lessons(packed=packed(wrong), step="3")
-    lines = re.findall(r'<li class="(\w+)"><b>(.*?)</b><div>(.*?)</div></li>', page.text())
+    lines = re.findall(r'<li class="(\w+)"><b>(.*?)</b><div>(.*?)</div></li>', page.shown())
     assert [kind for kind, _, _ in lines] == ["open", "open"]
     assert lines[1][2] == "line 20: expected a layer of story from 0 to 5, got 9."
 
@@ -187,15 +174,15 @@ def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_
 def test_asking_can_be_switched_off_and_the_language_changed() -> None:
     page = Lessons(lesson="padding", step="2", lang="zh")
     assert page.choices() == ["因果掩码 + 填充掩码", "因果掩码", "填充掩码", "没有掩码"]
-    page.app.toggle(key="lesson_asks").set_value(False)
-    assert "正确答案：因果掩码" in page.run().verdict()
+    page.set(lesson_asks=False)
+    assert "正确答案：因果掩码" in page.verdict()
 
 
 def test_a_lesson_in_the_link_is_read_and_shown_as_text() -> None:
     page = Lessons(packed=packed(OWN))
     assert r"#### A \<b\>step\</b\>" in [one.value for one in page.app.markdown]
-    assert "<script>alert" not in page.text()
-    assert "&lt;script&gt;" in page.text()
+    assert "<script>alert" not in page.shown()
+    assert "&lt;script&gt;" in page.shown()
     assert page.choices() == ["2", "3", "4"]
     page.app.query_params.clear()
     page.app.query_params["lesson"] = "padding"  # as the sidebar's link does

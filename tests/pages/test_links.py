@@ -9,7 +9,8 @@ from streamlit.testing.v1 import AppTest, element_tree
 
 from model.masks import Stroke
 from tests.apptest import key_of
-from tests.pages.here import Here
+from tests.faults.hostile import LINKS
+from tests.pages.page import Here, controls
 from tests.viz.packet import unpacked
 from ui import mask_check
 from ui.page import PAGES
@@ -47,6 +48,7 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     "pages/pixels.py": [{}, {"source": "written"}, {"part": "write"}, {"part": "finish"}],
     "pages/lessons.py": [{"lesson": "what_attention_is"}],
 }  # fmt: skip
+PAGES_BESIDE = ("app.py", "pages/padding.py")
 NOT_IN_LINKS = {  # and why
     "model": "another one is downloaded, or loaded for long: see test_other_models.py",
     "example": "sets the text, and forgets itself",
@@ -77,11 +79,8 @@ def visit(page: str, link: dict[str, str]) -> AppTest:
     return app
 
 
-def controls(app: AppTest) -> dict[str, Any]:
-    """Every widget that has a value, by its key."""
-    kinds = ("selectbox", "toggle", "checkbox", "radio", "button_group", "slider", "select_slider", "number_input",
-             "text_input", "text_area", "multiselect", "color_picker", "date_input", "time_input")  # fmt: skip
-    return {one.key: one for kind in kinds for one in app.get(kind)}
+def by_key(app: AppTest) -> dict[str, Any]:
+    return {one.key: one for one in controls(app)}
 
 
 def name_of(key: str) -> str:
@@ -117,7 +116,7 @@ def change(one: Any) -> bool:
 
 
 def values(app: AppTest) -> dict[str, Any]:
-    return {name_of(key): one.value for key, one in controls(app).items() if name_of(key) not in NOT_IN_LINKS}
+    return {name_of(key): one.value for key, one in by_key(app).items() if name_of(key) not in NOT_IN_LINKS}
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +139,7 @@ def test_every_control_is_in_the_link(page: str) -> None:
     for link in STATES[page]:
         while left := set(values(app := visit(page, link))) - found:
             for name in sorted(left, key=lambda name: (name.endswith(LAST), name)):
-                shown = {name_of(key): one for key, one in controls(app).items()}
+                shown = {name_of(key): one for key, one in by_key(app).items()}
                 if name not in shown:
                     continue  # another choice has hidden it: it is changed in the next visit
                 found.add(name)
@@ -153,6 +152,17 @@ def test_every_control_is_in_the_link(page: str) -> None:
             again = visit(page, texts | {key: app.query_params[key] for key in app.query_params})
             assert values(again) == values(app)
             assert dict(again.query_params).items() >= dict(app.query_params).items()
+            chosen = values(app)
+            app.switch_page(PAGES_BESIDE[page == PAGES_BESIDE[0]]).run()
+            assert values(app.switch_page(page).run()) == chosen
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_of_nonsense_is_a_link_of_nothing(page: str) -> None:
+    names = {field.alias or name for name, field in LINKS[page].model_fields.items()}
+    lists = {"heads_off", "b_off"}  # of which nonsense is an empty one
+    odd = dict.fromkeys(sorted(names - lists - {"model", "text", "b_text", "date_text"}), "<no such>")
+    assert values(visit(page, odd)) == values(visit(page, {}))
 
 
 @pytest.mark.parametrize(
@@ -176,5 +186,5 @@ def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:
     drawn = {"masks": '{"drawn":[["block",3,1,4,2]]}', "drawing": "false"}
     app = visit("pages/mask_lab.py", {"text": LINE} | drawn)
     assert app.session_state.mask_drawn == (Stroke("block", 3, 1, 4, 2),)
-    assert controls(app)[key_of(app, "mask_drawn_on")].value is False
+    assert by_key(app)[key_of(app, "mask_drawn_on")].value is False
     assert dict(app.query_params).items() >= drawn.items()

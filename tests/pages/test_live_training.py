@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serving import background, training_job
-from tests.pages.explore import array
+from tests.pages.page import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
 
 pytestmark = pytest.mark.slow  # trains
@@ -18,7 +18,7 @@ def page() -> Iterator[WhyCausal]:
 
 
 def test_a_training_from_start_to_end_and_a_second_one_beside_it(page: WhyCausal) -> None:
-    page.pick(live_steps=100).press("live_start")
+    page.set(live_steps=100).press("live_start")
     assert page.app.button(key="live_start").disabled
     assert not page.app.button(key="live_stop").disabled
     progress = page.until_over()
@@ -32,7 +32,7 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(page: WhyCausal
     assert f"**{progress.without_mask:.2f}**" in said
     assert progress.texts[-1][1].replace("\n", "⏎") in [one.value for one in page.app.code]
 
-    page.pick(live_causal=True).press("live_start")
+    page.set(live_causal=True).press("live_start")
     page.until_over()
     page.run()
     names = [trace["name"] for trace in page.figures()["live_figure"]["data"]]
@@ -43,36 +43,23 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(page: WhyCausal
     assert "live_figure" not in page.figures()
 
 
-def test_pause_and_stop_are_there_when_they_do_something(page: WhyCausal) -> None:
-    assert page.app.button(key="live_pause").disabled
-    assert page.app.button(key="live_stop").disabled
-    page.press("live_start").press("live_pause")
-    assert page["live_training"].watch().state == "paused"
-    page.press("live_go_on").press("live_stop")
-    assert page["live_training"].watch().state == "stopped"
-    assert not page["live_training"].is_alive()
-    assert page.app.button(key="live_stop").disabled
-
-
 def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
-    page.app.text_area(key="live_text").set_value("too short")
-    page.run().press("live_start")
+    page.set(live_text="too short")
+    page.press("live_start")
     assert page.said("error") == ["A text of at least 200 characters is needed to train on, this one has 9."]
     assert page["live_training"] is None
 
 
 def test_what_is_wrong_with_a_text_is_said_no_longer_than_it_is(page: WhyCausal) -> None:
-    page.app.text_area(key="live_text").set_value("too short")
-    page.run().press("live_start")
+    page.set(live_text="too short")
+    page.press("live_start")
     assert page.app.error
-    page.app.text_area(key="live_text").set_value("the cat sat on the mat. " * 20)
-    page.run()
+    page.set(live_text="the cat sat on the mat. " * 20)
     assert not page.app.error
 
 
 def test_of_a_text_beyond_the_limit_it_is_said_what_is_left_out(page: WhyCausal) -> None:
-    page.app.text_area(key="live_text").set_value("x" * (training_job.MOST_CHARACTERS + 1234))
-    page.run()
+    page.set(live_text="x" * (training_job.MOST_CHARACTERS + 1234))
     assert any("first 40,000 characters; the other 1,234 are left out" in one.value for one in page.app.caption)
 
 
@@ -107,7 +94,7 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
     page.run()
     said = " ".join(one.value for one in page.app.markdown)
     assert "No head copies yet**: the best, L0 H1, puts 7.0% of its attention on the next character" in said
-    page.pick(live_steps=100).press("live_longer")
+    page.set(live_steps=100).press("live_longer")
     assert page["live_steps"] == page["live_training"].total_steps == 300
     assert page["live_kept"][0].progress.losses == (1.266,)
 
@@ -141,7 +128,7 @@ def test_two_readers_have_two_trainings(page: WhyCausal) -> None:
 
 
 def test_a_training_goes_on_while_another_step_is_looked_at_and_its_end_is_noticed(page: WhyCausal) -> None:
-    page.pick(live_steps=600).press("live_start").step(2)
+    page.set(live_steps=600).press("live_start").step(2)
     assert any(f"step {page['live_training'].watch().step} of 600" in one.value for one in page.app.caption)
     assert not page["live_training"].watch().over
     page["live_training"].stop()

@@ -117,15 +117,6 @@ def test_npy_comes_back(row: int, story: Model) -> None:
     assert ("They are kept as they were" in app.success[0].value) == bool(row)
 
 
-def test_npy_of_the_real_tokens_alone(story: Model) -> None:
-    keep = story.encode(TEXTS, "left").keep[1]
-    real = int(keep.sum())
-    app = upload(opened(), "mask.npy", saved(np.eye(real, dtype=bool)))
-    (spec,) = loaded(app)
-    assert torch.equal(allowed_by(story, spec, 1)[keep][:, keep], torch.eye(real, dtype=torch.bool))
-    assert f"{real} real tokens, and padding stays masked" in app.success[0].value
-
-
 @pytest.mark.parametrize(
     ("name", "data", "sentence"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
-from tests.pages.explore import array
+from tests.pages.page import array
 from tests.pages.why_causal import TEXT, WhyCausal
 from ui import results
 from ui.why_causal import words
@@ -59,7 +59,7 @@ def test_previous_and_next_go_through_the_steps_and_the_step_is_in_the_link() ->
     assert page.app.button(key="why_previous").disabled
     for step in (2, 3, 4, 5):
         page.press("why_next")
-        assert (page["why_step"], page.link()) == (step, {"step": str(step)})
+        assert (page["why_step"], page.url) == (step, {"step": str(step)})
     assert page.app.button(key="why_next").disabled
     page.press("why_previous")
     assert page["why_step"] == 4
@@ -87,7 +87,7 @@ def seen(page: WhyCausal) -> list[str]:
 
 
 def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: TwinPair) -> None:
-    page = WhyCausal(step="4").pick(why_place=6, why_token=99).step(5)
+    page = WhyCausal(step="4").set(why_place=6, why_token=99).step(5)
     loss, head, later = seen(page)
     for one in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
         assert nats(outcome(pair, one).loss) in loss
@@ -103,7 +103,7 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
-    page = WhyCausal(step="4").pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
+    page = WhyCausal(step="4").set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
     assert "and exactly 0 without" not in seen(page)[2]
 
 
@@ -149,11 +149,10 @@ def test_it_opens_at_the_head_that_copies_most_and_jumps_back_to_it(pair: TwinPa
     jump = next(button for button in heads.app.button if button.label == "Go to the highest copy score")
     assert jump.disabled
 
-    heads.pick(why_head=(2, 1))
+    heads.set(why_head=(2, 1))
     np.testing.assert_allclose(heads.weights(), trace.weights(2, 1).numpy(), atol=1e-6)
     assert percent(float(scores[2, 1])) in heads.sentences()[0]
-    next(button for button in heads.app.button if button.label == "Go to the highest copy score").click()
-    heads.run()
+    heads.press("Go to the highest copy score")
     assert heads["why_head"] == best
 
 
@@ -169,12 +168,12 @@ def test_every_head_has_its_copy_score_under_all_four(pair: TwinPair) -> None:
 
 def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: TwinPair, heads: WhyCausal) -> None:
     head = heads["why_head"]
-    heads.pick(why_run=True)
+    heads.set(why_run=True)
     assert heads["why_head"] == head
     weights = heads.weights()
     assert np.isnan(weights[np.triu_indices(len(weights), 1)]).all()
     assert "exactly 0 on the next token" in heads.sentences()[0]
-    heads.pick(why_trained=True, why_run=False)
+    heads.set(why_trained=True, why_run=False)
     best = twins.best_head(twins.copy_scores(pair.run(pair.encode(TEXT), WITH_WITHOUT)))
     assert heads["why_head"] == best
 
@@ -187,7 +186,7 @@ def test_the_losses_of_every_token_are_drawn(pair: TwinPair) -> None:
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) -> None:
-    proof.pick(why_proof=trained, why_place=6, why_token=99)
+    proof.set(why_proof=trained, why_place=6, why_token=99)
     changes = {run: twins.change(pair.models[trained], pair.encode(TEXT), 6, 99, causal=run) for run in (True, False)}
     bars = [trace for trace in proof.figures()["proof_figure"]["data"] if trace["type"] == "bar"]
     for run, trace in zip((True, False), bars, strict=True):
@@ -199,7 +198,7 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
 
 
 def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
-    proof.pick(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3]))
+    proof.set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3]))
     assert "the same as before" in proof.sentences()[0]
 
 
@@ -211,14 +210,13 @@ def test_drawing_again_writes_something_else() -> None:
         return found
 
     first = grid()
-    next(button for button in page.app.button if button.label == "Sample again").click()
-    page.run()
+    page.press("Sample again")
     assert grid() != first
-    page.pick(why_writing="likeliest")
+    page.set(why_writing="likeliest")
     assert not [button for button in page.app.button if button.label == "Sample again"]
 
 
-@pytest.mark.parametrize("text", ["a", "🙂 <script>alert(1)</script> $x$ `code`", "one\ntwo\n\nthree", "  x"])
+@pytest.mark.parametrize("text", ["a", "🙂 <script>alert(1)</script> $x$ `code`\n\nthree"])
 def test_any_text(text: str) -> None:
     page, sentences = WhyCausal(text), 0
     for step in range(1, 6):
@@ -284,49 +282,13 @@ def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
     assert ["a uniform guess" in one for one in said.values()] == [False, False, False, True]
 
 
-def test_a_link_brings_the_view_back() -> None:
-    page = WhyCausal(None, text="the cat sat", head="1.2", run="true", proof="false", place="2", live_steps="100")
-    assert page["why_text"] == "the cat sat"
-    assert page["why_head"] == (1, 2)
-    assert page["why_place"] == 2
-    assert page["live_steps"] == 100
-    assert page.link() == {"text": "the cat sat", "head": "1.2", "run": "true", "proof": "false", "place": "2",
-                           "live_steps": "100"}  # fmt: skip
-    assert page.step(2).link() == page.step(1).link() | {"step": "2"}
-    assert not dict(WhyCausal(None).app.query_params)
-
-
-@pytest.mark.parametrize(
-    "query", [{"head": "x"}, {"head": "9.9"}, {"place": "99999"}, {"token": "9999"}, {"seed": "-"}]
-)
-def test_a_link_that_makes_no_sense_still_shows_something(query: dict[str, str]) -> None:
-    page, figures = WhyCausal(None, **query), 0
-    for step in range(1, 6):
-        figures += len(page.step(step).figures())
-    assert figures == 4
-
-
 def test_a_shorter_text_moves_the_changed_token_into_it(proof: WhyCausal) -> None:
-    proof.pick(why_place=14)
-    proof.app.text_area(key="why_text").set_value("the cat")
-    proof.run()
+    proof.set(why_place=14)
+    proof.set(why_text="the cat")
     assert proof["why_place"] <= 3
 
 
-def test_the_choices_outlast_other_steps_and_a_visit_to_another_page() -> None:
-    page = WhyCausal(step="2").pick(why_trained=True).step(4).pick(why_proof=False).step(5).pick(live_steps=100)
-    page.app.switch_page("app.py")
-    page.run()
-    page.app.switch_page("pages/why_causal.py")
-    page.run()
-    assert page["why_step"] == 5
-    assert page["why_trained"] is True
-    assert page["why_proof"] is False
-    assert page["live_steps"] == 100
-    assert page.step(2)["why_trained"] is True
-
-
 def test_the_head_that_the_page_chose_is_in_no_link_at_any_step(heads: WhyCausal) -> None:
-    assert heads.step(4).link() == {"step": "4"}
-    heads.step(2).pick(why_head=(2, 1))
-    assert heads.step(4).link()["head"] == "2.1"
+    assert heads.step(4).url == {"step": "4"}
+    heads.step(2).set(why_head=(2, 1))
+    assert heads.step(4).url["head"] == "2.1"

@@ -14,11 +14,10 @@ def test_it_is_exact_where_the_whole_is_reduced() -> None:
     assert other.weights().shape == (12, 7)
     assert other.names()[0].startswith("140: ")
     assert np.isfinite(other.weights()).all()
-    other.switch("causal", True)
+    other.set(causal=True)
     assert other.weights().shape == (12, 7)
     assert other.url["zoom"] == "140-151,3-9"
-    other.app.button(key="zoom_out").click()
-    other.run()
+    other.press("zoom_out")
     assert other.weights().shape == page.weights().shape
     assert "zoom" not in other.url
 

@@ -32,25 +32,6 @@ def traces(figure: go.Figure, name: str) -> list:
     return [trace for trace in figure.data if trace.name == name]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_measured_picture_holds_what_was_measured(view: CheckView, dark: bool) -> None:
-    figure = mask_figure(view, dark=dark)
-    (measured,) = traces(figure, "measured")
-    np.testing.assert_array_equal(~np.isnan(measured.z), view.reaches)
-    np.testing.assert_allclose(measured.z[1, 3], np.log10(0.5), rtol=1e-6)
-    np.testing.assert_allclose(measured.customdata, view.moved)
-    (still,) = traces(figure, "still")
-    np.testing.assert_array_equal(~np.isnan(still.z), ~view.reaches & ~np.isnan(view.moved))
-
-
-def test_the_declared_picture_is_the_declared_mask(view: CheckView) -> None:
-    figure = mask_figure(view, dark=False)
-    (opened,) = traces(figure, "open")
-    assert opened.xaxis == "x2"
-    np.testing.assert_array_equal(~np.isnan(opened.z), view.declared)
-    assert len(figure.layout.images) == 1  # its hatching
-
-
 def test_cells_that_disagree_are_marked_in_both(view: CheckView) -> None:
     figure = mask_figure(view, dark=False)
     assert [(mark.x, mark.y) for mark in traces(figure, "leak")] == [(("3: sat",), ("1: a&amp;b",))] * 2

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.attention import attention_stages
 from model.cross_attention import dates
 from model.cross_attention.dates import (
     FOLDER,
@@ -150,11 +149,6 @@ class TestEncoding:
 
 
 class TestRuns:
-    @pytest.mark.parametrize("pad_side", ["left", "right"])
-    def test_a_padded_row_is_what_it_is_alone(self, model: DatesModel, pad_side: str) -> None:
-        batch, alone = model.encode(LINES, pad_side), model.encode(LINES[:1])
-        assert_near(model.run(batch).logits[0], model.run(alone).logits[0], 1e-4, "logits")
-
     def test_the_trace_has_three_attentions_of_their_own_sizes(self, model: DatesModel) -> None:
         trace = model.run(model.encode(LINES))
         assert trace.attentions == model.attentions == ("encoder", "decoder", "cross")
@@ -185,25 +179,12 @@ class TestRuns:
         assert all(bool(lifted.select(name).allowed(0).all()) for name in model.attentions)
         assert bool((lifted.select("cross").weights(0, 0)[:, 21:] > 0).any())
 
-    def test_a_later_character_changes_nothing_before_it_but_without_the_mask(self, model: DatesModel) -> None:
-        some = [model.encode(LINES[:1], targets=[target]) for target in ("2021-03-03", "2021-03-17")]
-        standard = [model.run(batch).logits[0, :9] for batch in some]
-        assert_near(standard[1], standard[0], 1e-5, "logits before the change")
-        lifted = [model.run(batch, UNCAUSAL).logits[0, :9] for batch in some]
-        assert (lifted[1] - lifted[0]).abs().max() > 1e-3
-
     def test_writing_and_reading_what_was_written_give_the_same_probabilities(self, model: DatesModel) -> None:
         batch = model.encode(LINES)
         assert batch.source is not None
         written = model.write(batch.source)
         losses = model.run(batch).losses(0)[1:]
         assert_near((-losses).exp(), torch.tensor(written.probabilities[0][:10]), 1e-5, "probabilities")
-
-    def test_stages_are_the_cores(self, model: DatesModel) -> None:
-        trace = model.run(model.encode(LINES)).select("cross")
-        record = trace.layers[1]
-        expected = attention_stages(record.q, record.k, record.v, record.context.allowed(MaskSpec())).weights
-        assert_near(trace.weights(1, 3, row=1), expected[1, 3], 1e-6, "weights")
 
     def test_a_batch_without_a_source_and_a_layer_that_is_not_there_are_refused(self, model: DatesModel) -> None:
         source = model.encode(LINES).source

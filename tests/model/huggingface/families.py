@@ -18,28 +18,15 @@ VOCABULARY = 61  # more than the tokenizer has, as in many published models
 IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
 
 PLAIN = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 37,
-    "max_position_embeddings": 47,
-    **IDS,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 37, "max_position_embeddings": 47, **IDS,
+}  # fmt: skip
 GROUPED = PLAIN | {"num_key_value_heads": 2}  # two query heads share each key-value head
 WIDE = GROUPED | {"head_dim": 10}  # heads · head_dim is not the width
 PAIR = {
-    "vocab_size": VOCABULARY,
-    "d_model": 24,
-    "encoder_layers": 3,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 37,
-    "decoder_ffn_dim": 41,
-    "max_position_embeddings": 47,
-    **IDS,
-}
+    "vocab_size": VOCABULARY, "d_model": 24, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 3,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 37, "decoder_ffn_dim": 41, "max_position_embeddings": 47, **IDS,
+}  # fmt: skip
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 
 DECODERS: dict[str, PreTrainedConfig] = {
@@ -49,24 +36,14 @@ DECODERS: dict[str, PreTrainedConfig] = {
     "qwen2": hf.Qwen2Config(**GROUPED, use_sliding_window=True, sliding_window=4, max_window_layers=1),
     "qwen3": hf.Qwen3Config(**WIDE),
     "gemma2": hf.Gemma2Config(
-        **WIDE,
-        sliding_window=3,
-        layer_types=MIXED,
-        attn_logit_softcapping=2.0,
-        final_logit_softcapping=5.0,
+        **WIDE, sliding_window=3, layer_types=MIXED, attn_logit_softcapping=2.0, final_logit_softcapping=5.0,
         query_pre_attn_scalar=7,
     ),
     "gemma3": hf.Gemma3TextConfig(**WIDE, sliding_window=3, layer_types=MIXED, query_pre_attn_scalar=7),
     "gpt_neox": hf.GPTNeoXConfig(**PLAIN),
     "opt": hf.OPTConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        ffn_dim=37,
-        max_position_embeddings=47,
-        word_embed_proj_dim=14,
-        **IDS,
+        vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, ffn_dim=37,
+        max_position_embeddings=47, word_embed_proj_dim=14, **IDS,
     ),
     "phi3": hf.Phi3Config(**GROUPED, sliding_window=5),
     "olmo2": hf.Olmo2Config(**GROUPED),
@@ -81,7 +58,7 @@ DECODERS: dict[str, PreTrainedConfig] = {
         **WIDE | {"intermediate_size": 36}, sliding_window=3, num_local_experts=4, num_experts_per_tok=2
     ),
     "phi": hf.PhiConfig(**PLAIN | {"hidden_size": 32}),  # half of a head's width is turned, and that must be even
-}
+}  # fmt: skip
 ENCODERS: dict[str, PreTrainedConfig] = {
     "bert": hf.BertConfig(**PLAIN),
     "roberta": hf.RobertaConfig(**PLAIN | {"pad_token_id": PAD}),
@@ -92,19 +69,12 @@ ENCODERS: dict[str, PreTrainedConfig] = {
 }
 PAIRS: dict[str, PreTrainedConfig] = {
     "t5": hf.T5Config(
-        vocab_size=VOCABULARY,
-        d_model=24,
-        d_kv=7,
-        d_ff=37,
-        num_layers=3,
-        num_decoder_layers=2,
-        num_heads=4,
-        decoder_start_token_id=PAD,
-        **IDS,
+        vocab_size=VOCABULARY, d_model=24, d_kv=7, d_ff=37, num_layers=3, num_decoder_layers=2, num_heads=4,
+        decoder_start_token_id=PAD, **IDS,
     ),
     "bart": hf.BartConfig(**PAIR, decoder_start_token_id=END),
     "marian": hf.MarianConfig(**PAIR, decoder_start_token_id=PAD),
-}
+}  # fmt: skip
 REFUSED: dict[str, PreTrainedConfig] = {
     "bloom": hf.BloomConfig(vocab_size=VOCABULARY, hidden_size=24, n_layer=2, n_head=3),
     "gpt_neo": hf.GPTNeoConfig(
@@ -164,12 +134,9 @@ def word_tokenizer(template: str = "$A") -> Tokenizer:
 
 def save_tokenizer(folder: Path, template: str = "$A") -> None:
     tokenizer = hf.PreTrainedTokenizerFast(
-        tokenizer_object=word_tokenizer(template),
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
+        tokenizer_object=word_tokenizer(template), bos_token="<s>", eos_token="</s>", pad_token="<pad>",
         unk_token="<unk>",
-    )
+    )  # fmt: skip
     tokenizer.save_pretrained(folder)
 
 

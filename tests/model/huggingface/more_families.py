@@ -9,27 +9,18 @@ from transformers import PreTrainedConfig
 from tests.model.huggingface.families import GROUPED, IDS, PAIR, PLAIN, VOCABULARY, WIDE
 
 EVEN = GROUPED | {
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "head_dim": 8,
-}  # linear attention and experts want multiples of 8
+    "hidden_size": 32, "intermediate_size": 40, "head_dim": 8,
+}  # linear attention and experts want multiples of 8  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LINEAR = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
     "layer_types": ["linear_attention", "linear_attention", "full_attention"],
-}
+}  # fmt: skip
 MAMBA = {"mamba_d_state": 8, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
 PICTURES = {
-    "hidden_size": 16,
-    "intermediate_size": 20,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 16,
+    "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16,
     "patch_size": 8,
-}
+}  # fmt: skip
 LONG = {"max_position_embeddings": 47, **IDS}
 
 OWN_CODE: dict[str, PreTrainedConfig] = {
@@ -40,26 +31,15 @@ OWN_CODE: dict[str, PreTrainedConfig] = {
         vocab_size=VOCABULARY, n_embd=32, n_layer=3, n_head=4, n_positions=47, rotary_dim=4, n_inner=37, **IDS
     ),
     "gpt_neo": hf.GPTNeoConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=24,
-        num_layers=2,
-        num_heads=3,
-        intermediate_size=37,
-        window_size=4,
-        attention_types=[[["global", "local"], 1]],
-        **LONG,
+        vocab_size=VOCABULARY, hidden_size=24, num_layers=2, num_heads=3, intermediate_size=37, window_size=4,
+        attention_types=[[["global", "local"], 1]], **LONG,
     ),
     "openai-gpt": hf.OpenAIGPTConfig(vocab_size=VOCABULARY, n_embd=24, n_layer=3, n_head=4, n_positions=47, **IDS),
     "bloom": hf.BloomConfig(vocab_size=VOCABULARY, hidden_size=24, n_layer=2, n_head=3, **IDS),
     "mpt": hf.MptConfig(vocab_size=VOCABULARY, d_model=24, n_layers=3, n_heads=4, max_seq_len=47, expansion_ratio=2),
     "falcon": hf.FalconConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        alibi=True,
-        new_decoder_architecture=False,
-        **IDS,
+        vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, alibi=True,
+        new_decoder_architecture=False, **IDS,
     ),
     "mpnet": hf.MPNetConfig(**PLAIN | {"pad_token_id": 1}),
     "deberta": hf.DebertaConfig(**PLAIN, relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=0),
@@ -70,7 +50,7 @@ OWN_CODE: dict[str, PreTrainedConfig] = {
     "layoutlm": hf.LayoutLMConfig(**PLAIN),
     "nystromformer": hf.NystromformerConfig(**PLAIN, num_landmarks=47, segment_means_seq_len=47, conv_kernel_size=1),
     "squeezebert": hf.SqueezeBertConfig(**PLAIN | {"intermediate_size": 40}, embedding_size=24),
-}
+}  # fmt: skip
 HYBRIDS: dict[str, PreTrainedConfig] = {
     "qwen3_next": hf.Qwen3NextConfig(
         **EVEN, **EXPERTS, **LINEAR, shared_expert_intermediate_size=16, decoder_sparse_step=1
@@ -79,73 +59,40 @@ HYBRIDS: dict[str, PreTrainedConfig] = {
     "qwen3_5_moe": hf.Qwen3_5MoeTextConfig(**EVEN, **EXPERTS, **LINEAR, shared_expert_intermediate_size=16),
     "lfm2": hf.Lfm2Config(**GROUPED, layer_types=["conv", "full_attention", "conv"]),
     "granitemoehybrid": hf.GraniteMoeHybridConfig(
-        **EVEN,
-        **MAMBA | {"mamba_expand": 2},
-        layer_types=["mamba", "attention", "mamba"],
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        shared_intermediate_size=16,
+        **EVEN, **MAMBA | {"mamba_expand": 2}, layer_types=["mamba", "attention", "mamba"], num_local_experts=4,
+        num_experts_per_tok=2, shared_intermediate_size=16,
     ),
     "jamba": hf.JambaConfig(
-        **GROUPED | {"intermediate_size": 40},
-        attn_layer_period=2,
-        attn_layer_offset=1,
-        num_experts=2,
-        num_experts_per_tok=1,
-        mamba_d_state=8,
-        mamba_dt_rank=4,
+        **GROUPED | {"intermediate_size": 40}, attn_layer_period=2, attn_layer_offset=1, num_experts=2,
+        num_experts_per_tok=1, mamba_d_state=8, mamba_dt_rank=4,
     ),
     "bamba": hf.BambaConfig(**EVEN, **MAMBA, mamba_expand=2, attn_layer_indices=[1]),
     "nemotron_h": hf.NemotronHConfig(
-        **EVEN | {"num_hidden_layers": 4},
-        layers_block_type=["mamba", "attention", "moe", "mamba"],
-        mamba_num_heads=8,
-        mamba_head_dim=8,
-        ssm_state_size=8,
-        n_groups=1,
-        chunk_size=4,
-        n_routed_experts=4,
-        moe_intermediate_size=16,
+        **EVEN | {"num_hidden_layers": 4}, layers_block_type=["mamba", "attention", "moe", "mamba"], mamba_num_heads=8,
+        mamba_head_dim=8, ssm_state_size=8, n_groups=1, chunk_size=4, n_routed_experts=4, moe_intermediate_size=16,
         moe_shared_expert_intermediate_size=16,
     ),
     "zamba": hf.ZambaConfig(
-        **PLAIN | {"num_hidden_layers": 6},
-        num_key_value_heads=4,
-        attention_hidden_size=48,
-        attention_head_dim=12,
-        attn_layer_period=3,
-        attn_layer_offset=1,
-        n_mamba_heads=2,
-        mamba_d_state=8,
-        mamba_dt_rank=4,
+        **PLAIN | {"num_hidden_layers": 6}, num_key_value_heads=4, attention_hidden_size=48, attention_head_dim=12,
+        attn_layer_period=3, attn_layer_offset=1, n_mamba_heads=2, mamba_d_state=8, mamba_dt_rank=4,
     ),
     "recurrent_gemma": hf.RecurrentGemmaConfig(
-        **GROUPED,
-        lru_width=24,
-        head_dim=6,
-        attention_window_size=5,
+        **GROUPED, lru_width=24, head_dim=6, attention_window_size=5,
         block_types=["recurrent", "recurrent", "attention"],
     ),
     "olmo_hybrid": hf.OlmoHybridConfig(
-        **EVEN,
-        linear_num_key_heads=4,
-        linear_num_value_heads=4,
-        linear_key_head_dim=8,
-        linear_value_head_dim=8,
+        **EVEN, linear_num_key_heads=4, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
         layer_types=["linear_attention", "linear_attention", "full_attention"],
     ),
     "minimax": hf.MiniMaxConfig(
-        **EVEN,
-        block_size=4,
-        num_local_experts=4,
-        num_experts_per_tok=2,
+        **EVEN, block_size=4, num_local_experts=4, num_experts_per_tok=2,
         layer_types=["linear_attention", "full_attention", "linear_attention"],
     ),
     "diffllama": hf.DiffLlamaConfig(**EVEN),
     "falcon_h1": hf.FalconH1Config(
         **EVEN, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8, mamba_chunk_size=4, mamba_n_groups=1
     ),
-}
+}  # fmt: skip
 ROTARY = {"rope_type": "default", "rope_theta": 1e4}
 LLAMA = hf.LlamaConfig(**GROUPED)
 SIGLIP = hf.SiglipVisionConfig(**PICTURES)
@@ -166,13 +113,8 @@ MULTIMODAL: dict[str, PreTrainedConfig] = {
     "qwen3_vl": hf.Qwen3VLConfig(
         text_config=EVEN | {"rope_parameters": ROTARY | {"mrope_section": [2, 1, 1]}},
         vision_config={
-            "depth": 1,
-            "hidden_size": 16,
-            "intermediate_size": 20,
-            "num_heads": 2,
-            "out_hidden_size": 32,
-            "deepstack_visual_indexes": [0],
-            "num_position_embeddings": 16,
+            "depth": 1, "hidden_size": 16, "intermediate_size": 20, "num_heads": 2, "out_hidden_size": 32,
+            "deepstack_visual_indexes": [0], "num_position_embeddings": 16,
         },
         **IDS,
     ),
@@ -188,9 +130,7 @@ MULTIMODAL: dict[str, PreTrainedConfig] = {
         vision_config=hf.InternVLVisionConfig(**PICTURES | {"image_size": [16, 16], "patch_size": [8, 8]}),
     ),
     "smolvlm": hf.SmolVLMConfig(
-        text_config=hf.LlamaConfig(**GROUPED),
-        vision_config=hf.SmolVLMVisionConfig(**PICTURES),
-        image_token_id=5,
+        text_config=hf.LlamaConfig(**GROUPED), vision_config=hf.SmolVLMVisionConfig(**PICTURES), image_token_id=5,
         pad_token_id=0,
     ),
     "voxtral": hf.VoxtralConfig(
@@ -200,13 +140,10 @@ MULTIMODAL: dict[str, PreTrainedConfig] = {
         ),
     ),
     "llama4": hf.Llama4TextConfig(
-        **WIDE | {"hidden_size": 24},
-        attention_chunk_size=4,
-        num_local_experts=2,
-        intermediate_size_mlp=32,
+        **WIDE | {"hidden_size": 24}, attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=32,
         layer_types=["chunked_attention", "full_attention", "chunked_attention"],
     ),
-}
+}  # fmt: skip
 PAIRS: dict[str, PreTrainedConfig] = {
     "t5gemma": hf.T5GemmaConfig(
         encoder=hf.T5GemmaModuleConfig(**WIDE, sliding_window=3, query_pre_attn_scalar=7),
@@ -217,27 +154,14 @@ PAIRS: dict[str, PreTrainedConfig] = {
         **IDS,
     ),
     "nllb-moe": hf.NllbMoeConfig(
-        **PAIR,
-        num_experts=2,
-        encoder_sparse_step=2,
-        decoder_sparse_step=2,
-        decoder_start_token_id=2,
+        **PAIR, num_experts=2, encoder_sparse_step=2, decoder_sparse_step=2, decoder_start_token_id=2,
         expert_capacity=64,
     ),
     "switch_transformers": hf.SwitchTransformersConfig(
-        vocab_size=VOCABULARY,
-        d_model=24,
-        d_kv=7,
-        d_ff=37,
-        num_layers=2,
-        num_decoder_layers=2,
-        num_heads=4,
-        num_experts=2,
-        expert_capacity=64,
-        decoder_start_token_id=0,
-        **IDS,
+        vocab_size=VOCABULARY, d_model=24, d_kv=7, d_ff=37, num_layers=2, num_decoder_layers=2, num_heads=4,
+        num_experts=2, expert_capacity=64, decoder_start_token_id=0, **IDS,
     ),
-}
+}  # fmt: skip
 CHOOSING: dict[str, PreTrainedConfig] = {  # each query looks at four of the tokens that the causal mask allows
     "deepseek_v32": hf.DeepseekV32Config(
         **GROUPED | {"num_key_value_heads": 4},
@@ -255,6 +179,6 @@ CHOOSING: dict[str, PreTrainedConfig] = {  # each query looks at four of the tok
         index_n_heads=16,  # with few of them two tokens may score the same, 0, and which is chosen is chance
         index_head_dim=16,
         index_topk=4,
-    ),
+    )
 }
 ALL = OWN_CODE | HYBRIDS | MULTIMODAL | PAIRS | CHOOSING

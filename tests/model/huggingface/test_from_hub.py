@@ -184,13 +184,6 @@ def test_a_gated_model(fake: ListingHub) -> None:
         catalog.load(REPO, settings=SETTINGS)
 
 
-def test_a_download_that_breaks_off(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)  # the client waits between its attempts
-    fake.breaks_after = 20_000
-    with pytest.raises(NotAvailable, match=f"The download of {REPO} was interrupted"):
-        catalog.load(REPO, settings=SETTINGS)
-
-
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "no answer"])
 def test_without_a_network_it_says_within_two_seconds_which_model_and_how_to_get_it(
     fake: ListingHub, silent: bool, monkeypatch: pytest.MonkeyPatch
@@ -235,12 +228,6 @@ def test_what_can_be_no_id_is_refused_before_anything_is_asked(
     no_network(monkeypatch)
     with pytest.raises(CheckpointError, match="neither a folder nor a model's id"):
         catalog.load(name, settings=SETTINGS)
-
-
-def test_the_catalogs_own_models_are_known_by_their_ids_too(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(NotAvailable, match="openai-community/gpt2 is not on this machine"):
-        catalog.load("openai-community/gpt2", settings=SETTINGS)
 
 
 def test_nothing_but_what_a_hosted_demo_offers(fake: ListingHub, tmp_path: Path) -> None:

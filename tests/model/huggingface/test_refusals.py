@@ -148,8 +148,7 @@ def test_the_proof_refuses_them_without_the_list(
 
 
 @pytest.mark.parametrize(
-    ("model_type", "why"),
-    [("vit", "an image model: it reads images"), ("wav2vec2", "a speech model: it reads sound")],
+    ("model_type", "why"), [("vit", "an image model: it reads images"), ("wav2vec2", "a speech model: it reads sound")]
 )
 def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: str) -> None:
     edit(folder / "config.json", model_type=model_type)

@@ -22,7 +22,7 @@ from model.text import BatchTokenizer, added_around
 from model.trace import Trace
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.tensors import assert_near, largest_difference
+from tests.tensors import largest_difference
 
 TEXT = "the cat sat on a mat"
 STORY = ", there was a little girl named Lily. She loved to play outside in the park."
@@ -185,24 +185,6 @@ class TestStories:
             trace = storyteller.run(storyteller.encode([text]))
             text += storyteller.label(int(trace.next_token().argmax())).replace("·", " ")
         assert text == "Once upon a time" + STORY
-
-    def test_padding_changes_nothing(self, storyteller: HuggingFaceModel) -> None:
-        texts = ["Once upon a time, there was a cat.", "Hi"]
-        for side in ("left", "right"):
-            padded = storyteller.run(storyteller.encode(texts, side))
-            for row, text in enumerate(texts):
-                alone = storyteller.run(storyteller.encode([text]))
-                here = padded.batch.real(row)
-                assert_near(padded.logits[row, here], alone.logits[0], 1e-4, f"{side}, row {row}")
-
-    def test_no_token_sees_a_later_one_unless_the_mask_is_lifted(self, storyteller: HuggingFaceModel) -> None:
-        first, second = "Once upon a time there was a dog", "Once upon a time there was a cat"
-        for causal in (True, False):
-            spec = MaskSpec(causal=causal)
-            one, other = (storyteller.run(storyteller.encode([text]), spec) for text in (first, second))
-            same = int((one.batch.ids[0][:8] == other.batch.ids[0][:8]).sum())
-            moved = largest_difference(one.logits[0, : same - 1], other.logits[0, : same - 1])
-            assert moved <= 1e-5 if causal else moved > 1e-2
 
     def test_four_key_value_heads_for_eight(self, storyteller: HuggingFaceModel) -> None:
         assert storyteller.key_value_heads == (0, 0, 1, 1, 2, 2, 3, 3)

@@ -8,7 +8,6 @@ import torch
 
 from model.why_causal import live_training
 from serving import training_job
-from serving.background import most_at_once
 from serving.training_job import Training, TrainingProgress
 
 pytestmark = pytest.mark.slow  # trains
@@ -102,16 +101,6 @@ def test_it_ends_when_nobody_watches(start: Callable, paused: bool) -> None:
     assert "no one was watching" in progress.why
 
 
-def test_only_so_many_train_at_once_and_the_next_waits_its_turn(start: Callable) -> None:
-    first = [start(steps=training_job.MOST_STEPS) for _ in range(most_at_once())]
-    waiting = start(steps=5)
-    assert waiting.watch().state == "waiting"
-    assert "position 1" in waiting.watch().why
-    first[0].stop()
-    assert gone(first[0])
-    assert until(waiting, lambda progress: progress.over).state == "done"
-
-
 @pytest.mark.parametrize("text", ["", "   ", "too short", "x" * (training_job.LEAST_CHARACTERS - 1)])
 def test_a_text_too_short_is_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=f"at least {training_job.LEAST_CHARACTERS} characters"):
@@ -132,16 +121,6 @@ def test_any_text_can_be_trained_on(start: Callable) -> None:
     odd = "".join(chr(0x4E00 + number) for number in range(400)) + "🙂\ud800\r\n\x00<b>"
     progress = until(start(odd, steps=5), lambda progress: progress.over)
     assert progress.state == "done", progress.why
-
-
-def test_a_training_that_is_killed_says_so_and_its_curve_stays(start: Callable) -> None:
-    training = start(steps=training_job.MOST_STEPS)
-    until(training, lambda progress: progress.step > 0)
-    training._process.kill()
-    progress = until(training, lambda progress: progress.over)
-    assert progress.state == "failed"
-    assert "Start it again" in progress.why
-    assert progress.steps[0] == live_training.REPORT_EVERY
 
 
 def test_without_the_mask_it_copies_and_with_it_it_cannot() -> None:

@@ -25,13 +25,7 @@ def page() -> None:
         ((), False, (FIRST,), (FIRST,), False),
         ((FIRST,), True, (FIRST, SECOND), (FIRST, SECOND), False),
         ((FIRST,), False, (FIRST, SECOND, THIRD), (FIRST, SECOND, THIRD), False),  # sent before the answer came
-        (
-            (FIRST, SECOND),
-            False,
-            (FIRST, SECOND, THIRD),
-            (FIRST, SECOND, THIRD),
-            False,
-        ),  # over one that is off
+        ((FIRST, SECOND), False, (FIRST, SECOND, THIRD), (FIRST, SECOND, THIRD), False),  # over one that is off
         ((FIRST,), True, (), (), False),
     ],
 )

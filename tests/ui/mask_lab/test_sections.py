@@ -1,8 +1,6 @@
 """The Mask Lab's sections without a browser, on the built-in model: what they show is what the run computes."""
 
-import html
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,8 @@ from model.masks import MaskSpec, Stroke
 from model.trace import Trace
 from tests.apptest import key_of
 from tests.model.huggingface import families
-from tests.pages.explore import array
+from tests.pages.page import array
+from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from ui.sidebar.models import FIRST
 from viz.mask_lab.row import MOST_KEYS
@@ -81,8 +80,7 @@ class Section:
 
     def rows(self) -> list[list[str]]:
         """The cells of all tables, without their heads."""
-        rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", self.words())]
-        return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in rows if row]
+        return cells_of(self.words())
 
 
 def story_trace(spec: MaskSpec) -> Trace:

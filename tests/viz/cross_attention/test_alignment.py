@@ -15,7 +15,6 @@ from viz.cross_attention.alignment import (
     Alignment,
     alignment_alt,
     alignment_figure,
-    written_strip,
 )
 from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words, verdict
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
@@ -104,21 +103,6 @@ class TestLines:
             alignment(2)
 
 
-class TestStrip:
-    def test_each_output_with_its_probability_the_chosen_one_framed(self) -> None:
-        strip = written_strip(["2", "<s>"], np.array([0.5, 0.99996]), None, 1)
-        assert re.findall(r'class="token"([^>]*)>(.*?)</td>', strip)[1][1] == "&lt;s&gt;"
-        assert 'aria-current="true"' in re.findall(r'class="token"([^>]*)>', strip)[1]
-        cells = re.findall(r"<td( class=\"doubt\")?>([^<]+%)", strip)
-        assert cells == [(' class="doubt"', "50.0%"), ("", "&gt; 99.9%")]
-
-    def test_where_masks_are_lifted_both(self) -> None:
-        strip = written_strip(["2"], np.array([0.1]), np.array([1.0]), 0)
-        assert "10.0%" in strip
-        assert "&gt; 99.9%" in strip
-        assert re.findall("<th>(.*?)</th>", strip) == ["writes", "now", "standard masks"]
-
-
 class TestWords:
     def answer(self, **changes: object) -> str:
         fields: dict = {"meant": (date(2021, 3, 3),), "chances": (0.95,), "wrote": "2021-03-03",
@@ -133,21 +117,6 @@ class TestWords:
 
     def test_where_no_character_is_less_certain_none_is_named(self) -> None:
         assert self.answer(least=0.9998).endswith("Every character has a probability of &gt; 99.9%.")
-
-    def test_wrong(self) -> None:
-        assert "which is wrong: the text means 4 March 2021" in self.answer(meant=(date(2021, 3, 4),))
-        called_none = self.answer(wrote="none", day=None)
-        assert called_none.startswith("The model writes none, which is wrong: the text means 3 March 2021.")
-
-    @pytest.mark.parametrize(
-        ("wrote", "judged"),
-        [("none", "correct"), ("2021-03-03", "wrong"), ("2021-02-31", "wrong, and not a calendar date")],
-    )
-    def test_no_date(self, wrote: str, judged: str) -> None:
-        said = self.answer(meant=(), chances=(), wrote=wrote, day=read_iso(wrote))
-        assert said.startswith(
-            f"The model writes {wrote}, which is {judged}: by the rules below the text names no single"
-        )
 
     def test_an_answer_of_little_probability_is_called_unsure(self) -> None:
         assert "It is unsure: this answer as a whole has a probability of 89.9%." in self.answer(chance=0.899)
@@ -170,12 +139,6 @@ class TestWords:
             f"The model writes {wrote}, which is {judged}. The text could mean 3 April 2021 or, the month first, "
             "4 March 2021, and nothing in it says which: the model gives the two a probability of 71.0% and 27.0%."
         )
-
-    def test_lifted_masks(self) -> None:
-        lifted = self.answer(lifted="without the padding mask", now="<2020", now_day=None)
-        assert lifted.endswith("Without the padding mask, when it writes by itself, it writes &lt;2020, "
-                               "which is wrong, and not a calendar date.")  # fmt: skip
-        assert self.answer(lifted="without both masks", now="2021-03-03").endswith("it writes the same.")
 
     def test_beside_lifted_masks_it_says_which_masks_its_probabilities_are_under(self) -> None:
         assert self.answer(lifted="without both masks").startswith(
@@ -213,14 +176,7 @@ class TestWords:
             BreakRow("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
-        assert re.findall(r"[\d.]+%", words.words(*rows)) == [
-            "30.0%",
-            "100%",
-            "60.0%",
-            "99.0%",
-            "90.0%",
-            "100%",
-        ]
+        assert re.findall(r"[\d.]+%", words.words(*rows)) == ["30.0%", "100%", "60.0%", "99.0%", "90.0%", "100%"]
 
     def test_two_shares_that_are_written_alike_are_no_change(self) -> None:
         rows = [BreakRow("m", "w", "right", 0.41, 0.9, 0.5)] * 3

@@ -1,6 +1,5 @@
 """Bars, tables and colours of one head: what they hold, and whether their sentences are true."""
 
-import html
 import re
 from dataclasses import replace
 
@@ -9,8 +8,9 @@ import pytest
 
 from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from model.heads.view import HeadView
-from tests.pages.explore import array
+from tests.pages.page import array
 from tests.viz.heads.test_tokens import read
+from tests.viz.markup import plain
 from tests.viz.views import causal, padded, view_of
 from viz.head import head_figure
 from viz.heads.arcs import COLOURS, LEAST, LEAST_EVER, arcs_packet, least
@@ -28,10 +28,6 @@ from viz.heads.score_split import (
 )
 from viz.html import signed
 from viz.palette import SEQUENTIAL_SCALE
-
-
-def plain(markup: str) -> str:
-    return html.unescape(re.sub("<.*?>", "", markup))
 
 
 def view_with(*weights: float, blocked: tuple[int, ...] = ()) -> HeadView:
@@ -66,40 +62,6 @@ class TestBars:
         left = np.sort(row.now)[:9].sum()
         assert rest_words(row, MOST_SORTED) == f"The other 9 keys together: {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
-
-    @pytest.mark.parametrize(
-        ("weights", "words"),
-        [
-            ((0.5, 0.3, 0.2, 0), "half of its weight is on 1 of its 4 allowed keys, 90% on 3."),
-            (
-                (0.25, 0.25, 0.25, 0.25),
-                "half of its weight is on 2 of its 4 allowed keys, 90% on 4.",
-            ),
-            ((0.2, 0.05, 0, 0), "half of its weight is on 1 of its 4 allowed keys, 90% on 2."),
-        ],
-    )
-    def test_it_counts_the_keys_that_hold_half_and_nine_tenths(self, weights: tuple[float, ...], words: str) -> None:
-        assert plain(where_it_lies(row_of(view_with(*weights), None, 3))) == f"3: t3: {words}"
-
-    def test_a_row_of_one_key_and_one_of_none(self) -> None:
-        one = row_of(view_with(1, 0, 0, blocked=(1, 2)), None, 2)
-        assert plain(where_it_lies(one)) == "2: t2 has all its weight on its only allowed key."
-        none = row_of(view_with(0, 0, 0, blocked=(0, 1, 2)), None, 2)
-        assert plain(where_it_lies(none)) == "2: t2 attends to nothing: every key is blocked."
-
-    def test_what_changed_masks_moved(self) -> None:
-        now, standard = view_with(0.1, 0.3, 0.6), view_with(0.5, 0.5, 0, blocked=(2,))
-        assert plain(where_it_lies(row_of(now, standard, 2))) == (
-            "2: t2: 60.0% of its weight has moved compared with the standard masks; 60.0% of its weight is on keys "
-            "that those block. The most goes to 2: t2 (0.0000 → 0.6000), from 0: t0 (0.5000 → 0.1000)."
-        )
-        assert "less than 0.01%" in plain(where_it_lies(row_of(now, replace(now), 2)))
-
-    def test_where_one_side_looks_at_nothing(self) -> None:
-        some, none = view_with(0.5, 0.5), view_with(0, 0, blocked=(0, 1))
-        assert "attends to nothing under the standard masks" in plain(where_it_lies(row_of(some, none, 1)))
-        assert "attends to nothing now" in plain(where_it_lies(row_of(none, some, 1)))
-        assert "nothing now and under the standard masks:" in plain(where_it_lies(row_of(none, replace(none), 1)))
 
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])

@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from model.heads.logit_lens import LogitLens
+from tests.viz.markup import plain
 from viz.layers import token
 from viz.layers.lens import candidates_table, key, lens_table, ordinal
 from viz.layers.token import TokenView, token_figure
@@ -20,10 +20,6 @@ LENS = LogitLens(4, IDS, SHARES, np.array([7, -1]), NEXT, np.array([[22, 0], [3,
 PIECES = ["a", "b", "c", "d", "the", "<i>", "f"]
 VALUES = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32)
 VIEW = TokenView(VALUES, {}, ["L0", "L3"], ["x", "<y>", "z"], "mean weight")
-
-
-def plain(html: str) -> str:
-    return re.sub("<[^>]*>", "", html)
 
 
 class TestLens:
@@ -70,7 +66,7 @@ class TestLens:
 
     def test_sentences_say_since_when(self) -> None:
         assert plain(token.lens_sentence(LENS, 1, "<i>")) == (
-            "After “&lt;i&gt;” the model predicts “cat” (60.0%), ranked first from L0 on; after embedding it was “dog”."
+            "After “<i>” the model predicts “cat” (60.0%), ranked first from L0 on; after embedding it was “dog”."
         )
         assert "only its last layer ranks it first; after L0 it was “&lt;b&gt;”." in token.lens_sentence(LENS, 0, "the")
         always = replace(LENS, ids=np.full_like(IDS, 3))
@@ -80,26 +76,6 @@ class TestLens:
 
 
 class TestToken:
-    def test_one_picture(self) -> None:
-        figure = token_figure(VIEW, None, dark=False)
-        go.Figure(figure.to_dict())  # plotly's own check
-        (trace,) = figure.data
-        np.testing.assert_allclose(np.array(trace.z), VALUES)
-        assert list(trace.x) == ["0: x", "1: &lt;y&gt;", "2: z"]
-        assert (trace.zmin, trace.zmax) == (0, 0.7)
-
-    def test_three_pictures_share_their_colours(self) -> None:
-        blocked = {"causal": np.array([[False, False, True], [False, False, True]])}
-        now = replace(VIEW, values=np.where(blocked["causal"], 0, VALUES), blocked=blocked)
-        figure = token_figure(now, VIEW, dark=True)
-        go.Figure(figure.to_dict())
-        one, other, change = figure.data
-        assert np.isnan(np.array(one.z)[:, 2]).all()
-        np.testing.assert_allclose(np.array(change.z)[:, 2], [-0.7, -0.2])  # open on one side: a change, no gap
-        assert one.zmax == other.zmax
-        assert change.zmax == -change.zmin == pytest.approx(0.7)
-        assert len(figure.layout.images) == 1
-
     def test_of_many_keys_a_column_is_the_largest_of_several(self) -> None:
         values = np.zeros((2, 300), np.float32)
         values[0, 7], values[1, 299] = 0.5, 0.25

@@ -1,12 +1,12 @@
 """The tables of the value that blocks, and of before and after the softmax: each number where it belongs."""
 
-import re
 from html import unescape
 
 import pytest
 import torch
 
 from model.mask_lab.fills import DTYPES, FILLS, FillComparison, compare
+from tests.viz.markup import cells_of
 from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
 from viz.numbers import percent
 
@@ -16,11 +16,6 @@ ALLOWED = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
 
 def compared(spread: float = 3.0, allowed: torch.Tensor = ALLOWED, sink: float | None = None) -> FillComparison:
     return compare(torch.randn(allowed.shape, generator=torch.Generator().manual_seed(0)) * spread, allowed, sink)
-
-
-def cells_of(table: str) -> list[list[str]]:
-    rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
-    return [[re.sub("<.*?>", "", cell) for cell in row] for row in rows if row]
 
 
 class TestFills:

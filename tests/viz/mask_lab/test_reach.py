@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from tests.viz.markup import cells_of
 from tests.viz.test_palette import APART, SIGHT, lab
 from tests.viz.views import causal
 from viz.mask_lab.reach import MOST_CELLS, NEVER, ReachView, reach_figure, reach_sentence, reach_table, soonest
@@ -30,12 +31,6 @@ def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> Re
 def trace_of(figure: go.Figure, name: str) -> Any:
     (found,) = [trace for trace in figure.data if trace.name == name]
     return found
-
-
-def rows_of(table: str) -> list[list[str]]:
-    """The text of each cell."""
-    rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
-    return [[re.sub("<.*?>", "", cell) for cell in row] for row in rows if row]
 
 
 class TestFigure:
@@ -136,7 +131,7 @@ def test_a_patch_is_reached_as_soon_as_one_of_its_pairs_is(tokens: int, step: in
 
 class TestTable:
     def test_a_row_for_each_layer_that_brings_something_new(self) -> None:
-        assert [row[:3] for row in rows_of(reach_table(windowed(23, 4, query=10)))] == [
+        assert [row[:3] for row in cells_of(reach_table(windowed(23, 4, query=10)))] == [
             ["1 layer (L0)", "4", "4"],
             ["2 layers (L1)", "4", "7"],
             ["3 layers (L2)", "4", "10"],
@@ -144,15 +139,15 @@ class TestTable:
         ]
 
     def test_how_far_back_it_reaches(self) -> None:
-        assert [row[-1] for row in rows_of(reach_table(windowed(23, 4, query=10)))] == [
+        assert [row[-1] for row in cells_of(reach_table(windowed(23, 4, query=10)))] == [
             "3 back: t7", "6 back: t4", "9 back: t1", "10 back: t0",
         ]  # fmt: skip
-        assert [row[-1] for row in rows_of(reach_table(windowed(23, 4, query=0)))] == ["–"]
+        assert [row[-1] for row in cells_of(reach_table(windowed(23, 4, query=0)))] == ["–"]
 
     def test_layers_with_other_masks_keep_their_own_row(self) -> None:
         view = windowed(23, 4, query=20)
         view.window[3] = 9
-        assert [row[1] for row in rows_of(reach_table(view))] == ["4", "4", "4", "9", "4"]
+        assert [row[1] for row in cells_of(reach_table(view))] == ["4", "4", "4", "9", "4"]
 
 
 class TestSentence:

@@ -1,8 +1,6 @@
 """One head step by step: the panels' numbers, and a row whose arithmetic is done again here."""
 
-import html
 import itertools
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,21 +10,11 @@ import pytest
 
 from model.heads.row_steps import Arithmetic, RowSteps
 from model.heads.view import MOST_CELLS, HeadView
+from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
 from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import (
-    MASKED,
-    OUTPUT,
-    PANELS,
-    RAW,
-    SCALED,
-    VALUES,
-    WEIGHTS,
-    StepsView,
-    largest,
-    steps_figure,
-)
+from viz.mask_lab.steps import MASKED, OUTPUT, RAW, SCALED, VALUES, WEIGHTS, StepsView, largest, steps_figure
 
 TOKENS, WIDTH = 13, 5
 MASKS = {"causal": causal(TOKENS), "padding": padded(TOKENS, 2)}
@@ -65,21 +53,7 @@ def panel(figure: go.Figure, place: str, names: tuple[str, ...]) -> Any:
     return found
 
 
-def cells_of(table: str) -> list[list[str]]:
-    rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
-    return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in rows if row]
-
-
 class TestRow:
-    def test_its_weights_are_the_softmax_of_what_is_left(self) -> None:
-        row = row_of(**IN_A_ROW)
-        scores = np.where(IN_A_ROW["causal"] | IN_A_ROW["padding"], -np.inf, row.raw * WIDTH**-0.5)
-        expected = np.exp(scores) / np.exp(scores).sum()
-        np.testing.assert_allclose(row.weights, expected, atol=1e-15)
-        np.testing.assert_allclose(row.output, expected @ row.values, atol=1e-12)
-        assert row.exp.max() == 1
-        np.testing.assert_array_equal(row.weights == 0, ~row.free)
-
     def test_a_cap_a_bias_and_a_sink(self) -> None:
         bias = np.linspace(-2, 2, TOKENS)
         row = replace(row_of(arithmetic=Arithmetic(0.3, WIDTH, 1.7, True, True)), bias=bias, sink=0.8)
@@ -111,22 +85,6 @@ class TestRow:
 
 
 class TestTable:
-    def test_every_number_of_every_key(self) -> None:
-        row = row_of(**IN_A_ROW)
-        *body, total = cells_of(steps_table(row))
-        assert len(body) == TOKENS
-        for place, (key, raw, scaled, wrote, power, weight, _) in enumerate(body):
-            assert key == f"{place}: k{place}"
-            assert number(raw) == pytest.approx(row.raw[place], abs=5.1e-4)
-            assert number(scaled) == pytest.approx(row.raw[place] * WIDTH**-0.5, abs=5.1e-5)
-            assert number(power) == pytest.approx(row.exp[place], abs=5.1e-7)
-            assert number(weight) == pytest.approx(row.weights[place], abs=5.1e-7)
-            names = [name for name, mask in IN_A_ROW.items() if mask[place]]
-            assert wrote == ("−∞ " + " ".join(names) if names else "unchanged")
-            assert (weight == "0") == bool(names)
-        assert number(total[1]) == pytest.approx(row.exp.sum(), abs=5.1e-7)
-        assert total[2] == "1.000000"
-
     @pytest.mark.parametrize("seed", range(5))
     def test_what_is_shown_adds_up_to_what_is_shown(self, seed: int) -> None:
         *body, total = cells_of(steps_table(row_of(seed=seed, **IN_A_ROW)))
@@ -222,13 +180,6 @@ class TestFigure:
 
     def test_every_property_is_one_that_plotly_knows(self) -> None:
         go.Figure(steps_figure(steps_of(**MASKS), dark=True).to_dict())  # raises ValueError
-
-    def test_panels_of_queries_by_keys_zoom_together(self) -> None:
-        layout = steps_figure(steps_of(**MASKS), dark=False).layout
-        for place in (SCALED, MASKED, WEIGHTS):
-            assert (layout[f"xaxis{place}"].matches, layout[f"yaxis{place}"].matches) == ("x", "y")
-        assert (layout[f"xaxis{OUTPUT}"].matches, layout[f"yaxis{OUTPUT}"].matches) == ("x" + VALUES, "y")
-        assert all(layout[f"yaxis{place}"].autorange == "reversed" for place in PANELS)
 
     def test_a_formula_stands_above_each(self) -> None:
         view = replace(steps_of(), arithmetic=Arithmetic(0.5, WIDTH, 30.0, True, True))

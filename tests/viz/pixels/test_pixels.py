@@ -5,17 +5,15 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from model.pixels.view import PixelView
 from tests.viz.packet import unpacked
 from viz.palette import MASK_COLOURS, SEQUENTIAL
-from viz.pixels.numbers import Seen, class_table, level_table, loss_figure, sentence, share_table, where
+from viz.pixels.numbers import Seen, level_table, sentence, share_table, where
 from viz.pixels.pictures import (
     GREYS,
     GalleryCard,
-    drawing_packet,
     gallery,
     head_packet,
     heads_packet,
@@ -86,20 +84,6 @@ def test_every_head_has_its_own_small_picture() -> None:
     assert packet["names"][4] == "Layer 1, head 1: most to class 3 50.0%, r1 c2 50.0%"
 
 
-def test_without_the_mask_nothing_is_hatched() -> None:
-    packet = read(head_packet(view(causal=False), 1, 1, 1))
-    assert not any(packet["blocked"])
-    assert None not in packet["pictures"][0]["colours"]
-
-
-def test_a_drawing_says_how_much_of_it_is_given() -> None:
-    packet = read(drawing_packet(np.arange(64) % 8, "class 5", 24, 2, 9))
-    assert packet["blocked"] == [False] * 25 + [True] * 40
-    assert packet["levels"][:9] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
-    assert (packet["given"], packet["epoch"], packet["number"], packet["mode"]) == (24, 2, 9, "draw")
-    assert packet["pictures"][0]["colours"] is None
-
-
 def test_pictures_of_a_head_share_their_colours() -> None:
     other = replace(view(), weights=view().weights * 0.3)
     assert largest(view(), other) == 1
@@ -129,22 +113,6 @@ def test_a_table_of_shares_has_the_standard_beside_only_what_changed() -> None:
     assert "on &lt;later&gt; pixels" in share_table(rows, changed=True)
     assert '<td class="number">0%</td>' in share_table(rows, changed=True)
     assert '<td class="number">0%</td>' not in share_table(rows, changed=False)
-
-
-def test_the_class_that_is_told_is_marked() -> None:
-    table = class_table(np.full(10, 0.1), 6)
-    assert re.findall(r"<b>(\d) ← given</b>", table) == ["6"]
-    assert table.count(">10.0%") == 10
-
-
-def test_losses_are_drawn_where_their_pixels_are() -> None:
-    now, standard = np.arange(64.0), np.zeros(64)
-    figure = loss_figure(now, standard, np.zeros(64, np.uint8), changed=True)
-    assert [trace.name for trace in figure.data] == ["now", "standard masks"]
-    assert figure.data[0].z[2, 3] == 19
-    assert {trace.zmax for trace in figure.data} == {63}
-    assert figure.layout.yaxis.autorange == figure.layout.yaxis2.autorange == "reversed"
-    assert len(loss_figure(now, standard, np.zeros(64), changed=False).data) == 1
 
 
 def test_a_picture_is_paper_and_ink_with_a_line_below_what_was_given() -> None:
@@ -182,27 +150,6 @@ def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
     assert "The 45 later pixels are blocked" in sentence(seen())
     last = view(63, 64)
     assert "Nothing comes after it" in sentence(replace(seen(), view=last))
-
-
-@pytest.mark.parametrize(
-    ("loss", "verdict"),
-    [
-        ((1.0, 0.6), "rises from 0.600 to 1.000 nats/pixel: in training it never saw later pixels"),
-        ((0.1, 0.6), "falls from 0.600 to 0.100 nats/pixel: <b>later pixels help it</b>"),
-        ((0.602, 0.6), "hardly changes"),
-    ],
-)
-def test_whether_the_answer_is_read_follows_from_the_loss(loss: tuple[float, float], verdict: str) -> None:
-    words = sentence(seen(causal=False, loss=loss))
-    assert "40.0% of L1 H1’s attention from r2 c2 goes to later pixels" in words
-    assert verdict in words
-    assert "25.0% instead of 75.0%" in words
-
-
-def test_on_a_layer_alone_no_prediction_is_spoken_of() -> None:
-    words = sentence(seen(causal=False, layer_only=True))
-    assert "predictions do not change" in words
-    assert "answer" not in words
 
 
 def test_neighbours_are_called_by_where_they_are() -> None:
